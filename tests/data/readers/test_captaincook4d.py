@@ -39,10 +39,12 @@ def cook(tmp_path):
     }
     split = {"train": ["1_7", "9_9"], "val": [], "test": ["2_1"]}
 
-    def write(value=value, split=split):
-        (tmp_path / "steps.json").write_text(json.dumps(value))
-        (tmp_path / "split.json").write_text(json.dumps(split))
-        return tmp_path / "steps.json", tmp_path / "split.json"
+    def write(value=value, split=split, names=None):
+        contents = {"steps": value, "split": split, "names": {} if names is None else names}
+        paths = [tmp_path / f"{name}.json" for name in contents]
+        for path, content in zip(paths, contents.values(), strict=True):
+            path.write_text(json.dumps(content))
+        return paths
 
     return write, value, split
 
@@ -96,16 +98,14 @@ def test_steps_without_duration_are_left_out_and_counted(cook):
     assert found.notes[0].startswith("2 steps have negative times or no duration: not performed")
 
 
-def test_names_are_descriptions_without_the_verb(cook, tmp_path):
+def test_names_are_descriptions_without_the_verb(cook):
     write, value, _ = cook
     value["1_7"]["steps"][0]["description"] = "Coat -Coat a 6-oz. cup "
     assert read_captaincook4d(*write(value)).annotations.taxonomy.names([2]) == ["Coat a 6-oz. cup"]
-    (tmp_path / "names.json").write_text(json.dumps({"9": "stir-stir", "2": "Wait-Wait", "5": "x"}))
-    found = read_captaincook4d(*write(value), tmp_path / "names.json")
+    found = read_captaincook4d(*write(value, names={"9": "stir-stir", "2": "Wait-Wait", "5": "x"}))
     assert found.annotations.taxonomy.names([0, 1, 2]) == ["Wait", "step 4", "stir"]
-    (tmp_path / "names.json").write_text("[1]")
     with pytest.raises(DataError, match=r"names.json: not descriptions of steps .* Expected {step"):
-        read_captaincook4d(*write(value), tmp_path / "names.json")
+        read_captaincook4d(*write(value, names=[1]))
 
 
 def test_recordings_are_sorted_by_numbers(cook):

@@ -61,13 +61,6 @@ def test_release(release):
         assert found.notes == (UNPUBLISHED,)
 
 
-def test_release_without_a_split(release):
-    (release / "videos_val.csv").unlink()
-    found = read_benchmark("crosstask", release)
-    assert [video.split for video in found.annotations.videos].count("test") == 1
-    assert found.notes[0].startswith("videos_val.csv is missing: 30 % of the videos of each task")
-
-
 def test_release_with_a_video_of_two_tasks(release):
     (release / "annotations" / "59684_a.csv").write_text("1,1,2\n")
     (release / "videos_val.csv").write_text("59684,a,https://y\n")

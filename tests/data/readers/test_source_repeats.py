@@ -14,12 +14,6 @@ from cefito.data.simulation.observations import simulate
 from cefito.errors import DataError
 
 
-def test_equal_names_of_a_task_are_told(make_source, tiny_taxonomy):
-    tiny_taxonomy["actions"][1]["name"] = tiny_taxonomy["actions"][0]["name"]  # both of tea
-    source = read_common(make_source(taxonomy=tiny_taxonomy, features=None))
-    assert source.notes == ("2 actions of a task have the name 'boil' (ids 0, 1).",)
-
-
 def repeated(videos):
     videos[1]["steps"][2] = videos[1]["steps"][0]
 

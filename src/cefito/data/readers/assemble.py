@@ -31,7 +31,7 @@ from cefito.data.readers.observing import (
     kept_steps,
     observe,
 )
-from cefito.data.readers.source import Source, irregularities
+from cefito.data.readers.source import Source
 from cefito.errors import DataError, explained
 from cefito.files import check_new, read_json
 from cefito.markup import counted
@@ -168,7 +168,7 @@ def prepare(
                 **({} if recipe.rate == 1 else {"feature_rate": recipe.rate}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
-            "preparation": _account(source, features, used, refused, recipe.beyond, videos_used),
+            "preparation": _account(source, features, used, refused, recipe.beyond),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
             **(
@@ -181,7 +181,7 @@ def prepare(
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
-    """Table of what a preparation left out, changed or noticed: (what, videos, steps, example)."""
+    """Table of what a preparation left out or changed: (what, videos, steps, example)."""
     preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
         ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]
@@ -192,9 +192,8 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         what = f"steps beyond the features, {changed}"
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
-        [before + entry["reason"], len(entry["videos"]), entry["steps"], entry["example"]]
-        for before, part in (("left out: ", "left_out"), ("", "noticed"))
-        for entry in preparation[part]
+        [f"left out: {each['reason']}", len(each["videos"]), each["steps"], each["example"]]
+        for each in preparation["left_out"]
     ]
 
 
@@ -297,9 +296,8 @@ def _account(
     used: Sequence[_Observed],
     refused: Sequence[_Observed],
     beyond: Beyond,
-    prepared: Sequence[Video],
 ) -> dict[str, Any]:
-    """What was left out, changed or noticed."""
+    """What was left out or changed."""
     clamped = [each.video.video_id for each in used if each.clamped]
     clamped_steps = sum(each.clamped for each in used)
     notes = list(source.notes)
@@ -329,7 +327,6 @@ def _account(
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,
-        "noticed": irregularities(prepared),
         "notes": notes,
     }
 

@@ -144,14 +144,6 @@ def test_tables_with_times_in_front_are_no_chapters(read):
     assert read(text.replace("\t", ",")).form == "table of steps"
 
 
-def test_speech_is_told_apart(read):
-    lines = (f"{n}\n00:00:{n:02d},000 --> 00:00:{n:02d},900\nWords {'x' * n}\n" for n in range(30))
-    assert any(
-        note.startswith("30 of 30 names of steps occur once.")
-        for note in read("\n".join(lines)).notes
-    )
-
-
 def test_columns_are_of_tables_only(read):
     with pytest.raises(DataError, match=r"\(VIA\): is no table, whose columns") as caught:
         read(VIA_JSON, columns={"step": "x"})
