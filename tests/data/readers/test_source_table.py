@@ -1,7 +1,6 @@
 """Annotations as one table."""
 
 import runpy
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,7 @@ def write(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -173,22 +172,6 @@ def test_columns_that_there_are_not(write, columns, match):
     assert caught.value.setting == "column"
 
 
-def test_two_spellings_of_a_letter_are_one(write):
-    text = (
-        "video,task,step,start,end,split\n"
-        "é,Käse,Brühe kochen,0,1,train\n"
-        "é,Käse,Salz,1,2,train\n"
-        "b,Käse,Brühe kochen,0,1,test\n"
-    )
-    lines = text.splitlines(keepends=True)
-    lines[2:] = [unicodedata.normalize("NFD", line) for line in lines[2:]]
-    found = read_steps(write("".join(lines)))
-    assert found == read_steps(write(text))
-    assert len(found.annotations.taxonomy.actions) == 2
-    assert found.annotations.videos[0].video_id == "é"
-    assert found.notes == ()
-
-
 def test_windows_1252_is_decoded_and_said(tmp_path):
     path = tmp_path / "x.csv"
     path.write_bytes("video,task,step,start,end\r\na,b,Brühe – kochen,0,1\r\n".encode("cp1252"))
@@ -198,11 +181,6 @@ def test_windows_1252_is_decoded_and_said(tmp_path):
     chosen = read_steps(path, choices=Choices(encoding="cp1250"))
     assert chosen.annotations == found.annotations
     assert "Windows-1252" not in " ".join(chosen.notes)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_marks_of_unicode(write, encoding):
-    assert read_steps(write(TABLE, encoding=encoding)).annotations.videos == EXPECTED
 
 
 @pytest.mark.parametrize(

@@ -152,15 +152,6 @@ def test_files_that_name_one_film_may_give_their_own_names(read):
         read([task(1, "s3://x/a.mp4"), task(2, "s3://x/b.mp4")], by_file=True)
 
 
-def test_files_of_one_name_in_several_folders(tmp_path):
-    paths = [tmp_path / folder / "cam.vtt" for folder in ("P01", "P02")]
-    for path in paths:
-        path.parent.mkdir()
-        path.write_text(VTT)
-    found = read_steps(paths, choices=TEA)
-    assert [video.video_id for video in found.annotations.videos] == ["P01/cam", "P02/cam"]
-
-
 def test_a_table_of_videos_tells_films_apart_too(read, tmp_path):
     table = tmp_path / "videos.csv"
     tasks = [task(1, "s3://rec/P01/front.mp4"), task(2, "s3://rec/P02/front.mp4")]

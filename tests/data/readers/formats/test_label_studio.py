@@ -206,16 +206,6 @@ def test_columns_in_any_order(tmp_path):
     assert spans(found) == spans(read_steps(EXPORTED / "label_studio.json", choices=TEA))
 
 
-def test_repeated_keys(tmp_path):
-    one = annotation(region("labels", start=1, end=2, labels=["boil"]))
-    path = export(tmp_path / "x.json", {"id": 1, "data": {"video": "v.mp4"}, "annotations": [one]})
-    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
-    text = path.read_text().replace('"start": 1', '"start": 0, "start": 1')
-    path.write_text(text)
-    with pytest.raises(DataError, match="has several entries 'start'"):
-        read_steps(path, choices=Choices(task="tea"))
-
-
 def test_what_a_server_leaves_null_and_long_cells(tmp_path):
     boil = region("labels", start=1, end=2, labels=["boil"])
     nulls = {"was_cancelled": None, "ground_truth": None, "updated_at": None}
