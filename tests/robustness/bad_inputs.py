@@ -1,8 +1,4 @@
-"""Call the command line with odd inputs and judge each outcome; to be run nightly.
-
-    python tests/robustness/bad_inputs.py --all            all inputs
-    python tests/robustness/bad_inputs.py                  every tenth
-    python tests/robustness/bad_inputs.py --only seeds     the inputs whose names contain "seeds"
+"""Call the command line with odd inputs and judge each outcome.
 
 Each input is one call in a forked process and an own folder, with limits of time and memory. A good
 outcome is a refusal in one line with exit code 1 or 2 that leaves no files, or an answer where one
@@ -11,16 +7,13 @@ is expected. The inputs are defined in `bad_cases.py`.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import resource
 import signal
 import sys
-import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -202,34 +195,3 @@ def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str
     if left:
         return "left something"
     return "refused"
-
-
-def _main() -> int:
-    from bad_cases import all_cases
-
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--all", action="store_true", help="all inputs")
-    parser.add_argument("--only", default="", help="inputs whose names contain this")
-    given = parser.parse_args()
-    cases = [case for case in all_cases() if given.only in case.name]
-    if not given.all and not given.only:
-        cases = cases[::10]
-    counts = Counter[str]()
-    sys.stdout.write(f"running {len(cases):,} inputs\n")
-    with tempfile.TemporaryDirectory() as place:
-        world = make_world(Path(place) / "world")
-        for number, case in enumerate(cases):
-            outcome = run_case(case, world, Path(place) / str(number))
-            counts[outcome.kind] += 1
-            last = (outcome.said.strip().splitlines() or [""])[-1]
-            if outcome.kind not in GOOD:
-                sys.stdout.write(f"{outcome.kind:18} {case.name}: {ascii(last)[:200]}\n")
-                sys.stdout.flush()
-    for kind, count in counts.most_common():
-        sys.stdout.write(f"{count:6} {kind}\n")
-    return 0 if set(counts) <= set(GOOD) else 1
-
-
-if __name__ == "__main__":
-    sys.modules["bad_inputs"] = sys.modules["__main__"]
-    sys.exit(_main())

@@ -281,8 +281,6 @@ def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> 
     before, now = (flattened(json.loads(json.dumps(value))) for value in (begun, wanted))
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            old, new = (
-                json.dumps(values.get(name), ensure_ascii=False)[:40] for values in (before, now)
-            )
-            both = f"{name} {old}, not {new}"
+            old, new = (json.dumps(each.get(name), ensure_ascii=False) for each in (before, now))
+            both = f"{name} {old[:40]}, not {new[:40]}"
             raise RunError(f"{path}: is of a batch with {both}. {remedy}", setting="out")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,28 +47,24 @@ class BadRow(Record):
     reason: str
 
 
-@dataclass
-class PlannedRows:
-    """Plans of some rows, and the rows without a plan."""
-
-    plans: list[PlanRow] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-
-
-def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
+def plan_rows(
+    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
+) -> tuple[list[PlanRow], list[BadRow]]:
     """Plan the queries of a piece; a bad row does not affect the others."""
-    rows, found = [row.parsed() for row in rows], PlannedRows()
+    rows = [row.parsed() for row in rows]
     asked = [_question(run, row, folder, settings) for row in rows]
     answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
+    plans: list[PlanRow] = []
+    bad: list[BadRow] = []
     for row, one in zip(rows, asked, strict=True):
         if isinstance(one, Asked):
             answer = next(answered)
             if isinstance(answer, Answer) and answer.plans:
-                found.plans += PlanRow.of(answer, row.id, row.number)
+                plans += PlanRow.of(answer, row.id, row.number)
                 continue
             one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
-        found.bad.append(BadRow(query=row.id, line=row.number, reason=one))
-    return found
+        bad.append(BadRow(query=row.id, line=row.number, reason=one))
+    return plans, bad
 
 
 def _question(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Asked | str:
@@ -87,17 +82,19 @@ def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
         groups.setdefault(one.kind, []).append(number)
     found: dict[int, Answer | str] = {}
     for numbers in groups.values():
-        try:
-            together = answers([asked[number] for number in numbers])
-            found |= dict(zip(numbers, together, strict=True))
-        except Exception:  # of one query: the others must not suffer
-            logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
-            for number in numbers:
-                try:
-                    (found[number],) = answers([asked[number]])
-                except Exception as problem:
-                    found[number] = _reason(problem)
+        found |= zip(numbers, _together([asked[number] for number in numbers]), strict=True)
     return [found[number] for number in range(len(asked))]
+
+
+def _together(asked: Sequence[Asked]) -> list[Answer | str]:
+    """Plan questions of one kind together, or each alone if that fails."""
+    try:
+        return [*answers(asked)]
+    except Exception as problem:  # of one query: the others must not suffer
+        if len(asked) == 1:
+            return [_reason(problem)]
+        logger.debug("%d queries are planned one by one", len(asked), exc_info=True)
+        return [_together([one])[0] for one in asked]
 
 
 def _reason(problem: Exception, place: str = "") -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.arrays import check_regular
-from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows
+from cefito.batch.planning import PIECE, BadRow, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
 from cefito.files import MAX_JSON, FileRecord, value_sealed, write_bytes
-from cefito.inference.plan_formats import json_line
+from cefito.inference.plan_formats import PlanRow, json_line
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
 from cefito.settings import Record
@@ -48,7 +47,6 @@ class ShardHeader(FileRecord):
     batch: str  # digest of all that the plans of the batch depend on
     number: int
     counts: Counts
-    size: int  # bytes of the rows
     rows: str  # SHA-256 of the rows
 
 
@@ -90,8 +88,7 @@ class Shards:
             with path.open("rb") as file:
                 first = file.readline(MAX_JSON)
                 header = ShardHeader.parse(json.loads(first), path)
-                whole = os.fstat(file.fileno()).st_size == len(first) + header.size
-                whole = whole and header.rows == hashlib.file_digest(file, "sha256").hexdigest()
+                whole = header.rows == hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError, RecursionError, DataError, RunError):
             whole = False
         if whole and (header.batch, header.number) != (self.batch, number):
@@ -155,21 +152,21 @@ class ShardPlanner:
         import torch
 
         (number, rows), before = shard, torch.get_num_threads()
-        planned = PlannedRows()
+        plans: list[PlanRow] = []
+        bad: list[BadRow] = []
         torch.set_num_threads(self.threads)
         try:
             for first in range(0, len(rows), PIECE):
                 found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
-                planned.plans += found.plans
-                planned.bad += found.bad
+                plans += found[0]
+                bad += found[1]
         finally:
             torch.set_num_threads(before)
-        text = b"".join(json_line(row) for row in (*planned.plans, *planned.bad))
+        text = b"".join(json_line(row) for row in (*plans, *bad))
         header = ShardHeader(
             batch=self.shards.batch,
             number=number,
-            counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
-            size=len(text),
+            counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),
             rows=hashlib.sha256(text).hexdigest(),
         )
         first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"

@@ -144,7 +144,7 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         rows.append(replace(row, step=label, start=start, end=end, **facts))
     faults.check()
     if not rows:
-        only = ", ".join(_left_out([document]))
+        only = _left_out([document])
         what = f"no {used.step} with a label"
         error = document.wrong(f"holds {what}{only and f', only {only}'}. {document.remedy}")
         document.empty = f"hold {what}", error
@@ -176,16 +176,10 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
     return [row for row in rows if wanted is None or row.tier == wanted]
 
 
-def _left_out(files: Sequence[Document]) -> list[str]:
-    """What was left out, in words: counts, and names of whole items."""
+def _left_out(files: Sequence[Document]) -> str:
+    """What was left out, in words."""
     counts = sum((document.left_out for document in files), Counter[str]())
-    without: dict[str, list[str]] = defaultdict(list)
-    for document in files:
-        for what, names in document.without.items():
-            without[what] += names
-    return [f"{count} {what}" for what, count in counts.items()] + [
-        f"{len(names)} {what} ({_shown(names)})" for what, names in without.items()
-    ]
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str]:
@@ -204,7 +198,7 @@ def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str
         yield f"{read[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
     for what, count in sum((document.notes for document in read), Counter[str]()).items():
         yield f"{used.name}: {count} {what}."
-    if left_out := ", ".join(_left_out(files)):
+    if left_out := _left_out(files):
         yield f"{used.name}: left out {left_out}."
     empty: dict[str, list[str]] = defaultdict(list)
     for document in files:

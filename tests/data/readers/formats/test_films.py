@@ -181,7 +181,7 @@ def test_files_without_steps_are_left_out_and_named(read, tmp_path):
     found = read(*files)
     assert len(found.annotations.videos) == 2
     assert found.notes[1:3] == (
-        "Label Studio: left out 2 tasks without an annotation (9, 7).",
+        "Label Studio: left out 2 tasks without an annotation.",
         f"Label Studio: left out, since they hold no region with a label: {tmp_path / '1.json'}, "
         f"{tmp_path / '3.json'}.",
     )

@@ -81,9 +81,9 @@ class Document:
     choices: Choices  # what the user gave
     rate_of: Callable[[str], float | None]  # frame rate of a video; None if it is not known
     format: str = ""  # name of its format, once it is recognised; empty for tables of steps
-    # number of annotations that are no steps, and names of whole items without steps, by kind
-    left_out: Counter[str] = field(default_factory=Counter)
-    without: dict[str, list[str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(
+        default_factory=Counter
+    )  # annotations that are no steps, by kind
     # what was read in a way that the user should know, in words, and how often
     notes: Counter[str] = field(default_factory=Counter)
     remedy: str = "Annotate steps and export it again."  # for a file without steps

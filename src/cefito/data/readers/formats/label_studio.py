@@ -65,12 +65,8 @@ def _read(document: Document) -> Iterator[StepRow]:
         where = f"task {task.id}"
         done = [each for each in task.annotations if each.result and not each.was_cancelled]
         if not done:
-            what = (
-                "tasks with predictions alone"
-                if task.predictions
-                else "tasks without an annotation"
-            )
-            document.without.setdefault(what, []).append(f"{task.id}")
+            why = "with predictions alone" if task.predictions else "without an annotation"
+            document.left_out[f"tasks {why}"] += 1
             continue
         best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
         if len(done) > 1:
