@@ -41,8 +41,7 @@ test-portable: $(VENV)/.installed-test
 test-nightly: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
 	  tests/field/test_energy.py tests/planners/chain
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
-	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/bad_inputs.py --all
+	CEFITO_BAD_INPUTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
 
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,ray]'

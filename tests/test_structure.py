@@ -10,13 +10,13 @@ from cefito.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
-    "batch": 1_105,
+    "batch": 983,
     "benchmarks": 4_655,
     "cli": 3_651,
-    "data": 7_183,
+    "data": 6_921,
     "encoders": 1_990,
     "evaluation": 2_677,
-    "executors": 589,
+    "executors": 573,
     "field": 1_993,
     "ground": 1_887,
     "inference": 2_464,

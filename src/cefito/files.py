@@ -31,7 +31,6 @@ MAX_JSON = 16 << 20
 """Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""
 MAX_BYTES = 1 << 30
 """Bytes of the largest file of annotations, text or rows that is read as a whole: 1 GiB."""
-_Stamp = tuple[int, int, int, int, int]
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
@@ -137,31 +136,41 @@ def lines_of(
 
 
 def check_array(
-    array: NDArray[Any], *, shape: tuple[int | None, ...], place: str, rows: str = "row"
+    array: NDArray[Any],
+    *,
+    shape: tuple[int | None, ...],
+    place: str,
+    rows: str = "row",
+    because: str = "",
+    where: Callable[[int], str] = lambda _: "",
 ) -> NDArray[Any]:
-    """Check the shape of a floating-point array (None for any size) and that it is finite."""
+    """Check the shape of a floating-point array (None for any size) and that it is finite.
+
+    Args:
+        array: Checked and returned.
+        shape: Expected sizes.
+        place: Begins messages.
+        rows: Word for a row of the array, in messages.
+        because: Reason of the shape and what to do, in messages.
+        where: Says what the row of a number is of.
+    """
     fits = array.ndim == len(shape) and all(
-        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
+        want == got or (want is None and got) for want, got in zip(shape, array.shape, strict=True)
     )
     if array.dtype.kind != "f":
         expected = "expected floating-point numbers, as astype('float32') makes them"
         raise DataError(f"{place}: holds values of type {array.dtype}; {expected}.")
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise DataError(f"{place}: has shape {list(array.shape)}; expected [{wanted}].")
+        expected = f"expected [{wanted}]{because and f': {because}'}"
+        raise DataError(f"{place}: has shape {list(array.shape)}; {expected}.")
     wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(wrong):
         holding = f"{rows} holds" if len(wrong) == 1 else f"{rows}s hold"
-        found = f"{len(wrong)} {holding} NaN or infinity, the first is {rows} {wrong[0]}"
-        raise DataError(f"{place}: {found}. Make these again or leave their videos out.")
+        found = f"{len(wrong)} {holding} NaN or infinity"
+        first = f"the first is {rows} {wrong[0]}{where(int(wrong[0]))}"
+        raise DataError(f"{place}: {found}, {first}. Make these again or leave their videos out.")
     return array
-
-
-def check_rows(array: NDArray[Any], rows: int, place: str, because: str, remedy: str) -> None:
-    """Check that a matrix has one row for each entry of another file."""
-    if array.ndim != 2 or len(array) != rows or array.shape[1] == 0:
-        found = f"has shape {list(array.shape)}, but {because}; expected [{rows}, any]"
-        raise DataError(f"{place}: {found}. {remedy}")
 
 
 def write_tensors(
@@ -324,7 +333,7 @@ SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
 _SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
-_known: dict[_Stamp, str] = {}
+_known: dict[tuple[int, ...], str] = {}
 
 
 def file_digest(path: Path, *, anew: bool = False) -> str:
@@ -332,21 +341,14 @@ def file_digest(path: Path, *, anew: bool = False) -> str:
 
     A file that is unchanged since this process hashed it is read again only if `anew`.
     """
-    stamp = _stamp(path.stat())
-    if not anew and stamp in _known:
-        return _known[stamp]
-    digest = sha256(path)
-    if _is_settled(stamp) and _stamp(path.stat()) == stamp:
+    found = path.stat()
+    stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    if anew or stamp not in _known:
+        digest = sha256(path)
+        if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
+            return digest
         _known[stamp] = digest
-    return digest
-
-
-def _is_settled(stamp: _Stamp) -> bool:
-    return max(stamp[3:]) + _SETTLED * 1e9 < time.time_ns()
-
-
-def _stamp(stat: os.stat_result) -> _Stamp:
-    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    return _known[stamp]
 
 
 def value_digest(value: Any) -> str:

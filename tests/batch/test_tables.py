@@ -165,23 +165,6 @@ def test_columns_of_parquet(parquet):
     assert values(parsed(path)) == [{"id": "a"}]
 
 
-@pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])
-def test_a_table_that_changes_while_it_is_read(name, tmp_path, parquet):
-    if name == "q.parquet":
-        parquet({"id": ["a"] * 150})
-    else:
-        head = "id,features\n" if name == "q.csv" else ""
-        (tmp_path / name).write_text(head + ("1,2\n" if head else "{}\n") * 150)
-    path = tmp_path / name
-    shards = ShardRows(open_table(path), 64, [0, 1, 2])
-    assert len(shards[0][1]) == 64
-    path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(DataError, match="has changed while it was read"):
-        shards[1]
-    with pytest.raises(DataError, match="could not all be read"):
-        shards[2]
-
-
 def test_memory_of_parquet_is_bounded(parquet):
     pyarrow = pytest.importorskip("pyarrow")
     numbers = np.random.default_rng(0).standard_normal((80 * 64, 256)).astype(np.float32)

@@ -64,8 +64,7 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
         ["steps beyond the features, dropped", "1", "2", "i"],
     ]
     assert lines[4][:3] == ["left out: no features", "1", "4"]
-    assert lines[5][:3] == ["left out: no steps", "1", "0"]
-    assert lines[6:] == [["fewer than 3 steps: no window of T = 3", "2", "3", "d"]]
+    assert [line[:3] for line in lines[5:]] == [["left out: no steps", "1", "0"]]
     run = str(tmp_path / "run")
     train = ["train", str(target), "--horizon", "3", "--out", run, "--method", "nearest"]
     assert main([*train, "--selection", "published"]) == 0

@@ -1,6 +1,5 @@
 """`cefito data steps`, and the preparation of what it writes."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -42,25 +41,6 @@ def test_converted_and_prepared_alike(tmp_path, features, call):
     assert np.array_equal(direct.start, converted.start)
 
 
-def test_oddities_are_counted(tmp_path, call):
-    table, out = tmp_path / "mine.csv", tmp_path / "STEPS.csv"
-    table.write_text(
-        "video,task,step,start,end\na,tea,boil,0:00,0:05\na,tea,pour,4,6\na,tea,stir,6,7\n"
-        "b,tea,boil,0,5\nb,tea,pour,5,6\n"
-    )
-    code, text, _ = call("data", "steps", table, "--out", out, "--json")
-    assert code == 0
-    assert json.loads(text)["noticed"] == [
-        {"reason": "overlapping steps", "videos": ["a"], "steps": 1, "example": "a"},
-        {
-            "reason": "fewer than 3 steps: no window of T = 3",
-            "videos": ["b"],
-            "steps": 2,
-            "example": "b",
-        },
-    ]
-
-
 def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
     steps = ("data", "steps", EXPORT, "--out", tmp_path / "STEPS.csv")
     (tmp_path / "videos.csv").write_text("video,task,split\ntea_01,tea,dev\n")
@@ -69,13 +49,6 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         (
             (*steps, *TEA[:2]),
             "counts frames and holds no frame rate. Give the frames per second. (--frame-rate)",
-        ),
-        (
-            steps,
-            "(Label Studio): lacks the frames per second, the task of its videos and a split "
-            "(without one, 30 % of the videos of each task are drawn for test). Give all of them; "
-            "a table of the videos may hold task, frame rate and split of each. (--frame-rate, "
-            "--task, --video-table)",
         ),
         ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
         ((*steps, *TEA[2:]), "(--task)"),

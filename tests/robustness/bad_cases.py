@@ -30,12 +30,11 @@ ANNOTATED = ("--annotations", "{here}/none", "--out", "{out}", "--features", "{f
 CALLS: tuple[tuple[str, ...], ...] = (
     *(TRAIN, PLAN, BATCH, CUSTOM, COMPARE),
     *(("data", "prepare", name, *ANNOTATED) for name in ("crosstask", "coin", "niv")),
-    ("data", "prepare", "captaincook4d", *ANNOTATED, "--split", "{here}/none"),
+    ("data", "prepare", "captaincook4d", "{here}/none", "{out}", "--features", "{features}"),
     ("data", "info", "{data}"),
     ("data", "list", "{data}", "tasks"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
-    ("data", "pad", "{data}", "{out}", "--horizon", "3"),
     ("data", "world", "{out}"),
     ("config", "show", "small"),
     ("config", "diff", "{run}", "small"),
@@ -162,7 +161,6 @@ ABSURD_OPTIONS = (
     (COMPARE, "--planners", ","),
     *((CUSTOM, "--seconds", value) for value in ("0", "1000000000000")),
     (CUSTOM, "--workers", "1000000000"),
-    (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
     (("data", "world", "{out}"), "--seed", "-1"),
 )
 
@@ -281,9 +279,8 @@ def texts() -> Iterator[Case]:
         call = (*BATCH[:2], "{here}/x.parquet", *BATCH[3:])
         yield Case(f"queries: {title}", call, _file("x.parquet", make))
         prepare = ("--annotations", "{here}/x.json", "--out", "{out}", "--features", "{features}")
-        for source in ("crosstask", "coin", "captaincook4d"):
-            more = ("--split", "{here}/x.json") if source == "captaincook4d" else ()
-            call = ("data", "prepare", source, *prepare, *more)
+        for source in ("crosstask", "coin"):
+            call = ("data", "prepare", source, *prepare)
             yield Case(f"{source}: {title}", call, _file("x.json", make))
         call = ("import-checkpoint", "{here}/x.json", "--kind", "task-classifier", "--out", "{out}")
         yield Case(f"task-classifier: {title}", call, _file("x.json", make))
@@ -298,7 +295,7 @@ def texts() -> Iterator[Case]:
 
 def tables() -> Iterator[Case]:
     """Tables of steps."""
-    either = ("name with", "name of", "two splits", "huge time", "long field", "repeated column")
+    either = ("name with", "name of", "huge time", "long field")
     both = {**TABLES, **{f"text: {title}": make for title, make in TEXTS.items()}}
     for title, make in both.items():
         for suffix in ("csv", "parquet") if title.startswith("text") else ("csv",):

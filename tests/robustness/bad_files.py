@@ -95,43 +95,24 @@ _OBJECTS = np.array([{"a": 1}, None], dtype=object)
 ARRAYS: dict[str, Maker] = {
     "empty": raw(b""),
     "text": raw("1.0, 2.0, 3.0\n"),
-    "magic only": raw(b"\x93NUMPY"),
-    "cut header": raw(_saved(GOOD_ROW)[:20]),
-    "cut body": raw(_saved(GOOD_ROW)[:-3]),
     "pickled objects": raw(_saved(_OBJECTS, allow_pickle=True)),
     "bare pickle": raw(pickle.dumps({"a": 1})),
     "huge shape": raw(_header(_described("(1000000000000,)"))),
     "absurd shape": raw(_header(_described("(" + "9" * 40 + ",)"))),
-    "overflowing shape": raw(_header(_described("(4294967296, 4294967296)"))),
     "negative shape": raw(_header(_described("(-8,)"), body=bytes(32))),
-    "shape of booleans": raw(_header(_described("(True, 8)"), body=bytes(32))),
-    "shape no tuple": raw(_header(_described("8"), body=bytes(32))),
     "header cut by zeros": raw(_saved(GOOD_ROW)[:49] + bytes(64) + _saved(GOOD_ROW)[113:]),
     "header code": raw(_header("__import__('os').abort()")),
     "header deep": raw(_header("(" * 3000 + ")" * 3000)),
-    "header long": raw(_header(_described("(8,)") + " " * 20000, 2, bytes(32))),
-    "unknown dtype": raw(_header(_described("(8,)", "'<q9'"), body=bytes(72))),
     "dtype recursion": raw(_header(_described("(8,)", "[" * 500 + "]" * 500))),
-    "version 9": raw(b"\x93NUMPY\x09\x00" + bytes(200)),
     "integers": raw(_saved(np.arange(8))),
-    "complex": raw(_saved(np.ones(8, dtype=complex))),
     "strings": raw(_saved(np.array(["a"] * 8))),
-    "structured": raw(_saved(np.zeros(8, dtype=[("a", "f4")]))),
-    "dates": raw(_saved(np.zeros(8, dtype="datetime64[s]"))),
     "NaN": raw(_saved(np.full(24, np.nan, dtype="float32"))),
-    "infinity": raw(_saved(np.full(24, np.inf, dtype="float32"))),
     "too large for float32": raw(_saved(np.full(24, 1e300))),
     "1e30": raw(_saved(np.full(24, 1e30, dtype="float32"))),
     "other width": raw(_saved(np.ones(7, dtype="float32"))),
-    "no numbers": raw(_saved(np.ones(0, dtype="float32"))),
-    "scalar": raw(_saved(np.float32(1))),
     "three axes": raw(_saved(np.ones((2, 2, 2), dtype="float32"))),
-    "zip of text": raw(_zip({"readme.txt": b"hello"})),
-    "zip empty": raw(_zip({})),
     "zip cut": raw(_zip({"start.npy": _saved(GOOD_ROW)})[:-30]),
     "zip encrypted": raw(_encrypted(_zip({"start.npy": _saved(GOOD_ROW)}))),
-    "zip with text as array": raw(_zip({"start.npy": b"hello", "end.npy": b"x"})),
-    "zip of no arrays": raw(_zip({"start": b"hello", "end": b"hello"})),
     "zip lzma": raw(_zip({"start.npy": _saved(GOOD_ROW)}, zipfile.ZIP_LZMA)[:-60]),
     "zip pickled": raw(_zip({"start.npy": _saved(_OBJECTS, allow_pickle=True)})),
     "zip bad checksum": raw(
@@ -147,11 +128,8 @@ ARRAYS: dict[str, Maker] = {
     "folder": folder,
     "pipe": fifo,
     "endless device": to("/dev/zero"),
-    "random device": to("/dev/urandom"),
-    "null device": to("/dev/null"),
     "link to itself": loop,
     "link to nowhere": to("nowhere"),
-    "terminal": to("/dev/tty"),
     "process memory": to("/proc/self/mem"),
 }
 
@@ -187,34 +165,15 @@ TEXTS: dict[str, Maker] = {
 _COLUMNS = "video,task,step,start,end\n"
 _LINE = "a,tea,boil,0,1\n"
 TABLES: dict[str, Maker] = {
-    "head only": raw(_COLUMNS),
     "no head": raw(_LINE),
-    "missing column": raw("video,task,step,start\na,tea,boil,0\n"),
-    "repeated column": raw("video,video,task,step,start,end\na,b,tea,boil,0,1\n"),
-    "too many cells": raw(_COLUMNS + "a,tea,boil,0,1,2,3\n"),
-    "too few cells": raw(_COLUMNS + "a,tea\n"),
-    "empty cell": raw(_COLUMNS + ",tea,boil,0,1\n"),
-    "words as times": raw(_COLUMNS + "a,tea,boil,zero,one\n"),
-    "NaN time": raw(_COLUMNS + "a,tea,boil,nan,1\n"),
     "infinite time": raw(_COLUMNS + "a,tea,boil,0,inf\n"),
     "huge time": raw(_COLUMNS + "a,tea,boil,0,1e308\n"),
-    "overflowing time": raw(_COLUMNS + "a,tea,boil,0,1e999\n"),
     "long time": raw(_COLUMNS + f"a,tea,boil,0,{'9' * 5000}\n"),
-    "negative time": raw(_COLUMNS + "a,tea,boil,-5,1\n"),
-    "ends before it starts": raw(_COLUMNS + "a,tea,boil,5,1\n"),
-    "hex time": raw(_COLUMNS + "a,tea,boil,0x1,0x2\n"),
-    "underscored time": raw(_COLUMNS + "a,tea,boil,1_0,2_0\n"),
-    "unknown split": raw("video,task,step,start,end,split\na,tea,boil,0,1,dev\n"),
     "open quote": raw(_COLUMNS + '"a,tea,boil,0,1\n'),
     "long field": raw(_COLUMNS + "a,tea," + "b" * 200_000 + ",0,1\n"),
     "NUL in it": raw(_COLUMNS + "a\x00,tea,boil,0,1\n"),
     "escape in it": raw(_COLUMNS + "a,tea,\x1b[31mboil,0,x\n"),
-    "latin1": raw(_COLUMNS.encode() + b"a,tea,b\xe9,0,1\n"),
     "UTF-16": raw((_COLUMNS + _LINE).encode("utf-16")),
-    "two tasks": raw(_COLUMNS + "a,tea,boil,0,1\na,toast,cut,2,3\n"),
-    "two splits": raw(
-        "video,task,step,start,end,split\na,tea,boil,0,1,train\na,tea,pour,2,3,test\n"
-    ),
     "name with path": raw(_COLUMNS + "../../etc/passwd,tea,boil,0,1\n"),
     "name with newline": raw(_COLUMNS + '"a\nb",tea,boil,0,1\n'),
     "name of 300 letters": raw(_COLUMNS + "a" * 300 + ",tea,boil,0,1\n"),
@@ -239,34 +198,19 @@ PRESETS: dict[str, Maker] = {
 }
 
 
-def annotations(**changes: Any) -> Maker:
-    """A folder of annotations with changed entries, or with changed files as text or makers."""
-    taxonomy: Any = {
+def annotations(features: Maker) -> Maker:
+    """A folder of annotations of one video, with a file of features."""
+    taxonomy = {
         "dataset": "odd",
         "tasks": [{"id": 0, "name": "tea", "actions": [0, 1]}],
         "actions": [{"id": 0, "name": "boil"}, {"id": 1, "name": "pour"}],
     }
-    video: Any = {"video_id": "a", "split": "train", "task_id": 0, "steps": [[0, 1, 0], [1, 2, 1]]}
-    features = changes.pop("features", None)
-    for key, value in changes.items():
-        if key in taxonomy:
-            taxonomy[key] = value
-        elif key in video:
-            video[key] = value
+    video = {"video_id": "a", "split": "train", "task_id": 0, "steps": [[0, 1, 0], [1, 2, 1]]}
 
     def make(path: Path) -> None:
         path.mkdir()
-        texts = {"taxonomy.json": taxonomy, "videos.jsonl": video}
-        for name, value in texts.items():
-            value = changes.get(name.partition(".")[0], value)
-            if callable(value):
-                value(path / name)
-            else:
-                (path / name).write_text(value if isinstance(value, str) else json.dumps(value))
-        if callable(features):
-            features(path / "features.npz")
-        else:
-            rows = np.ones((2, 4), dtype="float32")
-            np.savez(path / "features.npz", start=rows, end=rows)
+        (path / "taxonomy.json").write_text(json.dumps(taxonomy))
+        (path / "videos.jsonl").write_text(json.dumps(video))
+        features(path / "features.npz")
 
     return make

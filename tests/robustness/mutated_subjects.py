@@ -1,10 +1,9 @@
-"""What is mutated: a data set, runs, a checkpoint and the trials of a study."""
+"""What is mutated: a data set, runs and a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,10 @@ from mutations import Answer, Subject, digest
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import CefitoError
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
-from cefito.study.results import gather
-from cefito.study.running import run_study
-from cefito.study.study import Study
-from cefito.study.trials import find_rows
 from cefito.training import trainer
 from tiny_runs import TINY_RUN
 
@@ -58,19 +52,6 @@ def of_training(dataset: PreparedDataset) -> Answer:
     return answer
 
 
-def of_trials(study: Study) -> Answer:
-    """Digest the results of a study."""
-
-    def answer(folder: Path) -> str:
-        results = gather(replace(study, out=folder))
-        for trial in results.trials:
-            if (error := getattr(trial, "error", None)) is not None:
-                raise CefitoError(f"{folder}: {error}")
-        return digest(results.to_dict())
-
-    return answer
-
-
 def config(method: str) -> Any:
     """Settings of the smallest networks."""
     return load_config("small", method=method, overrides=TINY_RUN, shared=True)
@@ -100,17 +81,6 @@ def killed_after(steps: int) -> Iterator[None]:
         trainer.Training._step = whole  # type: ignore[method-assign]
 
 
-def studied(data: PreparedDataset, out: Path, horizons: tuple[int, ...]) -> Study:
-    """Make a study of two planners."""
-    rows = find_rows(["nearest", "frequent"])
-    study = Study(
-        dataset=data, out=out, rows=rows, horizons=horizons, seeds=(0,), settings=TINY_RUN
-    )
-    problems = run_study(study)
-    assert not problems, problems
-    return study
-
-
 def stored(root: Path, methods: tuple[str, ...]) -> list[Subject]:
     """Make the subjects."""
     data = write_world(root / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
@@ -124,6 +94,4 @@ def stored(root: Path, methods: tuple[str, ...]) -> list[Subject]:
         train_run(data, killed, config=config("frequent"), horizon=3, seed=0)
     files = ("classifier/checkpoint.safetensors", "classifier/metrics.jsonl")
     subjects.append(Subject("checkpoint", killed, files, of_training(data)))
-    study = studied(data, root / "study", (2, 3))
-    trials = ("T*/seed*/trials/*.json",)
-    return [*subjects, Subject("trials", study.out, trials, of_trials(study))]
+    return subjects

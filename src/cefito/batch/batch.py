@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,9 @@ import numpy as np
 
 from cefito.batch.planning import PIECE, QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
-from cefito.batch.sources import QuerySource, open_source
+from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
-from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import format_of
@@ -50,7 +49,6 @@ class BatchRecord(FileRecord):
 
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
-    observed: list[str | None]  # `ShardHeader.observed` of each shard
     plans_sha256: str
     bad_sha256: str | None
 
@@ -111,10 +109,16 @@ def plan_batch(
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
     source = open_source(run, queries, split=split, given=Given.of(**given))
+    search = run.planner.describe().search
     depends_on = {
         "format_version": 1,
         "queries": {**source.identity, "queries": source.count},
-        "run": _run_identity(run),
+        "run": {
+            "files": value_digest(dict(run.files)),
+            "method": run.method,
+            "steps": run.steps,
+            "search": None if search is None else search.model_dump(mode="json"),
+        },
         "settings": settings.model_dump(mode="json"),
         "threads": threads,
         "device": device,
@@ -127,25 +131,11 @@ def plan_batch(
     planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
     record = files.finished(depends_on)
     if record is not None:
-        for number in _changed(planner, source, dict(enumerate(record.observed)), progress):
-            raise RunError(
-                f"{files.record}: is of a batch with other observations of {shards.name(number)}; "
-                f"their files have changed. {_again(out)}",
-                setting="out",
-            )
         files.clear()
         return BatchResult(out, files.existing_bad(), record.counts, record.counts.queries)
     with locked(files.parts, "a batch"):
         files.begin(depends_on)
-        there = {number: shards.header(number) for number in range(len(shards))}
-        observed = {number: header.observed for number, header in there.items() if header}
-        for number in _changed(planner, source, observed, progress):
-            logger.warning(
-                "the files of %s have changed; they are planned again", shards.name(number)
-            )
-            shards.path(number).unlink()
-            there[number] = None
-        missing = [number for number, header in there.items() if header is None]
+        missing = [number for number in range(len(shards)) if shards.header(number) is None]
         left = sum(map(shards.queries_of, missing))
         with progress("planning", total=left) as advance:
             outcomes = mapping.map(
@@ -156,22 +146,9 @@ def plan_batch(
         headers, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
             return BatchResult(out, None, Counts(), source.count - left, problems)
-        counts = files.finish(depends_on, shards, headers, progress)
+        counts = files.finish(depends_on, shards, headers)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
-
-
-def _changed(
-    planner: ShardPlanner, source: QuerySource, observed: dict[int, str | None], progress: Progress
-) -> Iterator[int]:
-    """Yield the shards whose files give other observations than `ShardHeader.observed` notes."""
-    numbers = [number for number, digest in observed.items() if digest is not None]
-    if numbers:
-        with progress("comparing files", total=len(numbers)) as advance:
-            for number, rows in ShardRows(source, planner.shards.size, numbers):
-                if planner.read_again(rows) != observed[number]:
-                    yield number
-                advance(1)
 
 
 def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard: int) -> None:
@@ -188,17 +165,6 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
     nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
     Asked.of(settings, run, Queries(nothing, nothing))
     format_of(out, "out")
-
-
-def _run_identity(run: Run) -> dict[str, Any]:
-    """Return all of a run that decides its plans."""
-    search = run.planner.describe().search
-    return {
-        "files": value_digest(dict(run.files)),
-        "method": run.method,
-        "steps": run.steps,
-        "search": None if search is None else search.model_dump(mode="json"),
-    }
 
 
 def _results(
@@ -219,11 +185,6 @@ def _results(
             error = "their file has changed meanwhile"
         problems.append(f"{shards.name(number)}: {error}.")
     return headers, tuple(problems)
-
-
-def _again(out: Path) -> str:
-    """Say how to plan anew."""
-    return f"To plan anew remove it and {out.name}, or choose another name."
 
 
 class _Files:
@@ -251,7 +212,8 @@ class _Files:
         reason = "exists already"
         if self.record.exists():
             record = BatchRecord.read(self.record)
-            _check_same(record.depends_on, depends_on, self.record, _again(self.out))
+            remedy = f"To plan anew remove it and {self.out.name}, or choose another name."
+            _check_same(record.depends_on, depends_on, self.record, remedy)
             digests = record.plans_sha256, record.bad_sha256
             if (_digest(self.out), _digest(self.bad)) == digests:
                 return record
@@ -274,22 +236,17 @@ class _Files:
         depends_on: dict[str, Any],
         shards: Shards,
         headers: Sequence[ShardHeader],
-        progress: Progress,
     ) -> Counts:
         """Concatenate the shards, write the record, and return the counts."""
         counts = sum((header.counts for header in headers), Counts())
-        with progress("writing", total=len(shards)) as advance:
-            rows = _lines(shards, advance)
-            _write(self.out, partial(format_of(self.out, "out").write, rows))
+        _write(self.out, partial(format_of(self.out, "out").write, shards.lines()))
         if counts.bad:
-            bad = _lines(shards, ignore, bad=True)
-            _write(self.bad, lambda file: file.writelines(bad))
+            _write(self.bad, lambda file: file.writelines(shards.lines(bad=True)))
         else:
             self.bad.unlink(missing_ok=True)
         BatchRecord(
             depends_on=depends_on,
             counts=counts,
-            observed=[header.observed for header in headers],
             plans_sha256=sha256(self.out),
             bad_sha256=_digest(self.bad),
         ).write(self.record)
@@ -305,14 +262,6 @@ class _Files:
                     entry.unlink(missing_ok=True)
         with suppress(OSError):  # other files are in it
             self.parts.rmdir()
-
-
-def _lines(
-    shards: Shards, advance: Callable[[float], None], *, bad: bool = False
-) -> Iterator[bytes]:
-    for number in range(len(shards)):
-        yield from shards.lines(number, bad=bad)
-        advance(1)
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -332,8 +281,6 @@ def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> 
     before, now = (flattened(json.loads(json.dumps(value))) for value in (begun, wanted))
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            old, new = (
-                json.dumps(values.get(name), ensure_ascii=False)[:40] for values in (before, now)
-            )
-            both = f"{name} {old}, not {new}"
+            old, new = (json.dumps(each.get(name), ensure_ascii=False) for each in (before, now))
+            both = f"{name} {old[:40]}, not {new[:40]}"
             raise RunError(f"{path}: is of a batch with {both}. {remedy}", setting="out")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,59 +47,32 @@ class BadRow(Record):
     reason: str
 
 
-@dataclass
-class PlannedRows:
-    """Plans of some rows, rows without a plan, and the digests of `read_rows`."""
-
-    plans: list[PlanRow] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-    observed: list[str] = field(default_factory=list)
-
-
-def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
+def plan_rows(
+    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
+) -> tuple[list[PlanRow], list[BadRow]]:
     """Plan the queries of a piece; a bad row does not affect the others."""
     rows = [row.parsed() for row in rows]
-    asked, observed = read_rows(run, rows, folder, settings)
-    found = PlannedRows(observed=observed)
+    asked = [_question(run, row, folder, settings) for row in rows]
     answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
+    plans: list[PlanRow] = []
+    bad: list[BadRow] = []
     for row, one in zip(rows, asked, strict=True):
         if isinstance(one, Asked):
             answer = next(answered)
             if isinstance(answer, Answer) and answer.plans:
-                found.plans += PlanRow.of(answer, row.id, row.number)
+                plans += PlanRow.of(answer, row.id, row.number)
                 continue
             one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
-        found.bad.append(BadRow(query=row.id, line=row.number, reason=one))
-    return found
+        bad.append(BadRow(query=row.id, line=row.number, reason=one))
+    return plans, bad
 
 
-def read_rows(
-    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
-) -> tuple[list[Asked | str], list[str]]:
-    """Return the question of each parsed row or why it has none, and digests of what files gave.
-
-    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
-    """
-    found: list[Asked | str] = []
-    observed: list[str] = []
-    for row in rows:
-        digest = ""
-        try:
-            asked = _asked(run, row, folder, settings)
-        except Exception as problem:
-            found.append(_reason(problem, row.place))
-        else:
-            found.append(asked)
-            digest = _digest(asked.query)
-        observed += [digest] * row.names_files
-    return found, observed
-
-
-def _digest(query: Queries) -> str:
-    """Return the SHA-256 of the observations of a query, and of which of them it has."""
-    parts = query.initial.tobytes() + query.goal.tobytes()
-    seen = b"" if query.seen is None else query.seen.tobytes()
-    return hashlib.sha256(parts + seen).hexdigest()
+def _question(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Asked | str:
+    """Return the question of a parsed row, or why it has none."""
+    try:
+        return _asked(run, row, folder, settings)
+    except Exception as problem:
+        return _reason(problem, row.place)
 
 
 def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
@@ -111,17 +82,19 @@ def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
         groups.setdefault(one.kind, []).append(number)
     found: dict[int, Answer | str] = {}
     for numbers in groups.values():
-        try:
-            together = answers([asked[number] for number in numbers])
-            found |= dict(zip(numbers, together, strict=True))
-        except Exception:  # of one query: the others must not suffer
-            logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
-            for number in numbers:
-                try:
-                    (found[number],) = answers([asked[number]])
-                except Exception as problem:
-                    found[number] = _reason(problem)
+        found |= zip(numbers, _together([asked[number] for number in numbers]), strict=True)
     return [found[number] for number in range(len(asked))]
+
+
+def _together(asked: Sequence[Asked]) -> list[Answer | str]:
+    """Plan questions of one kind together, or each alone if that fails."""
+    try:
+        return [*answers(asked)]
+    except Exception as problem:  # of one query: the others must not suffer
+        if len(asked) == 1:
+            return [_reason(problem)]
+        logger.debug("%d queries are planned one by one", len(asked), exc_info=True)
+        return [_together([one])[0] for one in asked]
 
 
 def _reason(problem: Exception, place: str = "") -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.arrays import check_regular
-from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows, read_rows
+from cefito.batch.planning import PIECE, BadRow, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
-from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
-from cefito.inference.plan_formats import json_line
+from cefito.files import MAX_JSON, FileRecord, value_sealed, write_bytes
+from cefito.inference.plan_formats import PlanRow, json_line
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
 from cefito.settings import Record
@@ -48,9 +47,7 @@ class ShardHeader(FileRecord):
     batch: str  # digest of all that the plans of the batch depend on
     number: int
     counts: Counts
-    size: int  # bytes of the rows
     rows: str  # SHA-256 of the rows
-    observed: str | None  # digest of the observations in files; None if no row names a file
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,7 @@ class Shards:
             with path.open("rb") as file:
                 first = file.readline(MAX_JSON)
                 header = ShardHeader.parse(json.loads(first), path)
-                whole = os.fstat(file.fileno()).st_size == len(first) + header.size
-                whole = whole and header.rows == hashlib.file_digest(file, "sha256").hexdigest()
+                whole = header.rows == hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError, RecursionError, DataError, RunError):
             whole = False
         if whole and (header.batch, header.number) != (self.batch, number):
@@ -101,12 +97,13 @@ class Shards:
             logger.warning("%s %s; %s are planned again", path, reason, self.name(number))
         return header if whole else None
 
-    def lines(self, number: int, *, bad: bool = False) -> Iterator[bytes]:
-        """Yield the plans of a shard, or its bad rows, each with the end of its line."""
-        path = self.path(number)
-        with path.open("rb") as file:
-            plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
-            yield from islice(file, plans, None) if bad else islice(file, plans)
+    def lines(self, *, bad: bool = False) -> Iterator[bytes]:
+        """Yield the plans of all shards, or their bad rows, each with the end of its line."""
+        for number in range(len(self)):
+            path = self.path(number)
+            with path.open("rb") as file:
+                plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
+                yield from islice(file, plans, None) if bad else islice(file, plans)
 
 
 class ShardRows(Sequence[tuple[int, list[Row]]]):
@@ -132,11 +129,6 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
         return number, rows
 
 
-def _digest(observed: Sequence[str]) -> str | None:
-    """Return the digest of the observations of a shard in files (see `read_rows`)."""
-    return value_digest(list(observed)) if observed else None
-
-
 @dataclass(frozen=True)
 class ShardPlanner:
     """Plans the rows of a shard and writes it; in another process it opens the run anew, once."""
@@ -160,32 +152,25 @@ class ShardPlanner:
         import torch
 
         (number, rows), before = shard, torch.get_num_threads()
-        planned = PlannedRows()
+        plans: list[PlanRow] = []
+        bad: list[BadRow] = []
         torch.set_num_threads(self.threads)
         try:
             for first in range(0, len(rows), PIECE):
                 found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
-                planned.plans += found.plans
-                planned.bad += found.bad
-                planned.observed += found.observed
+                plans += found[0]
+                bad += found[1]
         finally:
             torch.set_num_threads(before)
-        text = b"".join(json_line(row) for row in (*planned.plans, *planned.bad))
+        text = b"".join(json_line(row) for row in (*plans, *bad))
         header = ShardHeader(
             batch=self.shards.batch,
             number=number,
-            counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
-            size=len(text),
+            counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),
             rows=hashlib.sha256(text).hexdigest(),
-            observed=_digest(planned.observed),
         )
         first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)
-
-    def read_again(self, rows: Sequence[Row]) -> str | None:
-        """Return `ShardHeader.observed` of the rows of a shard as their files are now."""
-        parsed = [row.parsed() for row in rows]
-        return _digest(read_rows(self.run, parsed, self.folder, self.settings)[1])
 
 
 def _reopened(

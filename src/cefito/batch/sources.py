@@ -10,7 +10,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -78,12 +78,6 @@ class Row:
         return replace(self, value=None, problem=problem)
 
     @property
-    def names_files(self) -> bool:
-        """Return whether its observations are in files."""
-        given = self.value if isinstance(self.value, Mapping) else {}
-        return any(isinstance(given.get(name), str) for name in ("features", "initial", "goal"))
-
-    @property
     def id(self) -> str:
         """Return the name of the query: its id, otherwise its number."""
         given = self.value.get("id") if isinstance(self.value, Mapping) else None
@@ -97,7 +91,7 @@ class QuerySource:
     folder: Path  # of the files that rows name
     count: int
     identity: dict[str, str]  # for the record of a batch
-    rows: Callable[[], Iterator[Row]]  # reads from the beginning; `DataError` if the file changed
+    rows: Callable[[], Iterator[Row]]  # reads from the beginning
 
 
 def open_source(
@@ -136,28 +130,8 @@ def open_table(path: Path) -> QuerySource:
         raise ConfigError(f"{path}: expected .jsonl, .csv or .parquet.", setting="queries")
     check_regular(path, EXPECTED, DataError)
     read = partial(readers[path.suffix], path)
-    state = file_state(path)
     count = _parquet_rows(path) if path.suffix == ".parquet" else sum(1 for _ in read())
-
-    def check_unchanged() -> None:
-        if file_state(path) != state:
-            raise DataError(f"{path}: has changed while it was read. Repeat the command.")
-
-    def rows() -> Iterator[Row]:
-        for row in read():
-            check_unchanged()
-            yield row
-        check_unchanged()
-
-    return QuerySource(path.parent, count, {"kind": "table", "sha256": sha256(path)}, rows)
-
-
-def file_state(path: Path) -> tuple[int, ...]:
-    """Return the size and time of a file; empty if it is gone."""
-    with suppress(OSError, ValueError):
-        stat = path.stat()
-        return stat.st_size, stat.st_mtime_ns
-    return ()
+    return QuerySource(path.parent, count, {"kind": "table", "sha256": sha256(path)}, read)
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
@@ -318,5 +292,4 @@ def _open_folder(path: Path) -> QuerySource:
             value = {"id": Path(name).stem, "features": name}
             yield Row(number, str(path / name), value, whole=True)
 
-    # shards note what they read
     return QuerySource(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)

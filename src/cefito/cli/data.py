@@ -137,21 +137,6 @@ def simulate(source: Path, target: Path, /, *, seed: int = 0) -> None:
 
 
 @app.command
-def pad(source: Path, target: Path, /, *, horizon: int) -> None:
-    """Repeat the first step of videos that are too short for a horizon, as PDPP, KEPP and MTID do.
-
-    Args:
-        source: Folder of a prepared data set.
-        target: New folder.
-        horizon: Least number of actions of every video.
-    """
-    from cefito.data.folds import pad_dataset
-    from cefito.data.prepared import open_dataset
-
-    wrote(target, pad_dataset(open_dataset(source), target, horizon=horizon))
-
-
-@app.command
 def world(target: Path, /, *, seed: int = 0) -> None:
     """Write the embedded world, a small SIMULATED data set to try everything on.
 

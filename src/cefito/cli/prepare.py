@@ -98,13 +98,11 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
         options: What the files leave open.
         json: Print what was read as JSON instead of a table.
     """
-    from cefito.data.readers.source import irregularities
     from cefito.data.readers.step_source import convert_steps
 
     source = convert_steps(files, out, choices=options.choices)
     for note in source.notes:
         talk(f"note: {note}")
-    odd = irregularities(source.annotations.videos)
     counts = {
         "tasks": len(source.annotations.taxonomy.tasks),
         "actions": len(source.annotations.taxonomy.actions),
@@ -112,10 +110,9 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
         "steps": source.annotations.step_count,
     }
     if json:
-        print_json({"out": str(out), "form": source.form, **counts, "noticed": odd})
+        print_json({"out": str(out), "form": source.form, **counts})
     else:
-        rows = [[f"{entry['reason']}, videos", len(entry["videos"])] for entry in odd]
-        table(source.form, ("what", "number"), [*map(list, counts.items()), *rows])
+        table(source.form, ("what", "number"), list(map(list, counts.items())))
     talk(f"wrote {out}")
 
 
@@ -173,7 +170,6 @@ def _benchmark(
     annotations: Path,
     out: Path,
     taxonomy: Path | None = None,
-    action_text: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
@@ -189,16 +185,12 @@ def _benchmark(
         out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.
-        action_text: Text embeddings of the actions: .npy [K, W], row = action id, or as the authors
-            write them; by default action_embeddings….npy beside window files.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
     from cefito.data.readers.benchmarks import read_benchmark
 
-    read = partial(
-        read_benchmark, benchmark, annotations, taxonomy=taxonomy, action_text=action_text
-    )
+    read = partial(read_benchmark, benchmark, annotations, taxonomy=taxonomy)
     _prepare(read, out, observed, encoder)
 
 

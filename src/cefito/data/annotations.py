@@ -43,6 +43,7 @@ _REMEDY = (
     '"name"}]}.'
 )
 
+_Name = Annotated[str, AfterValidator(nfc), Field(pattern=r"\S")]
 _AUTHORS_TASK = re.compile(r"([0-9]+)_(?:[0-9]+_)?(.*\S.*)", re.DOTALL)
 _MOST_IDS = 10_000
 
@@ -52,7 +53,7 @@ class Action:
     """One action of the vocabulary; ids run from 0 to K − 1."""
 
     id: int
-    name: str
+    name: _Name
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Task:
     """One task and the ids of the actions that it may take, ascending."""
 
     id: int
-    name: str
+    name: _Name
     actions: tuple[int, ...]
 
 
@@ -111,9 +112,9 @@ class Taxonomy:
         if _is_authors(value):
             value = _common_form(value, place)
         file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
-        actions = _by_id([Action(one.id, one.name) for one in file.actions], "action", place)
-        listed = [Task(one.id, one.name, tuple(sorted(set(one.actions)))) for one in file.tasks]
-        tasks = _by_id(listed, "task", place)
+        actions = _by_id(file.actions, "action", place)
+        sets = [replace(one, actions=tuple(sorted(set(one.actions)))) for one in file.tasks]
+        tasks = _by_id(sets, "task", place)
         for task in tasks:
             _check_ids(task.actions, len(actions), f"{place}: task {task.id} ('{task.name}')")
         shared, to_shared = _shared_space(value, len(actions), place)
@@ -144,26 +145,14 @@ def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     return tuple(Action(id=number, name=name) for number, name in enumerate(names))
 
 
-_Name = Annotated[str, AfterValidator(nfc), Field(pattern=r"\S")]
-
-
-class _Entry(Record, extra="ignore"):
-    id: int
-    name: _Name
-
-
-class _TaskEntry(_Entry):
-    actions: list[int]
-
-
 class _File(Record, extra="ignore"):
     dataset: _Name
-    tasks: list[_TaskEntry] = Field(min_length=1)
-    actions: list[_Entry] = Field(min_length=1)
+    tasks: list[Task] = Field(min_length=1)
+    actions: list[Action] = Field(min_length=1)
 
 
 class _Shared(Record):
-    names: list[_Entry] = Field(min_length=1)
+    names: list[Action] = Field(min_length=1)
     ids: list[int]
 
 
@@ -195,7 +184,7 @@ def _shared_space(
     entries = {"names": value.get(names), "ids": value[maps[0]]}
     expected = f"Expected one id for each of the {size} actions, and '{names}' as 'actions'."
     found = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
-    shared = _by_id([Action(one.id, one.name) for one in found.names], "shared action", place)
+    shared = _by_id(found.names, "shared action", place)
     _check_ids(found.ids, len(shared), place)
     if len(found.ids) != size:
         raise DataError(f"{place}: has {len(found.ids)} ids. {expected}")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -78,12 +77,7 @@ def find_places(name: str) -> list[Place]:
     return [at for at in places().values() if at.group == name] or [find_place(name)]
 
 
-def download(
-    name: str,
-    target: Path,
-    *,
-    progress: Progress = silent,
-) -> Downloaded:
+def download(name: str, target: Path, *, progress: Progress = silent) -> Downloaded:
     """Download a file into a folder; one that exists already is only checked."""
     place = find_place(name)
     path = target / place.file
@@ -122,10 +116,6 @@ def _fetch(place: Place, path: Path, progress: Progress) -> str:
     def fill(temporary: Path) -> None:
         with _open(address, remedy) as response, temporary.open("wb") as file:
             length = response.length  # None if the server does not say
-            free = shutil.disk_usage(path.parent).free
-            if length is not None and length > free:
-                needs = f"{path.name} needs {length:,} bytes, but {free:,} are free"
-                raise DataError(f"{path.parent}: {needs}. Choose another folder.")
             total = None if length is None else max(1, round(length / _MIB))
             with progress(f"{path.name}, MiB", total=total) as advance:
                 for block in _blocks(response, address, length, remedy):

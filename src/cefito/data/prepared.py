@@ -24,7 +24,6 @@ from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotatio
 from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
-    check_rows,
     file_digest,
     load_tensors,
     new_folder,
@@ -168,19 +167,18 @@ def check_observations(
     Messages begin with `place`, the file; those about rows that do not fit end with `remedy`.
     """
     steps = annotations.step_count
+
+    def owner(row: int) -> str:
+        for video in annotations.videos:
+            if row < len(video.steps):
+                return f" (video '{video.video_id}', step {row + 1}, counted from 1)"
+            row -= len(video.steps)
+        raise IndexError(row)
+
     for name, array in (("start", start), ("end", end)):
-        check_rows(array, steps, f"{place}, '{name}'", f"videos.jsonl has {steps} steps", remedy)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argmin(np.isfinite(array).all(axis=1)))
-            owners = [
-                (v.video_id, step)
-                for v in annotations.videos
-                for step in range(1, len(v.steps) + 1)
-            ]
-            owner = "video '{}', step {} (counted from 1)".format(*owners[row])
-            found = f"row {row} of '{name}' holds NaN, infinity or a number too large for float32"
-            raise DataError(f"{place}: {found} ({owner}). Extract it again or leave the video out.")
-        check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
+        because = f"videos.jsonl has {steps} steps. {remedy}".rstrip(".")
+        where = f"{place}, '{name}'"
+        check_array(array, shape=(steps, None), place=where, because=because, where=owner)
     if start.shape != end.shape:
         shapes = f"'start' has shape {list(start.shape)} and 'end' {list(end.shape)}"
         raise DataError(f"{place}: {shapes}; expected the same. {remedy}")
@@ -189,8 +187,8 @@ def check_observations(
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
     """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions."""
     actions = len(taxonomy.actions)
-    check_rows(text, actions, place, f"taxonomy.json has {actions} actions", remedy)
-    check_array(text, shape=(actions, None), place=place)
+    because = f"taxonomy.json has {actions} actions. {remedy}".rstrip(".")
+    check_array(text, shape=(actions, None), place=place, because=because, rows="action")
 
 
 class _Header(Record, extra="ignore"):

@@ -5,7 +5,6 @@ It ends when its pipe is closed or its parent has ended. Only the parent handles
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -20,7 +19,6 @@ from typing import Any
 from cefito.executors.base import attempt, failure
 
 _READY = b"ready"
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables for the number of threads of libraries."""
 
@@ -35,7 +33,6 @@ def work(
     `outcome` calls the function with an argument and returns what is sent, by default pickled.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for setting in THREAD_SETTINGS:  # libraries read them when they are loaded
         os.environ[setting] = str(threads)
@@ -71,19 +68,6 @@ def pickled_outcome(function: CalledFunction, argument: bytes) -> bytes:
         return bytes(ForkingPickler.dumps(attempt(function, argument)))
     except Exception as problem:
         return bytes(ForkingPickler.dumps(failure(problem)))
-
-
-def _die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends; a thread waits for Python's lock."""
-    parent = parent_process()
-    if sys.platform != "linux" or parent is None:
-        return
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):  # a C library without it; the thread remains
-        return
-    if os.getppid() != parent.pid:  # the parent has ended before
-        os._exit(1)
 
 
 def _end_with_parent() -> None:

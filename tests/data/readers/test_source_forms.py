@@ -61,13 +61,6 @@ def test_release(release):
         assert found.notes == (UNPUBLISHED,)
 
 
-def test_release_without_a_split(release):
-    (release / "videos_val.csv").unlink()
-    found = read_benchmark("crosstask", release)
-    assert [video.split for video in found.annotations.videos].count("test") == 1
-    assert found.notes[0].startswith("videos_val.csv is missing: 30 % of the videos of each task")
-
-
 def test_release_with_a_video_of_two_tasks(release):
     (release / "annotations" / "59684_a.csv").write_text("1,1,2\n")
     (release / "videos_val.csv").write_text("59684,a,https://y\n")
@@ -140,27 +133,6 @@ def test_coin(coin):
     assert read_benchmark("coin", coin().parent).annotations == found.annotations
 
 
-def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
-    names = ["Pour.", "sip", "boil", "cook", "beat"]
-    tasks = [("None", [3]), ("Tea", [0, 1, 2]), ("Rug", [4])]
-    taxonomy = {
-        "dataset": "coin",
-        "actions": [{"id": number, "name": name} for number, name in enumerate(names)],
-        "tasks": [
-            {"id": number, "name": name, "actions": actions}
-            for number, (name, actions) in enumerate(tasks)
-        ],
-    }
-    (tmp_path / "taxonomy.json").write_text(json.dumps(taxonomy))
-    found = read_benchmark("coin", coin())  # found beside the annotations
-    assert found.annotations.taxonomy.names([1, 3]) == ["sip", "cook"]
-    step = database["database"]["aa"]["annotation"][0]
-    step |= {"id": "4", "label": "cook"}
-    wrong("coin", coin(database), "action 3 is not one of task 1. Give the taxonomy of these")
-    step |= {"id": "3", "label": "bake"}
-    wrong("coin", coin(database), "action 2 is 'bake' here, but 'boil' in the taxonomy")
-
-
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
@@ -187,6 +159,7 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("niv", coin(), "is of coin. Use cefito")
     wrong("crosstask", release, "has its own taxonomy", taxonomy=make_source(features=None))
     wrong("niv", tmp_path / "source", "has its own taxonomy", taxonomy=tmp_path / "source")
+    wrong("coin", coin(), "has its own taxonomy", taxonomy=tmp_path / "source")
     wrong("niv", tmp_path / "nowhere.json", r"nowhere.json: no such file. Known forms: a folder")
     empty = tmp_path / "empty"
     empty.mkdir()

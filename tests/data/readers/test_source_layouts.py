@@ -7,7 +7,7 @@ from cefito import prepare
 from cefito.arrays import load_npy
 from cefito.data import open_dataset
 from cefito.data.readers.observing import check_layout
-from cefito.errors import ConfigError, DataError
+from cefito.errors import DataError
 from cefito.files import load_tensors
 
 
@@ -81,13 +81,6 @@ def test_rows_a_second(made, rate):
         assert np.abs(tensors[name][:, 0].astype(float) - expected).max() <= 0.5 / rate + 0.01
     assert dataset.provenance["observed"].get("feature_rate", 1) == rate
     assert open_dataset(dataset.folder).provenance["preparation"]["beyond"]["steps"] == 0
-
-
-@pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])
-def test_rates_that_are_none(made, rate):
-    with pytest.raises(ConfigError, match="setting 'feature_rate': ") as caught:
-        made({"a": STEPS}, {"a": seconds_of(9)}, feature_rate=rate)
-    assert caught.value.setting == "feature_rate"
 
 
 def test_features_of_another_rate_are_refused_and_then_read(made, tmp_path):

@@ -10,30 +10,8 @@ from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.feature_files import FileFolder
 from cefito.data.readers.source import read_common
-from cefito.data.readers.step_source import read_steps
 from cefito.data.simulation.observations import simulate
 from cefito.errors import DataError
-
-TABLE = """video,task,step,start,end,split
-a,Tea,boil water,0,1,train
-a,tea,Boil water,1,2,train
-a,Tea,boil waters,2,3,train
-a,Tea,pour,3,4,train
-b,tea,boil water,0,1,test
-b,tea,wait,1,2,test
-"""
-
-
-def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
-    (tmp_path / "steps.csv").write_text(TABLE)
-    with pytest.raises(DataError, match=r"line 3: video 'a' has task 'tea'.* Correct the line\."):
-        read_steps(tmp_path / "steps.csv")
-
-
-def test_equal_names_of_a_task_are_told(make_source, tiny_taxonomy):
-    tiny_taxonomy["actions"][1]["name"] = tiny_taxonomy["actions"][0]["name"]  # both of tea
-    source = read_common(make_source(taxonomy=tiny_taxonomy, features=None))
-    assert source.notes == ("2 actions of a task have the name 'boil' (ids 0, 1).",)
 
 
 def repeated(videos):

@@ -127,15 +127,6 @@ def test_windows_that_do_not_fit(windows, wrong, edit, match):
     wrong("niv", windows(edit), match)
 
 
-def test_windows_of_two_horizons_that_contradict(make_source, write_windows, tmp_path, wrong):
-    write_windows(make_source(features=None), tmp_path / "windows", horizons=(3, 4))
-    path = tmp_path / "windows" / "tiny_train_T4.json"
-    value = json.loads(path.read_text())
-    value[0]["id"]["legal_range"][3][1] += 1
-    path.write_text(json.dumps(value))
-    wrong("niv", tmp_path / "windows", "of video 'b' do not contain its steps in a row")
-
-
 def test_windows_of_one_video_in_two_splits(windows, wrong, tmp_path):
     path = windows()
     (path.parent / "tiny_test_T3.json").write_text(path.read_text())
@@ -154,7 +145,7 @@ def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonom
     wrong("niv", windows(), "action 4 is not one of task 1 .video '.'.", taxonomy=other)
 
 
-@pytest.mark.parametrize("name", ["coin", "crosstask", "niv"])
+@pytest.mark.parametrize("name", ["crosstask", "niv"])
 def test_published_annotations_go_round(
     shared_data, real_annotations, write_windows, tmp_path, name
 ):

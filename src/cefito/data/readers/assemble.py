@@ -6,7 +6,7 @@ reasons.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from cefito.data.readers.observing import (
     kept_steps,
     observe,
 )
-from cefito.data.readers.source import Source, irregularities
+from cefito.data.readers.source import Source
 from cefito.errors import DataError, explained
 from cefito.files import check_new, read_json
 from cefito.markup import counted
@@ -168,7 +168,7 @@ def prepare(
                 **({} if recipe.rate == 1 else {"feature_rate": recipe.rate}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
-            "preparation": _account(source, features, used, refused, recipe.beyond, videos_used),
+            "preparation": _account(source, features, used, refused, recipe.beyond),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
             **(
@@ -181,7 +181,7 @@ def prepare(
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
-    """Table of what a preparation left out, changed or noticed: (what, videos, steps, example)."""
+    """Table of what a preparation left out or changed: (what, videos, steps, example)."""
     preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
         ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]
@@ -192,9 +192,8 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         what = f"steps beyond the features, {changed}"
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
-        [before + entry["reason"], len(entry["videos"]), entry["steps"], entry["example"]]
-        for before, part in (("left out: ", "left_out"), ("", "noticed"))
-        for entry in preparation[part]
+        [f"left out: {each['reason']}", len(each["videos"]), each["steps"], each["example"]]
+        for each in preparation["left_out"]
     ]
 
 
@@ -204,7 +203,7 @@ def _files(
     """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Video, Path, str]] = []
     unused: list[_Observed] = []
-    owners: dict[Path, list[tuple[str, str]]] = {}  # longest names found in a file's, their videos
+    claims: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # names found in a file's, videos
     for video in source.annotations.videos:
         try:
             if not video.steps:
@@ -214,14 +213,13 @@ def _files(
             unused.append(_Observed(video, reason=problem.reason, detail=str(problem)))
             continue
         found.append((video, path, name))
-        longest = len(owners[path][0][0]) if path in owners else 0
-        before = owners[path] if len(name) <= longest else []
-        owners[path] = [*before, *([(name, video.video_id)] if len(name) >= longest else [])]
+        claims[path].append((name, video.video_id))
     paths: list[tuple[Video, Path]] = []
     partial_names: list[str] = []
     for video, path, name in found:
-        (owner, first), *others = owners[path]
-        if len(name) < len(owner):
+        longest = max(len(claim) for claim, _ in claims[path])
+        (owner, first), *others = (each for each in claims[path] if len(each[0]) == longest)
+        if len(name) < longest:
             other = f"and there is no other file for video '{video.video_id}'."
             detail = f"{path}: belongs to '{owner}', {other}"
             unused.append(_Observed(video, reason="no features", detail=detail))
@@ -298,9 +296,8 @@ def _account(
     used: Sequence[_Observed],
     refused: Sequence[_Observed],
     beyond: Beyond,
-    prepared: Sequence[Video],
 ) -> dict[str, Any]:
-    """What was left out, changed or noticed."""
+    """What was left out or changed."""
     clamped = [each.video.video_id for each in used if each.clamped]
     clamped_steps = sum(each.clamped for each in used)
     notes = list(source.notes)
@@ -330,7 +327,6 @@ def _account(
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,
-        "noticed": irregularities(prepared),
         "notes": notes,
     }
 

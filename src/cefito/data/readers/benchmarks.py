@@ -29,9 +29,10 @@ def read_benchmark(
     annotations: Path | str,
     *,
     taxonomy: Path | str | None = None,
-    action_text: Path | str | None = None,
 ) -> Source:
     """Read a benchmark's annotations in any of their public forms.
+
+    The text embeddings of the actions are those of `action_embeddings….npy` beside window files.
 
     Args:
         benchmark: crosstask, coin or niv.
@@ -39,8 +40,6 @@ def read_benchmark(
             has them in `dataset/NAME`, as that of the paper's authors.
         taxonomy: A taxonomy for window files, a taxonomy.json or as the authors write it; by
             default the one beside them is used.
-        action_text: File of the actions' text embeddings (`read_action_text`); by default
-            `action_embeddings….npy` beside window files, if there is one.
     """
     place = Path(annotations)
     if benchmark not in BENCHMARKS:
@@ -48,15 +47,13 @@ def read_benchmark(
     inside = [each for each in place.glob("dataset/*/") if each.name.lower() == benchmark]
     place = inside[0] if len(inside) == 1 else place
     source = _read(benchmark, place, None if taxonomy is None else Path(taxonomy))
-    if action_text is not None:
-        return replace(source, action_text=Path(action_text))
     if source.form != WINDOWS:
         return source
     folder = place if place.is_dir() else place.parent
     found = sorted(folder.glob("action_embeddings*.npy"))
     if len(found) > 1:
         listed = ", ".join(path.name for path in found)
-        raise DataError(f"{folder}: has {listed}. Name one.", setting="action_text")
+        raise DataError(f"{folder}: has {listed}. Leave the one of these files there.")
     if not found:
         return source
     note = f"Text embeddings of the actions are those of {found[0].name}."
@@ -94,7 +91,9 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         return replace(source, notes=(*source.notes, *notes))
     if len(database) == 1 and not windows:
         _check_benchmark("coin", benchmark, database[0][0])
-        return read_coin(*database[0], taxonomy=vocabulary)
+        if taxonomy is not None:
+            raise DataError(f"{place}: has its own taxonomy. Give no other.", setting="taxonomy")
+        return read_coin(*database[0])
     found = "several forms" if database else "no known form"
     raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
 

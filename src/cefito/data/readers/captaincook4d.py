@@ -38,17 +38,15 @@ _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 _NAMES_SHAPE = 'Expected {step id: description}, as in {"1": "Pour-Pour 1 egg into the cup"}.'
 
 
-def read_captaincook4d(
-    annotations: Path | str, split: Path | str, names: Path | str | None = None
-) -> Source:
+def read_captaincook4d(annotations: Path | str, split: Path | str, names: Path | str) -> Source:
     """Read the step annotations and the split; recordings in no split are left out with a note.
 
     Args:
         annotations: The complete step annotations, JSON.
         split: Recordings of train, val and test, JSON.
-        names: Descriptions by step id, JSON; by default the first one in the annotations.
+        names: Descriptions by step id, JSON.
     """
-    return _read(Path(annotations), Path(split), None if names is None else Path(names))[0]
+    return _read(Path(annotations), Path(split), Path(names))[0]
 
 
 def downloaded_files(folder: Path | str) -> dict[str, Path]:
@@ -134,14 +132,13 @@ class _Recording(Record, extra="ignore"):
 
 
 def _read(
-    annotations: Path, split: Path, names: Path | None, kept: Collection[str] | None = None
+    annotations: Path, split: Path, names: Path, kept: Collection[str] | None = None
 ) -> tuple[Source, list[int]]:
     """The source of recordings that are in the split and in `kept`; the step id of each action."""
     value = read_json(annotations, _SHAPE, most=MAX_BYTES)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
-    split_of = _split(split)
-    descriptions = {} if names is None else _descriptions(names)
+    split_of, descriptions = _split(split), _descriptions(names)
     entries = {nfc(recording): entry for recording, entry in value.items()}
     places = {recording: f"{annotations}, recording '{recording}'" for recording in entries}
     chosen = [recording for recording in sorted(entries, key=_numbers) if recording in split_of]
@@ -184,7 +181,7 @@ def _read(
     source = Source(
         annotations=made,
         form="CaptainCook4D's step annotations",
-        files=(annotations, split) if names is None else (annotations, split, names),
+        files=(annotations, split, names),
         notes=(*notes, *repeats),
     )
     return source, list(actions)

@@ -26,11 +26,8 @@ def is_coin(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("database"), dict)
 
 
-def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -> Source:
-    """Read the parsed content of COIN's file.
-
-    Without a taxonomy, one is derived, in which each task owns the actions that occur in it.
-    """
+def read_coin(path: Path, value: dict[str, Any]) -> Source:
+    """Read the parsed content of COIN's file; each task owns the actions that occur in it."""
     entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
     ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]
     if not ids:
@@ -52,14 +49,10 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
             step_place = f"{place}, step {number} (counted from 1)"
             steps.append(make_step(start, end, action - base, place=step_place))
         videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
-    if taxonomy is None:
-        names = padded(task_names, kind="task", place=path)
-        tasks = [(name, owned[number]) for number, name in enumerate(names)]
-        actions = padded(action_names, kind="action", place=path)
-        taxonomy = Taxonomy.from_names("coin", tasks, actions)
-    else:
-        _check_taxonomy(taxonomy, task_names, action_names, owned, path)
-    annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    names = padded(task_names, kind="task", place=path)
+    tasks = [(name, owned[number]) for number, name in enumerate(names)]
+    actions = padded(action_names, kind="action", place=path)
+    annotations = Annotations(Taxonomy.from_names("coin", tasks, actions), tuple(videos))
     return Source(
         annotations=annotations,
         form="COIN's annotations",
@@ -89,31 +82,3 @@ def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) 
     if names.setdefault(number, name) != name:
         both = f"is '{name}' here, but '{names[number]}' in an earlier video"
         raise DataError(f"{place}: {kind} {number} {both}. Correct one of them.")
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name.casefold()))
-
-
-def _check_taxonomy(
-    taxonomy: Taxonomy,
-    tasks: dict[int, str],
-    actions: dict[int, str],
-    owned: dict[int, set[int]],
-    path: Path,
-) -> None:
-    """Refuse a taxonomy with other names or actions, so that shifted ids are noticed."""
-    remedy = "Give the taxonomy of these annotations, or none."
-    for kind, entries, found in (
-        ("task", taxonomy.tasks, tasks),
-        ("action", taxonomy.actions, actions),
-    ):
-        for number, name in found.items():
-            known = entries[number].name if 0 <= number < len(entries) else ""
-            if _letters(known) != _letters(name):
-                both = f"is '{name}' here, but '{known}' in the taxonomy"
-                raise DataError(f"{path}: {kind} {number} {both}. {remedy}")
-    for task, members in owned.items():
-        extra = members - set(taxonomy.tasks[task].actions)
-        if extra:
-            raise DataError(f"{path}: action {min(extra)} is not one of task {task}. {remedy}")

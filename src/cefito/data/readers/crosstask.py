@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc
-from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
+from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step
 from cefito.errors import DataError
 from cefito.files import read_text
 
@@ -34,9 +34,8 @@ def find_release(folder: Path) -> Path | None:
 def read_release(folder: Path) -> Source:
     """Read CrossTask's release.
 
-    Without `videos_val.csv`, 30 % of the videos of each task are drawn for test. Annotations of
-    tasks that are not primary are ignored. A video annotated for two tasks becomes two videos,
-    TASK_VIDEO each.
+    Annotations of tasks that are not primary are ignored. A video annotated for two tasks becomes
+    two videos, TASK_VIDEO each.
     """
     taxonomy, places = _tasks(folder / _TASKS)
     place = folder / "annotations"
@@ -50,7 +49,7 @@ def read_release(folder: Path) -> Source:
         task = places[source_id]
         video = found_id if tasks_of[found_id] == 1 else nfc(path.stem)
         names[video] = (nfc(path.stem), found_id)
-        split = "test" if held is not None and (source_id, found_id) in held else "train"
+        split = "test" if (source_id, found_id) in held else "train"
         actions = taxonomy.tasks[task].actions
         steps = tuple(
             make_step(start, end, actions[number - 1], place=line)
@@ -59,19 +58,13 @@ def read_release(folder: Path) -> Source:
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(f"{place}: no TASK_VIDEO.csv of a task in {_TASKS}. Unpack it again.")
-    drawn = held is None
-    files = [folder / _TASKS] if drawn else [folder / _TASKS, folder / _SPLIT]
-    notes = [UNPUBLISHED]
-    if drawn:
-        note = f"{_SPLIT} is missing: 30 % of the videos of each task were drawn for test."
-        notes.insert(0, note)
-    annotations = Annotations(taxonomy, draw_split(videos) if drawn else tuple(videos))
+    annotations = Annotations(taxonomy, tuple(videos))
     return Source(
         annotations=annotations,
         form="CrossTask's release",
-        files=tuple(files),
+        files=(folder / _TASKS, folder / _SPLIT),
         names=names,
-        notes=(*check_repeats(annotations, place), *notes),
+        notes=(*check_repeats(annotations, place), UNPUBLISHED),
     )
 
 
@@ -105,9 +98,7 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
     return taxonomy, places
 
 
-def _test_videos(path: Path) -> set[tuple[str, str]] | None:
-    if not path.is_file():
-        return None
+def _test_videos(path: Path) -> set[tuple[str, str]]:
     rows = [row for row in csv.reader(_text(path).splitlines()) if row]
     for number, row in enumerate(rows, start=1):
         if len(row) < 2:

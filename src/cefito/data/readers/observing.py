@@ -41,21 +41,9 @@ def check_layout(
 ) -> list[str]:
     """Refuse features that are not [seconds, D], or not at one row a second if no rate is given.
 
-    Rows are compared with the end of the last step of each video. Films may go on for long after
-    it, so only numbers of rows that grow with these ends are evidence of another rate. Without
-    such evidence, a note tells of numbers of rows that differ much from these ends.
-
-    Args:
-        features: Their folder, for messages.
-        shapes: Shape of the features of each video.
-        ends: Second at which the last step of each video ends.
-        rate: Rows a second, if given.
-
-    Returns:
-        Notes.
-
-    Raises:
-        DataError: The axes are exchanged, or there is evidence of another rate.
+    Rows are compared with the seconds at which the last step of each video ends. Films may go on
+    for long after it, so only numbers of rows that grow with these ends are evidence of another
+    rate. Without such evidence, a note (returned) tells of numbers of rows that differ much.
     """
     known = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
     if not known:
@@ -106,7 +94,6 @@ def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
     beyond the features becomes a copy of the one before it; at the beginning it is dropped, and the
     last step is repeated instead. (The loader applies it to each window; windows that begin at such
     a step differ.)
-
     """
     if beyond != "rewrite":
         return [place for place, step in enumerate(steps) if not is_beyond(step, rows)]

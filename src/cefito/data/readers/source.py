@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_annotations
+from cefito.data.annotations import Annotations, Step, Video, read_annotations
 from cefito.errors import DataError, explained
 from cefito.markup import counted
 from cefito.times import as_seconds
@@ -24,8 +23,6 @@ UNPUBLISHED = (
     "use its window files."
 )
 """Note on annotations whose split differs from the one of published tables."""
-_OVERLAP = 0.1  # seconds that are no overlap: times are rounded, or count whole frames
-_WINDOW = 3  # actions of the shortest published windows
 _REPEATS_PUBLISHED = ("crosstask",)
 """Data sets whose published annotations, and so the published windows, contain repeated steps."""
 
@@ -58,20 +55,8 @@ def read_common(folder: Path | str) -> Source:
         annotations=annotations,
         form="taxonomy.json and videos.jsonl",
         files=(folder / "taxonomy.json", place),
-        notes=(*_equal_names(annotations.taxonomy), *check_repeats(annotations, place)),
+        notes=check_repeats(annotations, place),
     )
-
-
-def _equal_names(taxonomy: Taxonomy) -> Iterator[str]:
-    """Notes on names that several actions of one task have."""
-    for task in taxonomy.tasks:
-        ids: dict[str, list[str]] = defaultdict(list)
-        for action in task.actions:
-            ids[taxonomy.actions[action].name].append(str(action))
-        for name, same in ids.items():
-            if len(same) > 1:
-                found = f"{len(same)} actions of a task have the name '{name}'"
-                yield f"{found} (ids {', '.join(same)})."
 
 
 def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
@@ -130,33 +115,6 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
         replace(video, split="test" if index in test else "train")
         for index, video in enumerate(videos)
     )
-
-
-def irregularities(videos: Iterable[Video]) -> list[dict[str, Any]]:
-    """Videos with steps that overlap by more than 0.1 s, and those too short for windows of three.
-
-    Returns:
-        For each kind that occurs: reason, ids of the videos, number of steps, first id.
-    """
-    overlapping: dict[str, int] = {}
-    short: dict[str, int] = {}
-    for video in videos:
-        steps = sorted(video.steps, key=lambda step: (step.start, step.end))
-        ends = accumulate((step.end for step in steps), max)
-        count = sum(step.start < end - _OVERLAP for step, end in zip(steps[1:], ends, strict=False))
-        if count:
-            overlapping[video.video_id] = count
-        if len(steps) < _WINDOW:
-            short[video.video_id] = len(steps)
-    kinds = {
-        "overlapping steps": overlapping,
-        f"fewer than {_WINDOW} steps: no window of T = {_WINDOW}": short,
-    }
-    return [
-        {"reason": reason, "videos": list(found), "steps": sum(found.values()), "example": first}
-        for reason, found in kinds.items()
-        for first in list(found)[:1]
-    ]
 
 
 def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:

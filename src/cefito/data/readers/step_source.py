@@ -7,7 +7,7 @@ that occur in it. Steps of a video are sorted by their start times.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,27 +24,16 @@ from cefito.errors import DataError
 from cefito.files import check_target
 from cefito.markup import counted
 
-_MANY = 20  # names of steps of which more should occur twice
 _SHOWN = 10  # pairs of names that are reported one by one
 _SIMILAR = 90  # per cent of letters that near names have in common
 _NOTHING = Choices()
 
 
-def read_steps(
-    paths: Path | str | Sequence[Path | str],
-    *,
-    choices: Choices = _NOTHING,
-) -> Source:
-    """Read annotated steps from a file of any known format, or from several.
+def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _NOTHING) -> Source:
+    """Read annotated steps from files: tables, CSV or Parquet, or exports of annotation tools.
 
-    Without a split, 30 % of the videos of each task are drawn for test, by a fixed seed.
-
-    Args:
-        paths: Tables of steps, CSV or Parquet, or exports of annotation tools.
-        choices: What the files leave open.
-
-    Raises:
-        DataError: A file of no known format, malformed, or without what `choices` could give.
+    Without a split, 30 % of the videos of each task are drawn for test, by a fixed seed. A file of
+    no known format, malformed, or without what `choices` could give is refused (DataError).
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
     return _source(_distinct(read_rows(files, choices)), files)
@@ -125,13 +114,6 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
         for video, (task, split) in facts.items()
     )
     notes = [*found.notes, *_near_names(taxonomy)]
-    counts = Counter(row.step for row in rows)
-    once = sum(count == 1 for count in counts.values())
-    if len(counts) > _MANY and once > len(counts) / 2:
-        notes.append(
-            f"{once} of {len(counts)} names of steps occur once. Nothing can be learned from them; "
-            "speech and comments are not names of steps."
-        )
     lacking = [video for video, (_, split) in facts.items() if not split]
     if len(lacking) == len(facts):
         videos = draw_split(videos)

@@ -45,19 +45,12 @@ _DIGITS = 6  # of seconds
 
 @dataclass(frozen=True)
 class StepRows:
-    """Steps of annotation files.
+    """Steps of annotation files."""
 
-    Attributes:
-        rows: The steps, in the order of the files.
-        name: Name of the annotations.
-        form: The files' formats.
-        notes: Sentences on how the files were read, and what was left out.
-    """
-
-    rows: tuple[StepRow, ...]
-    name: str
-    form: str
-    notes: tuple[str, ...]
+    rows: tuple[StepRow, ...]  # in the order of the files
+    name: str  # of the annotations
+    form: str  # the files' formats
+    notes: tuple[str, ...]  # on how the files were read, and what was left out
 
 
 def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
@@ -75,6 +68,8 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
             used = next(each for each in FORMATS if each.recognises(document))
             found = _one_tier(document, used, _read(document, used))
         except DataError as problem:
+            if problem.setting:  # asks for an option, which is of all files
+                raise
             refused.append(problem)
             continue
         formats[used].append(document)
@@ -89,7 +84,6 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
         raise DataError(said, setting=refused[0].setting) from refused[0]
     if refused:
         raise refused[0]
-    _check_lacking(documents, rows)
     rows, apart = named_films(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
     single = nfc(paths[0].stem)
@@ -99,28 +93,6 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
         form=", ".join(dict.fromkeys(used.name for used in formats)),
         notes=(*notes, *apart, *table.notes()),
     )
-
-
-def _check_lacking(documents: Iterable[Document], rows: Iterable[StepRow]) -> None:
-    """Raise one error for all that the files leave open and nobody gave."""
-    open_ones = [document for document in documents if document.lacking]
-    lacking: dict[str, str] = {}
-    for document in open_ones:
-        where = f" ({document.path})" if document is not open_ones[0] else ""
-        for setting, (what, _) in document.lacking.items():
-            lacking.setdefault(setting, what + where)
-    if not lacking:
-        return
-    if len(lacking) == 1:
-        raise next(error for _, error in open_ones[0].lacking.values())
-    named = list(lacking.values())
-    if not any(row.split for row in rows):
-        named.append("a split (without one, 30 % of the videos of each task are drawn for test)")
-    problem = (
-        f"lacks {', '.join(named[:-1])} and {named[-1]}. Give all of them; a table of the videos "
-        "may hold task, frame rate and split of each."
-    )
-    raise open_ones[0].wrong(problem, setting=", ".join([*lacking, "video_table"]))
 
 
 def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
@@ -172,7 +144,7 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         rows.append(replace(row, step=label, start=start, end=end, **facts))
     faults.check()
     if not rows:
-        only = ", ".join(_left_out([document]))
+        only = _left_out([document])
         what = f"no {used.step} with a label"
         error = document.wrong(f"holds {what}{only and f', only {only}'}. {document.remedy}")
         document.empty = f"hold {what}", error
@@ -200,21 +172,14 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
         document.empty = f"have {what}", error
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"
-        what = f"the choice among {len(counts)} {used.tier}s ({shown})"
-        document.lacks("tier", what, document.wrong(f"{problem}."))
+        raise document.wrong(f"{problem}.", setting="tier")
     return [row for row in rows if wanted is None or row.tier == wanted]
 
 
-def _left_out(files: Sequence[Document]) -> list[str]:
-    """What was left out, in words: counts, and names of whole items."""
+def _left_out(files: Sequence[Document]) -> str:
+    """What was left out, in words."""
     counts = sum((document.left_out for document in files), Counter[str]())
-    without: dict[str, list[str]] = defaultdict(list)
-    for document in files:
-        for what, names in document.without.items():
-            without[what] += names
-    return [f"{count} {what}" for what, count in counts.items()] + [
-        f"{len(names)} {what} ({_shown(names)})" for what, names in without.items()
-    ]
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str]:
@@ -233,7 +198,7 @@ def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str
         yield f"{read[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
     for what, count in sum((document.notes for document in read), Counter[str]()).items():
         yield f"{used.name}: {count} {what}."
-    if left_out := ", ".join(_left_out(files)):
+    if left_out := _left_out(files):
         yield f"{used.name}: left out {left_out}."
     empty: dict[str, list[str]] = defaultdict(list)
     for document in files:
@@ -327,7 +292,7 @@ class _VideoTable:
                 problem = f"holds the task '{row.task}', not '{task}'. Leave that out"
                 raise DataError(f"{row.place}: {problem}.", setting=setting)
             if not row.task and not task:
-                document.lacks("task", "the task of its videos", self._no_task(document, row))
+                raise self._no_task(document, row)
             end = facts.seconds if row.end is None else row.end
             if end is None:
                 self._dropped += 1
@@ -340,11 +305,11 @@ class _VideoTable:
         if self._path is not None:
             video = row.video.rpartition("/")[2]
             problem = f"names no task of video '{video}'. Add it, or one task for all"
-            return DataError(f"{self._path}: {problem}.")
+            return DataError(f"{self._path}: {problem}.", setting="task")
         problem = (
             "holds no task. Give one for all videos, or a table with the columns video and task"
         )
-        return document.wrong(f"{problem}.")
+        return document.wrong(f"{problem}.", setting="task")
 
     def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""

@@ -1,6 +1,6 @@
 """One small file of each format, by the published descriptions of the tools.
 
-ELAN's files are written by pympi, captions by webvtt-py, and those of Label Studio were exported.
+ELAN's files are written by pympi, and those of Label Studio were exported.
 """
 
 from __future__ import annotations

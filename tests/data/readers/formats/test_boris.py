@@ -27,8 +27,8 @@ def event(times, behavior="boil", media="/rec/tea.mp4", **more):
     return f"{first},{rest},{behavior},{cells['modifier']},{cells['kind']},{times},{media}"
 
 
-def table(*lines, head=AGGREGATED):
-    return "\n".join([head, *lines, ""])
+def table(*lines):
+    return "\n".join([AGGREGATED if ",STATE," in lines[0] else TABULAR, *lines, ""])
 
 
 @pytest.fixture
@@ -47,6 +47,7 @@ def read(tmp_path):
     return read
 
 
+QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
 PAIRED = [
     event("0.0", kind="START"),
     event("0.5", "stir", kind="START"),
@@ -58,87 +59,64 @@ PAIRED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "steps"),
-    [
-        pytest.param(
-            table(
-                event("100,102", media="Not found", offset="100.0"),
-                event("102,104", "pour", media="Not found", offset="100.0"),
-            ),
-            {"tea": [("boil", 0.0, 2.0), ("pour", 2.0, 4.0)]},
-            id="an offset is added to all times, and the film is not found",
-        ),
-        pytest.param(
-            table(event("98,99", offset="-2.0")), {"tea": [("boil", 100.0, 101.0)]}, id="negative"
-        ),
-        pytest.param(
-            table(event("0:01:40,0:01:42", offset="00:01:40.000")),
-            {"tea": [("boil", 0.0, 2.0)]},
-            id="offset as a clock",
-        ),
-        pytest.param(
-            table(event("0,2", media="Not found"), event("2,4", "pour")),
-            {"tea": [("boil", 0.0, 2.0), ("pour", 2.0, 4.0)]},
-            id="the first event has no film",
-        ),
-        pytest.param(
-            table(
-                event("0,2", name="s1", source="NA", media="NA"),
-                event("0,3", name="s2", source="NA", media="NA"),
-            ),
-            {"s1": [("boil", 0.0, 2.0)], "s2": [("boil", 0.0, 3.0)]},
-            id="live observations",
-        ),
-        pytest.param(
-            table(
-                event("0,2", name="a", source="player #1:/P01/cam.mp4", media="/P01/cam.mp4"),
-                event("0,3", name="b", source="player #1:/P02/cam.mp4", media="/P02/cam.mp4"),
-            ),
-            {"P01/cam": [("boil", 0.0, 2.0)], "P02/cam": [("boil", 0.0, 3.0)]},
-            id="films of one name",
-        ),
-        pytest.param(
-            table(event("0,2", source="player #1:/rec/tea.mp4;player #2:/rec/side.mp4")),
-            {"tea": [("boil", 0.0, 2.0)]},
-            id="two players",
-        ),
-        pytest.param(
-            table(event("0,2", source="player #1:/rec/tea.mp4;/rec/later.mp4")),
-            {"tea": [("boil", 0.0, 2.0)]},
-            id="only the first of two films has events",
-        ),
-        pytest.param(
-            table(*PAIRED, head=TABULAR),
-            {"tea": [("boil", 0.0, 2.0), ("stir", 0.5, 5.0), ("boil", 3.0, 4.0)]},
-            id="tabular",
-        ),
-        pytest.param(
-            table(
-                event("0", kind="START", modifier="hot"),
-                event("1", kind="START", modifier="cold"),
-                event("2", kind="STOP", modifier="hot"),
-                event("3", kind="STOP", modifier="cold"),
-                head=TABULAR,
-            ),
-            {"tea": [("boil", 0.0, 2.0), ("boil", 1.0, 3.0)]},
-            id="tabular, states of two modifiers at once",
-        ),
-        pytest.param(
-            table(
-                event("10", kind="START", offset="10", name="a", source="NA", media="NA"),
-                event("0", kind="START", name="b", source="NA", media="NA"),
-                event("12", kind="STOP", offset="10", name="a", source="NA", media="NA"),
-                event("3", kind="STOP", name="b", source="NA", media="NA"),
-                head=TABULAR,
-            ).replace(",", "\t"),
-            {"a": [("boil", 0.0, 2.0)], "b": [("boil", 0.0, 3.0)]},
-            id="tabular, two observations with offsets, tabs",
-        ),
-    ],
-)
-def test_steps(text, steps, read):
-    assert read(text) == steps
+BOIL, NONE = ("boil", 0.0, 2.0), {"source": "NA", "media": "NA"}
+STEPS = {
+    "an offset is added to all times, and the film is not found": (
+        [
+            event("100,102", media="Not found", offset="100.0"),
+            event("102,104", "pour", media="Not found", offset="100.0"),
+        ],
+        {"tea": [BOIL, ("pour", 2.0, 4.0)]},
+    ),
+    "negative": ([event("98,99", offset="-2.0")], {"tea": [("boil", 100.0, 101.0)]}),
+    "offset as a clock": ([event("0:01:40,0:01:42", offset="00:01:40.000")], {"tea": [BOIL]}),
+    "the first event has no film": (
+        [event("0,2", media="Not found"), event("2,4", "pour")],
+        {"tea": [BOIL, ("pour", 2.0, 4.0)]},
+    ),
+    "live observations": (
+        [event("0,2", name="s1", **NONE), event("0,3", name="s2", **NONE)],
+        {"s1": [BOIL], "s2": [("boil", 0.0, 3.0)]},
+    ),
+    "films of one name": (
+        [
+            event("0,2", name="a", source="player #1:/P01/cam.mp4", media="/P01/cam.mp4"),
+            event("0,3", name="b", source="player #1:/P02/cam.mp4", media="/P02/cam.mp4"),
+        ],
+        {"P01/cam": [BOIL], "P02/cam": [("boil", 0.0, 3.0)]},
+    ),
+    "two players": (
+        [event("0,2", source="player #1:/rec/tea.mp4;player #2:/rec/side.mp4")],
+        {"tea": [BOIL]},
+    ),
+    "only the first of two films has events": ([event("0,2", source=QUEUE)], {"tea": [BOIL]}),
+    "tabular": (PAIRED, {"tea": [BOIL, ("stir", 0.5, 5.0), ("boil", 3.0, 4.0)]}),
+    "tabular, states of two modifiers at once": (
+        [
+            event("0", kind="START", modifier="hot"),
+            event("1", kind="START", modifier="cold"),
+            event("2", kind="STOP", modifier="hot"),
+            event("3", kind="STOP", modifier="cold"),
+        ],
+        {"tea": [BOIL, ("boil", 1.0, 3.0)]},
+    ),
+    "tabular, two observations with offsets": (
+        [
+            event("10", kind="START", offset="10", name="a", **NONE),
+            event("0", kind="START", name="b", **NONE),
+            event("12", kind="STOP", offset="10", name="a", **NONE),
+            event("3", kind="STOP", name="b", **NONE),
+        ],
+        {"a": [BOIL], "b": [("boil", 0.0, 3.0)]},
+    ),
+}
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+@pytest.mark.parametrize("case", STEPS)
+def test_steps(case, separator, read):
+    events, steps = STEPS[case]
+    assert read(table(*events).replace(",", separator)) == steps
 
 
 def test_subjects_of_one_observation_are_chosen(read):
@@ -159,12 +137,8 @@ def test_subjects_of_one_observation_are_chosen(read):
                 [("A", "START"), ("B", "START"), ("A", "STOP"), ("B", "STOP")]
             )
         ),
-        head=TABULAR,
     )
     assert read(paired, tier="B") == {"tea": [("boil", 1.0, 3.0)]}
-
-
-QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
 
 
 @pytest.mark.parametrize(
@@ -196,14 +170,14 @@ QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
             r"observation 'o1', observation 'o2' has events before its time offset",
         ),
         (
-            table(*PAIRED[:-1], event("9", "rest", kind="STOP"), head=TABULAR),
+            table(*PAIRED[:-1], event("9", "rest", kind="STOP")),
             r"line 8: has no times of start and stop, nor has line 3\. Fix unpaired",
         ),
         (
             table(event("0,NA"), event("1,2"), event("NA,NA")),
             r"line 2: has no .*, nor has line 4\.",
         ),
-        (table(event("0", kind=""), head=TABULAR), "nor START and STOP. Choose Observations"),
+        (table(event("0", kind="")), "nor START and STOP. Choose Observations"),
         (
             "Observation id\to1\t\t\n\t\t\t\nMedia file(s)\t\t\t\nPlayer #1\ttea.mp4\t\t\n",
             "is of BORIS up to version 7, which is not read. Choose Observations",

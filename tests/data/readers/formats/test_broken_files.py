@@ -26,7 +26,6 @@ EAF = """<?xml version="1.0" encoding="UTF-8"?>
 """
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
 BOMB = f'<!DOCTYPE x [<!ENTITY l0 "ha">{LAUGHS}]>'
-FILE = '<!DOCTYPE x [<!ENTITY l11 SYSTEM "file:///etc/passwd">]>'
 
 
 def with_doctype(text, declared):
@@ -43,18 +42,9 @@ BROKEN = {
     "elan in frames": ("ELAN", EAF.replace("milliseconds", "PAL-frames"), "counts times in 'PAL-"),
     "elan without labels": ("ELAN", EAF.replace("boil", ""), "holds no annotation with a label"),
     "elan with a bomb": ("ELAN", with_doctype(EAF, BOMB), "declares XML entities"),
-    "elan with a file": ("ELAN", with_doctype(EAF, FILE), "declares XML entities"),
-    "anvil cut": ("ANVIL", ANVIL[:-30], "is damaged XML"),
-    "anvil with a bomb": ("ANVIL", with_doctype(ANVIL, BOMB), "declares XML entities"),
-    "anvil without times": (
-        "ANVIL",
-        ANVIL.replace(" start=", " begin="),
-        "holds no element with a",
-    ),
+    "anvil without times": ("ANVIL", ANVIL.replace(" start=", " begin="), "holds no element with"),
     "anvil words as times": ("ANVIL", ANVIL.replace('"4.25"', '"x"'), "is damaged or not whole"),
-    "cvat cut": ("CVAT", CVAT[:-40], "is damaged XML"),
     "cvat without labels": ("CVAT", CVAT.replace("tag label", "tag name"), "is damaged or not"),
-    "cvat with a bomb": ("CVAT", with_doctype(CVAT, BOMB), "declares XML entities"),
     "cvat without tags": ("CVAT", re.sub("<image.*", "", CVAT), "holds no run of frames"),
     "via cut": ("VIA", VIA[:-50], "is damaged JSON"),
     "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
@@ -63,7 +53,6 @@ BROKEN = {
     "via csv without header": ("VIA", VIA_CSV.replace(" = metadata_id", ""), "no line CSV_HEADER"),
     "via csv short": ("VIA", VIA_SEGMENTS + '"2_b"\n', "line 6: has 1 cells; expected 5"),
     "via csv json": ("VIA", VIA_SEGMENTS.replace('{""', "{"), "is damaged JSON"),
-    "vidat cut": ("Vidat", VIDAT_TEXT[:-9], "is damaged JSON"),
     "vidat without names": ("Vidat", VIDAT_TEXT.replace('"config"', '"x"'), "no configuration"),
     "vidat unknown action": ("Vidat", VIDAT_TEXT.replace('"action": 2', '"action": 9'), "the id 9"),
     "vidat NaN": ("Vidat", VIDAT_TEXT.replace("4.25", "NaN"), "is not as Vidat writes it"),
@@ -72,29 +61,15 @@ BROKEN = {
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
     "boris only points": ("BORIS", BORIS.replace("STATE", "POINT"), "holds no state event with a"),
-    "label studio cut": ("Label Studio", EXPORT[:-9], "is damaged JSON"),
     "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
-    "label studio ranges": (
-        "Label Studio",
-        EXPORT.replace('"ranges"', '"range"'),
-        "(ranges: Field",
-    ),
-    "label studio results": (
-        "Label Studio",
-        EXPORT.replace('"result":[', '"result":1,"x":['),
-        "resu",
-    ),
+    "label studio ranges": ("Label Studio", EXPORT.replace('"ranges"', '"range"'), "(ranges: Fiel"),
     "label studio film": (
         "Label Studio",
         EXPORT.replace('"video":', '"v":').replace(".mp4", ""),
         "no video, nor do those of task 2, task 3",
     ),
     "label studio empty": ("Label Studio", '[{"data":{},"annotations":[]}]', "holds no region"),
-    "vtt without times": (
-        "WebVTT",
-        VTT.replace("00:04.250 align", "later align"),
-        "line 9: '00:00",
-    ),
+    "vtt without times": ("WebVTT", VTT.replace("00:04.250 al", "later al"), "line 9: '00:00"),
     "vtt without an arrow": (
         "WebVTT",
         VTT.replace(" --> ", " to "),

@@ -86,16 +86,6 @@ def test_a_declared_encoding(tmp_path):
     assert spans(read_steps(path, choices=Choices(task="Suppe"))) == [("Brühe", 0.0, 0.9)]
 
 
-def test_all_that_is_missing_is_said_at_once(tmp_path):
-    film = write_eaf(tmp_path / "film.eaf", {"Steps": TEA, "Other": [("b", 0, 10)]})
-    table = tmp_path / "videos.csv"
-    table.write_text("video,split\ntea_01,test\n")
-    with pytest.raises(DataError, match=r"lacks the frames per second, the task") as caught:
-        read_steps([EXPORT, film], choices=Choices(video_table=table))
-    assert "a split" not in str(caught.value)  # the table has some
-    assert caught.value.setting == "frame_rate, task, tier, video_table"
-
-
 def eaf(*tiers, slots, media='<MEDIA_DESCRIPTOR MEDIA_URL="file:///D:/tea.mp4"/>'):
     """A document as ELAN writes it; tiers are (name, constraint, annotations)."""
     named = "".join(

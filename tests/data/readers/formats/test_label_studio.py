@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -31,12 +32,6 @@ def test_every_export_gives_the_same_steps(name):
     assert found.notes[0] == (
         f"{name}: Label Studio; each region of the control tag 'steps' is a step."
     )
-
-
-def test_the_frame_rate_is_asked_for():
-    with pytest.raises(DataError, match=r"\(Label Studio\): counts frames and holds no") as caught:
-        read_steps(EXPORTED / "label_studio.json", choices=Choices(task="make tea"))
-    assert caught.value.setting == "frame_rate"
 
 
 def test_a_table_of_videos_has_what_the_export_has_not(tmp_path):
@@ -107,14 +102,6 @@ def test_an_annotation_of_a_target_storage(tmp_path):
     value["task"] = {"id": 3, "data": {"video": "v.mp4", "task": "tea"}}
     (tmp_path / "3").write_text(json.dumps(value))
     assert spans(read_steps(tmp_path / "3")) == [("boil", 1.0, 2.0)]
-
-
-def test_the_frame_rate_of_a_task(tmp_path):
-    value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
-    data = {"video": "v.mp4", "task": "tea", "frameRate": 10}
-    path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
-    assert spans(read_steps(path)) == [("boil", 0.0, 2.0)]
-    assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
 
 
 def test_a_region_is_of_the_video_of_its_tag(tmp_path):
@@ -207,32 +194,16 @@ def test_the_rate_of_the_film_is_not_the_one_of_the_timeline(tmp_path):
     assert caught.value.setting == "frame_rate"
     export(path, {"data": data | {"frameRate": "25"}, "annotations": [annotation(value)]})
     assert spans(read_steps(path)) == [("boil", 0.0, 0.8)]
+    assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
 
 
-@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
-def test_columns_in_any_order(delimiter, tmp_path):
+def test_columns_in_any_order(tmp_path):
     head, *lines = (EXPORTED / "label_studio.csv").read_text().splitlines()
-    text = "\n".join([f'"actor",{head}', *(f'"P1",{line}' for line in lines)])
-    if delimiter != ",":
-        import csv
-
-        rows = csv.reader(text.splitlines())
-        with (tmp_path / "x.csv").open("w", newline="") as file:
-            csv.writer(file, delimiter=delimiter).writerows(rows)
-    else:
-        (tmp_path / "x.csv").write_text(text)
+    rows = csv.reader([f'"actor",{head}', *(f'"P1",{line}' for line in lines)])
+    with (tmp_path / "x.csv").open("w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows(rows)
     found = read_steps(tmp_path / "x.csv", choices=TEA)
     assert spans(found) == spans(read_steps(EXPORTED / "label_studio.json", choices=TEA))
-
-
-def test_repeated_keys(tmp_path):
-    one = annotation(region("labels", start=1, end=2, labels=["boil"]))
-    path = export(tmp_path / "x.json", {"id": 1, "data": {"video": "v.mp4"}, "annotations": [one]})
-    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
-    text = path.read_text().replace('"start": 1', '"start": 0, "start": 1')
-    path.write_text(text)
-    with pytest.raises(DataError, match="has several entries 'start'"):
-        read_steps(path, choices=Choices(task="tea"))
 
 
 def test_what_a_server_leaves_null_and_long_cells(tmp_path):
@@ -245,11 +216,11 @@ def test_what_a_server_leaves_null_and_long_cells(tmp_path):
     export(path, task | {"annotations": [annotation(boil), later]})
     assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
     export(path, task | {"annotations": []})
-    with pytest.raises(DataError, match=r"only 1 tasks with predictions alone \(1\)"):
+    with pytest.raises(DataError, match=r"only 1 tasks with predictions alone\."):
         read_steps(path, choices=Choices(task="tea"))
     ranges = [
-        {"ranges": [{"start": n, "end": n}], "timelinelabels": ["x" * 20]} for n in range(1, 2500)
+        {"ranges": [{"start": n, "end": n}], "timelinelabels": ["x" * 400]} for n in range(1, 400)
     ]
     cell = json.dumps(ranges).replace('"', '""')
     path.write_text(f'"annotation_id","annotator","s","video"\n1,1,"{cell}","v.mp4"\n')
-    assert len(spans(read_steps(path, choices=TEA))) == 2499
+    assert len(spans(read_steps(path, choices=TEA))) == 399

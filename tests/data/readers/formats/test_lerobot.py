@@ -7,8 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from cefito.cli import main
-from cefito.data import open_dataset
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
@@ -44,7 +42,7 @@ def frames():
 
 @pytest.fixture
 def made(tmp_path):
-    """A data set of four episodes, two in each file, and features of each."""
+    """A data set of four episodes, two in each file."""
     folder = tmp_path / "robot"
     for part in ("meta", "data/chunk-000", "data/chunk-001"):
         (folder / part).mkdir(parents=True)
@@ -60,10 +58,6 @@ def made(tmp_path):
         # frames in another order, as nothing promises theirs
         part = table.filter(pyarrow.array(chosen)).sort_by([("timestamp", "descending")])
         parquet.write_table(part, folder / f"data/chunk-{chunk:03d}" / "file-000.parquet")
-    (tmp_path / "features").mkdir()
-    for episode in range(4):
-        rows = np.random.default_rng(episode).standard_normal((5, 4)).astype(np.float32)
-        np.save(tmp_path / "features" / f"episode_{episode:06d}.npy", rows)
     return folder
 
 
@@ -102,14 +96,6 @@ def test_splits_of_episodes(made):
     path.write_text(json.dumps(info | {"splits": splits}))
     videos = read_steps(path).annotations.videos
     assert [video.split for video in videos] == ["train"] * 3 + ["test"]
-
-
-def test_a_data_set_is_prepared(made, tmp_path):
-    command = ["data", "prepare", "custom", str(made / "meta" / "info.json"), str(tmp_path / "out")]
-    assert main([*command, "--features", str(tmp_path / "features"), "--name", "robot"]) == 0
-    dataset = open_dataset(tmp_path / "out")
-    assert dataset.name == "robot"
-    assert len(dataset.videos) == 4
 
 
 @pytest.mark.parametrize(

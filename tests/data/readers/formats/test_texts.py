@@ -104,12 +104,6 @@ def test_texts_that_are_refused(text, message, steps):
         (f"WEBVTT\n\nREGION x\n{TWO[0]}\nboil\n\n{TWO[1]}\npour\n\n9:00 --> 9:01\n", "1 cues with"),
         (f"\ufeff\nWEBVTT\nKind: captions\n{TWO[0]}\nboil\n{TWO[1]}\n<b>po</b>ur\n", ""),
         (f"WEBVTT\n\nNOTE\nlong\n\nwords\n\n{TWO[0]}\nboil\n\n{TWO[1]}\npour\n", "1 blocks of"),
-        (
-            "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:900000,LOCAL:00:00:00.000\n\n0:00.500 --> 0:04.250\n"
-            "boil\n\nWEBVTT\nX-TIMESTAMP-MAP=LOCAL:00:00:00.000,MPEGTS:990000\n\n"
-            "0:03.250 --> 0:05.000\npour\n",
-            "",
-        ),
         ("1\n00:00,500 --> 00:04,250\nboil\n2\n00:04,250 --> 00:06,000\npour\n", ""),
         (f"{TWO[0]} X1:0\n<i>boil</i>\n\n\n2\n{TWO[1]}\n{{\\an8}}pour\n\nslowly\n", "1 blocks of"),
         ("0:00:00.500,0:00:04.250\nboil\n\n0:00:04.250,0:00:06.000\npour\n", ""),

@@ -20,8 +20,6 @@ _Line = tuple[int, str]  # number and text
 _ARROW = "-->"
 _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
-_CLOCK = re.compile(r"X-TIMESTAMP-MAP=(?=.*MPEGTS:([0-9]{1,12}))(?=.*LOCAL:([0-9:.]{5,20}))")
-_TICKS = 90_000  # of the MPEG clock in a second
 _SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->")
 _COMMA = re.compile(
     r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
@@ -45,16 +43,11 @@ def _comma(line: str) -> tuple[str, str] | None:
 
 def _read(document: Document, times: Callable[[str], tuple[str, str] | None]) -> Iterator[StepRow]:
     """Yield the cues: perhaps a number or name, a line with times, and lines of text."""
-    faults, shift, clock = Faults(), 0.0, None
+    faults = Faults()
     for block in _blocks(document.text, times):
         place = next((place for place, (_, line) in enumerate(block[:2]) if times(line)), None)
         if place is None:
-            moved = next(filter(None, (_CLOCK.match(line) for _, line in block)), None)
-            if moved:  # joined segments of a stream, each with a clock of its own
-                own = int(moved[1]) / _TICKS - parse_seconds(moved[2])
-                clock = own if clock is None else clock
-                shift = own - clock
-            elif not _ASIDE.match(block[0][1]):
+            if not _ASIDE.match(block[0][1]):
                 document.left_out["blocks of text without times"] += 1
             continue
         number, line = block[place]
@@ -67,7 +60,7 @@ def _read(document: Document, times: Callable[[str], tuple[str, str] | None]) ->
             continue
         label = html.unescape(_MARKUP.sub("", " ".join(text for _, text in block[place + 1 :])))
         label = label.replace("[br]", " ")  # of SubViewer
-        yield StepRow(document.video, label, start + shift, end + shift, where)
+        yield StepRow(document.video, label, start, end, where)
     faults.check()
 
 

@@ -87,8 +87,7 @@ def _read(document: Document) -> Iterator[StepRow]:
             problem = "holds several times. Write one chapter a line, as 0:30 - 1:05 Boil water."
             faults.add("several times", where, problem)
         yield StepRow(document.video, chapter.title, start, end, where)
-    if not document.lacking:
-        faults.check()
+    faults.check()
     if others := sum(bool(line.strip()) for line in text.split("\n")) - len(listed):
         document.left_out["lines without a time"] += others
 

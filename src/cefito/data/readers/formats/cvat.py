@@ -47,11 +47,9 @@ def _read(document: Document) -> Iterator[StepRow]:
     frames: dict[_Seen, dict[int, int]] = defaultdict(dict)  # first frames, with the frame after
     for what, first, after in _seen(root, tasks, whole, tracks=wanted):
         frames[what][first] = max(after, frames[what].get(first, 0))
-    tagged = {task for task, *_ in frames}
-    for task, each in tasks.items() if len(tasks) > 1 else ():
-        if task not in tagged:
-            name = each.findtext("name") or task
-            document.without.setdefault("tasks without a tagged frame", []).append(name)
+    untagged = tasks.keys() - {task for task, *_ in frames}
+    if len(tasks) > 1 and untagged:
+        document.left_out["tasks without a tagged frame"] += len(untagged)
     for (task, folder, tier, label, _), spans in frames.items():
         about = tasks.get(task, whole)
         video = document.film(folder) or _film(document, root, about, single=not task)

@@ -5,11 +5,11 @@ A format reads a `Document` and yields `StepRow`s. Its errors name the file and 
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ _DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")
 MAX_RATE = 1000
 """Most frames per second."""
 _SHOWN = 5  # names in a message
-_CHUNK = 1 << 16  # bytes parsed at a time
+_HEAD = 1 << 16  # bytes in which the first elements of XML are looked for
 
 
 class Choices(Settings):
@@ -75,31 +75,19 @@ _AnyRecord = TypeVar("_AnyRecord", bound=LooseRecord)
 
 @dataclass(eq=False)
 class Document:
-    """A file of annotations.
-
-    Attributes:
-        path: The file.
-        choices: What the user gave.
-        rate_of: Frame rate of a video; None if it is not known.
-        format: Name of its format, once it is recognised; empty for tables of steps.
-        left_out: Number of annotations that are no steps, by kind.
-        without: Names of whole items without steps, by kind.
-        notes: What was read in a way that the user should know, in words, and how often.
-        remedy: Sentence for a file without steps.
-        empty: None, or what all of such a file lacks, in words, and the error.
-        lacking: What it leaves open and nobody gave, in words, with the error, by setting.
-    """
+    """A file of annotations."""
 
     path: Path
-    choices: Choices
-    rate_of: Callable[[str], float | None]
-    format: str = ""
-    left_out: Counter[str] = field(default_factory=Counter)
-    without: dict[str, list[str]] = field(default_factory=dict)
+    choices: Choices  # what the user gave
+    rate_of: Callable[[str], float | None]  # frame rate of a video; None if it is not known
+    format: str = ""  # name of its format, once it is recognised; empty for tables of steps
+    left_out: Counter[str] = field(
+        default_factory=Counter
+    )  # annotations that are no steps, by kind
+    # what was read in a way that the user should know, in words, and how often
     notes: Counter[str] = field(default_factory=Counter)
-    remedy: str = "Annotate steps and export it again."
-    empty: tuple[str, DataError] | None = None
-    lacking: dict[str, tuple[str, DataError]] = field(default_factory=dict)
+    remedy: str = "Annotate steps and export it again."  # for a file without steps
+    empty: tuple[str, DataError] | None = None  # what all of a file lacks, in words, and the error
     read_as: str = ""  # encoding of a text that is not Unicode, once the text was used
 
     @cached_property
@@ -141,23 +129,20 @@ class Document:
         """Return an error: a problem and its remedy, in sentences."""
         return DataError(f"{self.place(where)}: {problem}", setting=setting)
 
-    def rate(self, video: str, written: object = None) -> float:
+    def rate(self, video: str, written: object = None, problem: str = "", where: str = "") -> float:
         """Return the frames per second of a video: as given, or else as `written` in the file.
 
-        If nobody gave them, return 1 and note the frame rate as missing (`lacks`).
+        If nobody gave them, refuse the file by the `problem`.
         """
         found = self.rate_of(video) or self.choices.frame_rate
         if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
             return float(written)
         if found is None:
-            problem = "counts frames and holds no frame rate. Give the frames per second."
-            self.lacks("frame_rate", "the frames per second", self.wrong(problem))
-        return found or 1.0
-
-    def lacks(self, setting: str, what: str, error: DataError) -> None:
-        """Remember what is left open, to be said once everything is read."""
-        error.setting = setting
-        self.lacking.setdefault(setting, (what, error))
+            problem = (
+                problem or "counts frames and holds no frame rate. Give the frames per second."
+            )
+            raise self.wrong(problem, where, setting="frame_rate")
+        return found
 
     def unique(self, pairs: Iterable[tuple[_Key, _Value]], what: str) -> dict[_Key, _Value]:
         """Return a mapping; keys that have several values are refused."""
@@ -189,19 +174,14 @@ class Document:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """Names of the first two elements of XML, to recognise a format by."""
-        found: list[str] = []
-        data = self.data.lstrip()
-        if data[:1] != b"<" and data[:2] not in (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb"):
+        head = self.data[:_HEAD].lstrip()
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        text = head.decode("utf-16" if wide else "latin-1", "ignore").lstrip("\ufeffï»¿")
+        if not text.startswith("<"):
             return ()
-        with suppress(*_NOT_XML, DataError):
-            parser = self._parser()
-            parser.EntityDeclHandler = parser.SkippedEntityHandler = None
-            parser.StartElementHandler = lambda name, _: found.append(name)
-            for begin in range(0, len(data), _CHUNK):
-                parser.Parse(data[begin : begin + _CHUNK])
-                if len(found) > 1:
-                    break
-        return tuple(found[:2])
+        return tuple(
+            re.findall(r"<([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?(?:-->|\Z)", "", text))[:2]
+        )
 
     def xml(self) -> Element:
         """Parse XML; entities, with which small files become huge ones, are refused."""
@@ -234,21 +214,14 @@ class Document:
 
 @dataclass(frozen=True)
 class Format:
-    """A form of annotations: how it is recognised, and what its steps are.
+    """A form of annotations: how it is recognised, and what its steps are."""
 
-    Attributes:
-        name: The form's name, in messages.
-        recognises: Whether a document has this form, by its content.
-        read: Yields the steps; a file that is not whole raises a DataError, KeyError or ValueError.
-        step: The word for what becomes a step; empty for tables of steps.
-        tier: The word for what groups steps, of which one is chosen; empty if there is no such.
-    """
-
-    name: str
-    recognises: Callable[[Document], bool]
+    name: str  # in messages
+    recognises: Callable[[Document], bool]  # by the content
+    # yields the steps; a file that is not whole raises a DataError, LookupError or ValueError
     read: Callable[[Document], Iterator[StepRow]]
-    step: str = ""
-    tier: str = ""
+    step: str = ""  # word for what becomes a step; empty for tables of steps
+    tier: str = ""  # word for what groups steps, of which one is chosen; empty if there is no such
 
 
 def whole_number(text: str) -> int:

@@ -65,12 +65,8 @@ def _read(document: Document) -> Iterator[StepRow]:
         where = f"task {task.id}"
         done = [each for each in task.annotations if each.result and not each.was_cancelled]
         if not done:
-            what = (
-                "tasks with predictions alone"
-                if task.predictions
-                else "tasks without an annotation"
-            )
-            document.without.setdefault(what, []).append(f"{task.id}")
+            why = "with predictions alone" if task.predictions else "without an annotation"
+            document.left_out[f"tasks {why}"] += 1
             continue
         best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
         if len(done) > 1:
@@ -209,18 +205,14 @@ def _rate(document: Document, video: str, data: dict[str, Any], where: str) -> f
     written = data.get("frameRate")
     if isinstance(written, str):
         written = parse_seconds(written)
-    rate = document.rate(video, written)
-    if "frame_rate" in document.lacking and "fps" in data:
+    problem = ""
+    if "fps" in data:
         problem = (
             f"counts frames of the timeline, whose rate is the frameRate of the Video tag, not "
             f"always the film's, which the data give as fps ({data['fps']!r:.40}). Give the frames "
             "per second."
         )
-        document.lacking["frame_rate"] = (
-            "the frames per second",
-            document.wrong(problem, where, setting="frame_rate"),
-        )
-    return rate
+    return document.rate(video, written, problem, where)
 
 
 def _location(data: dict[str, Any], tag: str = "") -> str:

@@ -61,10 +61,9 @@ def _read(document: Document) -> Iterator[StepRow]:
 def _read_project(document: Document) -> Iterator[StepRow]:
     project = document.record(_Project, document.json())
     used = {str(entry.vid) for entry in project.metadata.values()}
-    for number, view in project.view.items():
-        if number not in used and view.fid_list:
-            film = _film(document, project.file[str(view.fid_list[0])]).rpartition("/")[2]
-            document.without.setdefault("videos without a segment", []).append(film)
+    unused = sum(bool(view.fid_list) for key, view in project.view.items() if key not in used)
+    if unused:
+        document.left_out["videos without a segment"] += unused
     for name, entry in project.metadata.items():
         where, view = f"segment {name}", project.view[str(entry.vid)]
         video = _film(document, project.file[str(view.fid_list[0])])
