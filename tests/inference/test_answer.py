@@ -58,64 +58,12 @@ def test_an_answer(run):
         assert plan.names == run.taxonomy.names(plan.actions)
     assert found.truth.model_dump() == {"actions": [3, 4, 4], "names": ["cut", "heat", "heat"]}
     assert found.exact is True
-    assert found.evaluated.model_dump() == vars(plans.evaluated)
+    assert found.evaluated == plans.evaluated
     assert found.search.model_dump() == {"method": "exhaustive", "tasks": 1, "interrupted": False}
     assert found.weights == {"energy": 1, "chain": 0}
-
-
-def kinds(value):
-    """The form of a value of JSON: its keys in their order, and the types of what they hold."""
-    if isinstance(value, dict):
-        return {key: kinds(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [kinds(part) for part in value[:1]]
-    return type(value).__name__
-
-
-PLAN = {
-    "actions": ["int"],
-    "names": ["str"],
-    "energy": "float",
-    "score": "float",
-    "probability": "NoneType",
-    "task": "str",
-    "task_id": "int",
-}
-FORM = {
-    "task": "str",
-    "task_id": "int",
-    "task_source": "str",
-    "task_probability": "float",
-    "plans": [PLAN],
-    "evaluated": {"token_forwards": "int", "leaves": "int"},
-    "exact": "bool",
-    "sure": "NoneType",
-    "searched_mass": "NoneType",
-    "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
-    "weights": {"energy": "float", "chain": "float"},
-    "warnings": [],
-    "truth": {"actions": ["int"], "names": ["str"]},
-}
-
-
-@pytest.mark.parametrize("truth", [False, True])
-def test_the_form_of_an_answer(run, truth):
-    query, actions = query_of(run)
-    found = answer(run, query, truth=actions if truth else None)
     value = found.to_dict()
-    form = dict(FORM)
-    if not truth:
-        del form["truth"]
-    assert json.dumps(kinds(value)) == json.dumps(form)  # with the order of the keys
-    assert json.loads(json.dumps(value)) == value
-    assert Answer.model_validate(value) == found
-
-
-def test_an_answer_for_a_given_task(run):
-    found = answer(run, query_of(run)[0], task=1)
-    assert (found.task, found.task_source, found.task_probability) == ("toast", "given", None)
-    assert len(found.plans) == 5
-    assert all(set(plan.actions) <= set(run.planner.space.actions[1]) for plan in found.plans)
+    assert {"lengths", "known", "sets", "dataset", "reply"}.isdisjoint(value)
+    assert Answer.model_validate(json.loads(json.dumps(value))) == found
 
 
 def test_more_plans_than_there_are_sequences(run):
@@ -140,13 +88,6 @@ def test_invalid_requests(run):
     for task in (None, 1):
         with pytest.raises(RunError, match="observations have 5 features"):
             answer(run, wrong, task=task)
-
-
-def test_names_in_constraints_are_found(run):
-    name = run.taxonomy.actions[run.planner.space.actions[1][0]].name
-    found = answer(run, query_of(run)[0], task=1, constraints=Constraints(forbidden=(name,)))
-    assert found.plans
-    assert all(name not in plan.names for plan in found.plans)
 
 
 def test_the_callers_torch_matters_to_no_run(run, tmp_path):
@@ -256,13 +197,9 @@ def test_an_answer_of_another_method(baseline, run, method):
     task = int(other.planner.predict_tasks(query)[0])
     assert (found.task_id, found.task) == (task, ["tea", "toast", "tyre"][task])
     assert (found.search.method, found.search.interrupted, found.weights) == (None, False, None)
-    form = {**FORM, "weights": "NoneType", "search": {**FORM["search"], "method": "NoneType"}}
-    if method == "frequent":
-        form["plans"] = [PLAN | {"probability": "float"}]
-        form["searched_mass"] = "float"
-    else:
-        form["task_probability"] = "NoneType"
-    assert json.dumps(kinds(found.to_dict())) == json.dumps(form)
+    likely = method == "frequent"
+    assert (found.plans[0].probability is not None) == (found.searched_mass is not None) == likely
+    assert (found.task_probability is not None) == likely
     given = answer(other, query, task=2)
     assert (given.task, given.task_source, given.task_probability) == ("tyre", "given", None)
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)

@@ -88,12 +88,12 @@ def test_every_part_of_a_question(run, world, video):
     assert list(found.lengths) == [2, 3, 4]
     for plan in found.plans:
         assert plan.steps[0] == names[1]
-        assert plan.steps == tuple(world.taxonomy.names(plan.ids))
+        assert plan.steps == tuple(world.taxonomy.names(plan.actions))
         assert names[3] in plan.steps
         assert not {*plan.steps} & {*others[:1]}
     assert found.best == found.plans[0].steps
     assert len(run.plan(task=task).plans) == 5  # by the task alone
-    assert {len(plan.ids) for plan in run.plan(start=(video.video_id, 1), steps=2).plans} == {2}
+    assert {len(plan.actions) for plan in run.plan(start=(video.video_id, 1), steps=2).plans} == {2}
 
 
 def test_all_constraints_can_be_given():

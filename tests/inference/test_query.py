@@ -34,20 +34,17 @@ def test_the_query_of_a_video(run):
     assert query_from_video(run, "e", 4)[1].tolist() == [5, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("video", "start", "message"),
-    [
+def test_queries_that_no_video_gives(run):
+    for video, start, message in (
         ("z", 1, "no video 'z' in .*data"),
         ("e", 5, r"has 6 steps; 3 from step 5 .* Start from step 1 to 4\."),
         ("e", 0, r"counted from 1\) do not fit\. Start from step 1 to 4\."),
         ("a", 2, r"Start from step 1 to 1\."),
         ("d", 1, "It is too short"),
         ("g", 1, "has 0 steps.*too short"),
-    ],
-)
-def test_queries_that_no_video_gives(run, video, start, message):
-    with pytest.raises(ConfigError, match=message):
-        query_from_video(run, video, start)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            query_from_video(run, video, start)
 
 
 def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
@@ -106,19 +103,16 @@ def with_features(run, **made_with):
     return replace(run, info=run.info.model_copy(update={"dataset": reference}))
 
 
-@pytest.mark.parametrize(
-    ("made_with", "encoder", "message", "setting"),
-    [
+def test_the_encoder_must_be_known(run):
+    for made_with, encoder, message, setting in (
         ({}, None, "does not say what its features were made with", "encoder"),
         ({"model": "mine"}, None, "its features are of the model 'mine'", "encoder"),
         ({"model": "s3d"}, None, "s3d needs the file of its weights", "weights"),
         ({"model": "s3d"}, "gauss", "unknown encoder 'gauss'", ""),
-    ],
-)
-def test_the_encoder_must_be_known(made_with, encoder, message, setting, run):
-    with pytest.raises(ConfigError, match=message) as caught:
-        ObservationRecipe.of(with_features(run, **made_with)).open(encoder)
-    assert caught.value.setting == setting
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            ObservationRecipe.of(with_features(run, **made_with)).open(encoder)
+        assert caught.value.setting == setting
 
 
 class Constant:

@@ -55,10 +55,9 @@ def described(run, **observed):
 
 
 @pytest.mark.parametrize(
-    ("precision", "beyond"),
-    [("float16", "drop"), ("float32", "drop"), ("float32", "rewrite")],
+    ("seconds", "precision", "beyond"),
+    [(1, "float16", "drop"), (3, "float32", "rewrite"), (5, "float32", "drop")],
 )
-@pytest.mark.parametrize("seconds", [1, 3, 5])
 def test_planning_from_features_is_planning_from_the_data_set(
     make_run, tmp_path, seconds, precision, beyond
 ):

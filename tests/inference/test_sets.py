@@ -26,14 +26,13 @@ def inside(part, truth, *, ends=0):
     return any(one.actions == wanted and one.ends == (len(wanted) < ends) for one in part.steps)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
 @pytest.mark.parametrize(
-    "condition",
+    ("condition", "level"),
     [
-        Condition(steps=2),
-        Condition(steps=1, goal=False, done=True, task=True),
-        Condition(steps=None),
-        Condition(steps=None, goal=False),
+        (Condition(steps=2), 0.8),
+        (Condition(steps=1, goal=False, done=True, task=True), 0.9),
+        (Condition(steps=None), 0.5),
+        (Condition(steps=None, goal=False), 0.8),
     ],
     ids=str,
 )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JSON = {"content-type": "application/json"}
-BATCH = "/v1/plan/batch"
 GOOD = [0.5] * 8
 
 
@@ -120,11 +119,6 @@ CONSTRAINTS = (
         "another task's action pinned", constrained(0, pin={"1": 60}), "not an action of this task"
     ),
 )
-BATCHES = (
-    Bad("no queries", b"{}", "queries: Field required", path=BATCH),
-    Bad("an empty batch", b'{"queries": []}', "at least 1 item", path=BATCH),
-    Bad("a batch of 65", json.dumps({"queries": [{}] * 65}).encode(), "at most 64", path=BATCH),
-)
 NO_SESSION = "/v1/sessions/none"
 SESSIONS = (
     Bad("an unknown session", None, "no such session", 404, NO_SESSION, method="GET"),
@@ -143,7 +137,7 @@ ELSEWHERE = (
     Bad("sent by another site", {}, "another site", 403, headers=CROSS),
     Bad("a length of more than 4 MiB", b"{}", "at most 4,194,304", 413, headers=LONG),
 )
-TABLE = (*BODIES, *SOURCES, *SEARCHES, *CONSTRAINTS, *BATCHES, *SESSIONS, *ELSEWHERE)
+TABLE = (*BODIES, *SOURCES, *SEARCHES, *CONSTRAINTS, *SESSIONS, *ELSEWHERE)
 
 
 def sent(bad: Bad, good: dict[str, Any], send: Callable[..., Any]) -> Any:

@@ -13,6 +13,7 @@ schemathesis = pytest.importorskip("schemathesis")
 ROBUSTNESS = Path(__file__).resolve().parents[1] / "robustness"
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_generated_requests_meet_no_defect(address, place, monkeypatch):
     monkeypatch.syspath_prepend(ROBUSTNESS)

@@ -88,7 +88,9 @@ def test_a_drop_of_a_header_now_and_then_does_not_help(port):
         assert time.monotonic() - began < 4
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HALF])
+@pytest.mark.parametrize(
+    "sent", [*(pytest.param(one, marks=pytest.mark.nightly) for one in (b"", HEALTH[:15])), HALF]
+)
 def test_connections_without_a_request_shut_nobody_out(port, sent):
     with ExitStack() as stack:
         for _ in range(1010):
@@ -159,14 +161,14 @@ def test_a_client_that_does_not_read_is_not_waited_for():
 
 
 def test_a_proxy_on_this_machine_names_the_client(port, caplog):
-    caplog.set_level(logging.INFO, logger="cefito.serve.access")
+    caplog.set_level(logging.INFO, logger="uvicorn.access")
     with connected(port) as connection:
         connection.sendall(
             HEALTH[:-2] + b"x-forwarded-for: 203.0.113.9\r\nconnection: close\r\n\r\n"
         )
         assert answer(connection)[0] == 200
         assert answer(connection)[0] is None
-    assert json.loads(caplog.messages[-1])["client"] == "203.0.113.9"
+    assert caplog.messages[-1].startswith("203.0.113.9:0 - ")
 
 
 def test_the_address_of_a_client():

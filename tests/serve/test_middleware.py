@@ -1,11 +1,10 @@
-"""Access, limits of bodies, headers, the log, and the token."""
+"""Access, limits of bodies, headers, and the token."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
-import logging
 import os
 import time
 import urllib.error
@@ -126,20 +125,6 @@ def test_headers_of_every_answer(client):
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["referrer-policy"] == "no-referrer"
     assert client.get("/v1/model").headers["cache-control"] == "no-store"
-
-
-def test_a_line_for_each_request(client, place, caplog):
-    caplog.set_level(logging.INFO, logger="cefito.serve.access")
-    client.get("/nothing/%1b[31m", headers={"x-request-id": "one"})
-    query = {"run": "tea", "observations": place.observations()}
-    client.post("/v1/plan", json=query, headers={"x-request-id": "two"})
-    first, second = [json.loads(record.getMessage()) for record in caplog.records][-2:]
-    assert (first["request_id"], first["status"], first["method"]) == ("one", 404, "GET")
-    assert "\x1b" not in caplog.records[-2].getMessage()
-    assert (second["request_id"], second["status"], second["run"]) == ("two", 200, "tea")
-    assert second["received"] > 0
-    assert second["sent"] > 100
-    assert second["milliseconds"] > 0
 
 
 def test_a_body_that_is_too_large(serving):

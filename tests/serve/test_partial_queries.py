@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.inference.question import planning
-from cefito.serve import scheduler
 from grey_videos import draw_greys
 
 
@@ -100,44 +98,12 @@ def test_steps_choose_among_runs(client, video):
     assert "2 runs fit; there are 'run' (steps 1-4), 'tea' (horizon 3)," in value["detail"]
 
 
-def chances(value):
-    return {
-        tuple(ids): plan["probability"]
-        for ids, plan in zip(plans(value), value["plans"], strict=True)
-    }
-
-
-def test_a_batch_of_all_kinds(client, run_of_lengths, video, world, monkeypatch):
-    """Queries that can be planned together are, and their answers are those of each alone."""
-    monkeypatch.setattr(scheduler, "_TURN", float("inf"))  # however slow the machine is
-    task = world.taxonomy.tasks[video.task].name
-    queries = [
-        {"video": {"id": video.video_id, "step": step, **more}, **known}
-        for step in (1, 2, 4)
-        for more in ({}, {"goal": False}, {"done": True}, {"goal": False, "done": True})
-        for known in ({}, {"task": task}, {"steps": 2})
-    ]
-    queries += [{"task": task}, {"done": [0]}, {"task": task, "done": [0, 1]}]
-    queries = [{"run": "run", **query} for query in queries]
-    answers = client.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
-    together = [one["walked_with"] for one in answers]
-    assert max(together) > 1
-    for query, value in zip(queries, answers, strict=True):
-        alone = ask(client, **query)
-        assert chances(value) == pytest.approx(chances(alone), rel=1e-4)  # some are equal
-        assert value["known"] == alone["known"]
-        assert value["lengths"] == pytest.approx(alone["lengths"], rel=1e-4)
-
-
 # pictures and words, with a tiny CLIP
 
 
 @pytest.fixture(scope="module")
-def seeing(serving, run_of_lengths, tmp_path_factory):
-    """A client of a service of the run as if it were trained on features of a tiny CLIP.
-
-    Its encoder is in a process of its own, unlike those of other tests.
-    """
+def seeing(serving, run_of_lengths, tmp_path_factory, encoding_here):
+    """A client of a service of the run as if it were trained on features of a tiny CLIP."""
     pytest.importorskip("transformers")
     import shutil
 
@@ -156,11 +122,7 @@ def seeing(serving, run_of_lengths, tmp_path_factory):
             "features": record(Pictures(PretrainedImages(clip))),
         }
         (run / "run.json").write_text(json.dumps(info))
-    client = serving(runs=(run,), datasets=(), encoder=str(clip))
-    until = time.monotonic() + 300
-    while client.get("/ready").status_code == 503 and time.monotonic() < until:
-        time.sleep(0.1)
-    return client
+    return serving(runs=(run,), datasets=(), encoder=str(clip))
 
 
 def picture(shade):
@@ -210,15 +172,11 @@ def test_an_uploaded_video(seeing, tmp_path):
     assert response.json()["plans"]
 
 
-def test_words_alone_and_in_batches(seeing):
+def test_words_alone(seeing):
     body = {"run": "tent", "goal_text": "a folded tent", "done": [1]}
     value = ask(seeing, **body)
     assert (value["known"]["initial"], value["known"]["goal"]) == (False, True)
-    queries = [body, {**body, "goal_text": " "}, {"run": "tent", "done": [1]}]
-    answers = seeing.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
-    assert plans(answers[0]) == plans(value)
-    assert "an empty goal" in answers[1]["detail"]
-    assert answers[2]["known"]["goal"] is False
+    assert "an empty goal" in ask(seeing, 422, **body | {"goal_text": " "})["detail"]
 
 
 @pytest.mark.nightly
@@ -238,11 +196,11 @@ def test_pictures_and_words_in_sessions(seeing):
     assert (seen["number"], seen["events"]) == (1, 1)
     assert seen["next_steps"] != state["next_steps"]
     for path_, status, files, data, message in (
-        (path, 422, {"goal": picture(1)}, {}, "Extra inputs"),
+        (path, 422, {"goal": picture(1)}, {}, "expected 'initial', or 'video' with 'start'"),
         (path, 422, {"video": picture(1)}, {"start": "0"}, "'video' is not MP4"),
         (path, 422, {"video": picture(1)}, {}, "expected 'initial', or 'video' with"),
         ("/v1/sessions/none/upload", 404, {"initial": picture(1)}, {}, "no such session"),
         ("/v1/sessions/upload", 422, goal, {"request": '{"goal": [1.0]}'}, "leave them out"),
-        ("/v1/sessions/upload", 422, {"initial": picture(1)}, {}, "Extra inputs"),
+        ("/v1/sessions/upload", 422, {"initial": picture(1)}, {}, "found 'initial'"),
     ):
         assert message in upload(path_, status, files, **data)["detail"]

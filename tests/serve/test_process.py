@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -143,6 +144,8 @@ def test_one_server(place):
         assert (status, problem["type"]) == (504, "urn:cefito:deadline")
         assert time.monotonic() - began < 1.9
         server.wait_for("stopped")
+        line = server.wait_for('"POST /v1/plan HTTP/1.1" 504')
+        assert re.match(rf"\d{{4}}-.* {problem['request_id']} INFO: .*127.0.0.1", line)
 
         # a client that goes away ends its search
         server.lines.clear()
@@ -152,8 +155,6 @@ def test_one_server(place):
             client.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
             busy(server, running=1)
         server.wait_for("stopped")
-        line = json.loads(server.wait_for('"status": 499'))
-        assert line["path"] == "/v1/plan"
 
         with ExitStack() as stack:
             # a full queue says when to come again, at once
@@ -179,7 +180,7 @@ def test_one_server(place):
             assert server.end(None) == 0
             assert time.monotonic() - began < 15  # of 30 that a search would have
             assert answer(connection)[0] is None
-        assert not [line for line in server.lines if "traceback" in line]
+        assert not [line for line in server.lines if "Traceback" in line]
     with pytest.raises(ConnectionRefusedError):
         server.post(quick(place))
 
@@ -233,17 +234,9 @@ def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):
 def test_help_and_a_remedy_without_the_extra(tmp_path):
     """Without the packages of the extra."""
     hidden = "import sys\nfor name in ('fastapi', 'uvicorn', 'starlette'): sys.modules[name] = None"
-    call = f"{hidden}\nfrom cefito.cli import main\nsys.exit(main(sys.argv[1:]))"
-
-    def called(*argv):
-        command = [sys.executable, "-c", call, *argv]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    shown = called("serve", "--help")
-    assert shown.returncode == 0
-    assert "cefito[serve]" in " ".join(shown.stdout.split())
-    refused = called("serve", str(tmp_path))
-    assert refused.returncode == 2
-    assert "needs the package fastapi, which is not installed. Run: " in refused.stderr
-    assert "pip install" in refused.stderr
-    assert "[serve]" in refused.stderr
+    both = "main(['serve', '--help']) or sys.exit(main(['serve', sys.argv[1]]))"
+    command = [sys.executable, "-c", f"{hidden}\nfrom cefito.cli import main\n{both}", tmp_path]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert "cefito[serve]" in " ".join(found.stdout.split())
+    assert "needs the package fastapi, which is not installed. Run: pip install" in found.stderr

@@ -58,6 +58,11 @@ def started(works):
         scheduler.close()
 
 
+def submit(scheduler, *jobs):
+    for one in jobs:
+        scheduler.submit(one)
+
+
 def results(jobs):
     wait([one.future for one in jobs], timeout=LONG)
     return [one.future.exception() or one.future.result() for one in jobs]
@@ -67,7 +72,7 @@ def held(scheduler, works, **changes):
     """A job that occupies a thread until the gate opens."""
     first = job("held", kind=None, expensive=changes.pop("expensive", False), **changes)
     works.begun.clear()
-    scheduler.submit([first])
+    scheduler.submit(first)
     assert works.begun.wait(LONG)
     return first
 
@@ -76,7 +81,7 @@ def test_waiting_jobs_of_one_kind_go_together(started, works):
     scheduler = started()
     first = held(scheduler, works)
     jobs = [job("x"), job("y", kind="b"), job("z"), *(job(str(n)) for n in range(3))]
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     works.gate.set()
     assert results([first, *jobs]) == ["held!", "x!", "y!", "z!", "0!", "1!", "2!"]
     assert works.done == [["held"], ["x", "z", "0", "1"], ["y"], ["2"]]
@@ -86,12 +91,12 @@ def test_waiting_jobs_of_one_kind_go_together(started, works):
 def test_brief_searches_follow_each_other(started, works):
     scheduler = started(workers=2)
     first = job("first")
-    scheduler.submit([first])
+    scheduler.submit(first)
     results([first])  # its kind is now known to be brief
     works.begun.clear()
-    scheduler.submit([job("held")])
+    scheduler.submit(job("held"))
     assert works.begun.wait(LONG)
-    scheduler.submit([later := job("x"), unknown := job("y", kind="b")])
+    submit(scheduler, later := job("x"), unknown := job("y", kind="b"))
     assert results([unknown]) == ["y!"]
     assert not later.future.done()
     works.gate.set()
@@ -102,7 +107,7 @@ def test_expensive_jobs_and_those_without_a_kind_are_alone(started, works):
     scheduler = started()
     first = held(scheduler, works)
     jobs = [job(name, kind=None) for name in "xy"] + [job(name, expensive=True) for name in "de"]
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     works.gate.set()
     results([first, *jobs])
     assert works.done[1:] == [["x"], ["y"], ["d"], ["e"]]
@@ -112,34 +117,33 @@ def test_a_bad_job_fails_alone(started, works):
     scheduler = started()
     first = held(scheduler, works)
     jobs = [job("x"), job("bad"), job("y")]
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     works.gate.set()
     assert results([first, *jobs])[1::2] == ["x!", "y!"]
     assert isinstance(jobs[1].future.exception(), ValueError)
     later = job("after")  # and the thread lives on
-    scheduler.submit([later])
+    scheduler.submit(later)
     assert results([later]) == ["after!"]
 
 
-def test_a_full_queue_takes_all_or_nothing(started, works):
-    scheduler = started(queue=3)
+def test_a_full_queue_is_busy(started, works):
+    scheduler = started(queue=2)
     held(scheduler, works)
-    scheduler.submit([job("x"), job("y")])
+    submit(scheduler, job("x"), job("y"))
     with pytest.raises(BusyError) as refusal:
-        scheduler.submit([job("a"), job("b")])
+        scheduler.submit(job("a"))
     assert refusal.value.seconds > 0
     assert scheduler.waiting == 2
-    scheduler.submit([job("z")])
 
 
 def test_abandoned_jobs_make_room(started, works):
     scheduler = started(queue=2)
     held(scheduler, works)
     gone = [job("x"), job("y")]
-    scheduler.submit(gone)
+    submit(scheduler, *gone)
     for one in gone:
         one.abandoned = True
-    scheduler.submit([job("z"), job("w")])
+    submit(scheduler, job("z"), job("w"))
     assert scheduler.waiting == 2
 
 
@@ -147,7 +151,7 @@ def test_expensive_jobs_leave_a_thread_free(started, works):
     scheduler = started(workers=2)
     held(scheduler, works, expensive=True)
     second, cheap = job("expensive", expensive=True), job("cheap")
-    scheduler.submit([second, cheap])
+    submit(scheduler, second, cheap)
     assert results([cheap]) == ["cheap!"]  # before the expensive one that came first
     assert not second.future.done()
     works.gate.set()
@@ -165,7 +169,7 @@ def test_a_job_stops_when_abandoned_or_at_its_deadline(started, works):
 def test_jobs_that_expired_or_were_abandoned_in_the_queue_do_not_begin(started, works):
     scheduler = started()
     first, late, gone = held(scheduler, works), job("late", seconds=0.01), job("gone")
-    scheduler.submit([late, gone])
+    submit(scheduler, late, gone)
     gone.abandoned = True
     time.sleep(0.03)
     works.gate.set()
@@ -179,23 +183,23 @@ def test_jobs_that_expired_or_were_abandoned_in_the_queue_do_not_begin(started, 
 def test_closing_stops_what_runs_and_drops_the_queue(started, works):
     scheduler = started()
     jobs = [held(scheduler, works), job("x")]
-    scheduler.submit(jobs[1:])
+    submit(scheduler, *jobs[1:])
     scheduler.close()
     assert results(jobs)[0] == "held?"
     assert isinstance(jobs[1].future.exception(), ClosedError)
     assert not scheduler.open
     with pytest.raises(ClosedError):
-        scheduler.submit([job("z")])
+        scheduler.submit(job("z"))
 
 
 # several clients
 
 
 def many(client, count, **changes):
-    """Jobs of a batch request."""
+    """Jobs of one client."""
     jobs = [job(f"{client}{number}", **changes) for number in range(count)]
     for one in jobs:
-        one.client, one.single = client, count == 1
+        one.client = client
     return jobs
 
 
@@ -203,10 +207,10 @@ def test_the_client_that_was_served_least_comes_next(started, works):
     scheduler = started(queue=100, together=2)
     first = held(scheduler, works)
     jobs = [*many("a", 6), *many("b", 4)]
-    scheduler.submit(jobs[:6])
-    scheduler.submit(jobs[6:])
+    submit(scheduler, *jobs[:6])
+    submit(scheduler, *jobs[6:])
     late = many("c", 1, kind="other")
-    scheduler.submit(late)
+    submit(scheduler, *late)
     works.gate.set()
     results([first, *jobs, *late])
     order = [["c0"], ["b0", "b1"], ["a0", "a1"], ["b2", "b3"], ["a2", "a3"], ["a4", "a5"]]
@@ -216,12 +220,12 @@ def test_the_client_that_was_served_least_comes_next(started, works):
 def test_idle_time_gives_no_more_than_the_next_turns(started, works):
     scheduler = started(queue=100, together=1)
     jobs = many("a", 20)
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     results(jobs)
     first = held(scheduler, works)
     both = [*many("a", 8), *many("b", 8)]
-    scheduler.submit(both[:8])
-    scheduler.submit(both[8:])
+    submit(scheduler, *both[:8])
+    submit(scheduler, *both[8:])
     works.gate.set()
     results([first, *both])
     turns = [name[0] for (name,) in works.done[-16:-8]]
@@ -232,10 +236,10 @@ def test_a_batch_of_one_is_not_filled_with_the_many_jobs_of_others(started, work
     scheduler = started(queue=100, together=8)
     first = held(scheduler, works)
     jobs = many("heavy", 5)
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     lights = [one for client in "xyz" for one in many(client, 1)]
     for one in lights:
-        scheduler.submit([one])
+        scheduler.submit(one)
     works.gate.set()
     results([first, *jobs, *lights])
     assert works.done[1:] == [["x0", "y0", "z0"], [f"heavy{number}" for number in range(5)]]
@@ -244,29 +248,14 @@ def test_a_batch_of_one_is_not_filled_with_the_many_jobs_of_others(started, work
 def test_a_full_queue_leaves_every_client_its_share(started, works):
     scheduler = started(queue=6)
     held(scheduler, works)
-    scheduler.submit(many("a", 6))
+    submit(scheduler, *many("a", 6))
     with pytest.raises(BusyError):
-        scheduler.submit(many("a", 1))
+        submit(scheduler, *many("a", 1))
+    submit(scheduler, *many("b", 3))  # its half
     with pytest.raises(BusyError):
-        scheduler.submit(many("b", 4))  # of three, its half
-    scheduler.submit(many("b", 3))
-    scheduler.submit(many("c", 1))
+        submit(scheduler, *many("b", 1))
+    submit(scheduler, *many("c", 1))
     assert scheduler.waiting == 10
-
-
-def test_single_queries_find_a_thread_that_batches_leave(started, works):
-    scheduler = started(workers=2, together=1, queue=100)
-    scheduler.submit(many("light", 1))
-    heavy = many("heavy", 2, kind=None)
-    for one in heavy:
-        one.work = "held"
-    scheduler.submit(heavy)
-    light = many("light", 1)
-    scheduler.submit(light)
-    assert results(light) == ["light0!"]
-    assert scheduler.running == scheduler.waiting == 1
-    works.gate.set()
-    results(heavy)
 
 
 def test_batches_of_costly_jobs_are_small(started, monkeypatch):
@@ -282,7 +271,7 @@ def test_batches_of_costly_jobs_are_small(started, monkeypatch):
     scheduler = started(queue=100, together=16)
     monkeypatch.setattr(scheduler, "_solve", solve)
     jobs = many("a", 40)
-    scheduler.submit(jobs)
+    submit(scheduler, *jobs)
     results(jobs)
     assert sizes[0] > 5 >= sizes[1]  # the first are not known to be costly
     assert max(sizes[1:]) <= 2
@@ -294,10 +283,10 @@ def test_jobs_that_are_alone_never_overlap(started, works):
     for one in (first, second, other):
         one.kind = None
     first.alone = second.alone = "session"
-    scheduler.submit([first])
+    scheduler.submit(first)
     assert works.begun.wait(LONG)
-    scheduler.submit([second])
-    scheduler.submit([other])
+    scheduler.submit(second)
+    scheduler.submit(other)
     assert other.future.result(LONG) == "other!"
     assert not second.future.done()
     works.gate.set()

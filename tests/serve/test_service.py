@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.inference.answer import answer
+from cefito.inference.answer import answer, answers
 from cefito.inference.constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
@@ -189,27 +191,27 @@ def test_a_defect_of_a_search_leaves_the_others(serving, place, monkeypatch):
     ask(client, **asked)
 
 
-def test_a_batch_in_order_with_problems_in_their_places(client, place, run, windows):
-    good = [{"run": "tea", "observations": place.observations(row), "top_k": 2} for row in range(3)]
-    queries = [good[0], {"run": "tea"}, good[1], 7, {**good[2], "task": "nonsense"}, good[2]]
-    response = client.post("/v1/plan/batch", json={"queries": queries})
-    assert response.status_code == 200
-    answers = response.json()["answers"]
-    assert [reply.get("status", 200) for reply in answers] == [200, 422, 200, 422, 422, 200]
-    for row, reply in zip(range(3), (answers[0], answers[2], answers[5]), strict=True):
-        assert plans_of(reply) == [p.actions for p in expected(run, windows, row, top_k=2).plans]
-    assert "unknown task 'nonsense'" in answers[4]["detail"]
-    assert {reply["request_id"] for reply in answers} == {response.headers["x-request-id"]}
+def test_queries_that_wait_run_as_one_batch(serving, place, monkeypatch):
+    from cefito.serve import scheduler as scheduling
+    from cefito.serve import service
 
+    monkeypatch.setattr(scheduling, "_TURN", float("inf"))  # however slow the machine is
+    monkeypatch.setattr(service, "answers", lambda several, stop: wait(several, stop))
+    client = serving(limits={"workers": 1})
+    scheduler, quick, until = client.app.state.service.scheduler, answers, time.monotonic() + 20
 
-def test_queries_of_one_kind_run_as_one_batch(serving, place):
-    alone = serving(limits={"workers": 1})
-    queries = [{"run": "tea", "observations": place.observations(row)} for row in range(6)]
-    answers = alone.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
-    assert max(reply["walked_with"] for reply in answers) > 1
-    for query, reply in zip(queries, answers, strict=True):
-        one = ask(alone, **query)
-        assert plans_of(one) == plans_of(reply)
+    def wait(several, stop):
+        while len(several) + scheduler.waiting < 5 and time.monotonic() < until:
+            time.sleep(0.01)
+        return quick(several, stop=stop)
+
+    bodies = [{"run": "tea", "observations": place.observations(row)} for row in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        replies = list(threads.map(lambda body: ask(client, **body), bodies))
+    until = 0
+    assert max(reply["walked_with"] for reply in replies) > 1
+    for body, reply in zip(bodies, replies, strict=True):
+        assert plans_of(ask(client, **body)) == plans_of(reply)
 
 
 def test_the_description_of_the_runs(client, place, run):
@@ -226,7 +228,7 @@ def test_the_description_of_the_runs(client, place, run):
     assert len(tea["actions"]) == len(run.taxonomy.actions)
     assert (tea["probabilities"], tea["constraints"], short["constraints"]) == (True, True, False)
     assert tea["uploads"] == []
-    assert reply["limits"]["queries"] == 64
+    assert reply["limits"]["top_k"] == 100
     assert {"cefito", "torch", "fastapi"} <= set(reply["versions"])
     assert str(place.run.parent) not in str(reply)
 

@@ -109,7 +109,6 @@ def test_a_session_is_the_library_s(client, run_of_lengths, video, rows):
     same(read(client, state), session)
     same(read(client, state, top_k=3, steps=2), session, 3, 2)
     assert state["goal"] is False
-    assert (state["most_events"], state["idle_seconds"]) == (500, 3600)
     end(client, state)
     problem = read(client, state, 404)
     assert problem["type"] == "urn:cefito:not-found"
@@ -130,9 +129,8 @@ def test_goals_and_a_task(client, run_of_lengths, video, rows):
         end(client, state)
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
+BODIES, EVENTS = (
+    (
         ({"run": "tea"}, None, "tea: a session needs a run of the method any-length"),
         ({"run": None}, "run", "Add the field 'run'"),
         ({"run": "x"}, "run", "no run fits run 'x'"),
@@ -146,22 +144,8 @@ def test_goals_and_a_task(client, run_of_lengths, video, rows):
         ({"goal_video": {"step": 1}}, "goal_video.id", "Field required"),
         ({"goal_video": {"id": "VIDEO", "step": 99}}, "goal_video.step", "expected 1 to"),
         ({"said": [1]}, "said", "Extra inputs"),
-    ],
-)
-def test_sessions_that_are_refused(client, video, place, body, field, message):
-    text = json.dumps({"run": "run", **body}).replace("VIDEO", video.video_id)
-    response = client.post("/v1/sessions", json=json.loads(text))
-    problem = response.json()
-    assert response.status_code == 422, problem
-    assert message in problem["detail"]
-    assert problem.get("field") == field
-    assert str(place.run.parent) not in problem["detail"]
-    assert "cefito_sessions 0.0" in client.get("/metrics").text
-
-
-@pytest.mark.parametrize(
-    ("event", "field", "message"),
-    [
+    ),
+    (
         ({}, None, "expected exactly one of 'observation', 'video', 'done' and 'undo'"),
         ({"done": 1, "undo": True}, None, "expected exactly one of"),
         ({"undo": False}, "undo", "Input should be True"),
@@ -177,30 +161,37 @@ def test_sessions_that_are_refused(client, video, place, body, field, message):
         ({"video": {"id": "VIDEO", "step": 99}}, "video.step", "expected 1 to"),
         ({"video": {"id": "VIDEO", "goal": True}}, "video.goal", "Extra inputs"),
         ({"nonsense": 1}, "nonsense", "Extra inputs"),
+    ),
+)
+PARAMETERS = (
+    ({"steps": 5}, "steps", "this run plans 1 to 4 steps"),
+    ({"steps": 0}, "query.steps", "greater than or equal to 1"),
+    ({"top_k": 101}, "top_k", "at most 100 plans"),
+    ({"top_k": "all"}, "query.top_k", "valid integer"),
+)
+
+
+@pytest.mark.parametrize(
+    ("ask", "given", "field", "message"),
+    [
+        *((lambda client, _, given: begin(client, 422, **given), *row) for row in BODIES),
+        *((lambda client, state, given: tell(client, state, 422, **given), *row) for row in EVENTS),
+        *(
+            (lambda client, state, given: read(client, state, 422, **given), *row)
+            for row in PARAMETERS
+        ),
     ],
 )
-def test_events_that_are_refused(client, video, event, field, message):
+def test_refusals(client, video, place, ask, given, field, message):
     state = begin(client)
-    event = json.loads(json.dumps(event).replace("VIDEO", video.video_id))
-    problem = tell(client, state, 422, **event)
+    given = json.loads(json.dumps(given).replace("VIDEO", video.video_id))
+    problem = ask(client, state, given)
     assert message in problem["detail"]
     assert problem.get("field") == field
+    assert str(place.run.parent) not in problem["detail"]
     assert read(client, state) == state
     end(client, state)
-
-
-def test_parameters_that_are_refused(client):
-    state = begin(client)
-    for parameters, field, message in (
-        ({"steps": 5}, "steps", "this run plans 1 to 4 steps"),
-        ({"steps": 0}, "query.steps", "greater than or equal to 1"),
-        ({"top_k": 101}, "top_k", "at most 100 plans"),
-        ({"top_k": "all"}, "query.top_k", "valid integer"),
-    ):
-        problem = read(client, state, 422, **parameters)
-        assert message in problem["detail"]
-        assert problem["field"] == field
-    end(client, state)
+    assert "cefito_sessions 0.0" in client.get("/metrics").text
 
 
 def test_the_number_of_sessions_is_limited(serving, run_of_lengths):
@@ -224,7 +215,6 @@ def test_the_number_of_sessions_is_limited(serving, run_of_lengths):
 def test_the_number_of_events_is_limited(serving, run_of_lengths):
     client = serving(runs=(run_of_lengths.folder,), limits={"session_events": 2})
     state = begin(client)
-    assert state["most_events"] == 2
     for _ in range(2):
         state = tell(client, state, done=0)
     problem = tell(client, state, 422, done=0)
@@ -255,8 +245,6 @@ def test_metrics(serving, run_of_lengths):
     for line in (
         "cefito_sessions 1.0",
         "cefito_sessions_expired_total 0.0",
-        'cefito_session_events_total{horizon="4",kind="done",run="run"} 2.0',
-        'cefito_session_events_total{horizon="4",kind="undo",run="run"} 1.0',
         'cefito_searches_total{horizon="4",outcome="answered",run="run"} 4.0',
         'cefito_searches_total{horizon="4",outcome="refused",run="run"} 2.0',
     ):
@@ -343,11 +331,8 @@ def test_states_are_streamed(port):
         assert first.event() == second.event() == (str(number), "state", told)
     assert first.block() == [": alive"]
     second.connection.close()
-    later = Stream(port, state["id"], **{"last-event-id": "1"})
-    assert [later.event()[0] for _ in range(2)] == ["2", "3"]
-    unknown = Stream(port, state["id"], **{"last-event-id": "99"})
-    assert unknown.event() == ("3", "state", told)
-    unknown.connection.close()
+    later = Stream(port, state["id"])
+    assert later.event() == ("3", "state", told)
     assert sent(port, "DELETE", path) == (204, None)
     for stream in (first, later):
         assert stream.event() == (None, "end", {"detail": "the session was closed."})

@@ -139,6 +139,20 @@ def test_two_pictures_become_observations(decoder):
     assert not np.array_equal(found.initial, found.goal)
 
 
+@pytest.mark.nightly
+def test_the_process_encodes_as_this_one(decoder):
+    expected, upload = decoded(decoder, initial=picture(0)), form(initial=picture(0))
+    decoder.opened.clear()
+    process = EncodingProcess(decoder, threads=1, seconds=60)
+    try:
+        with kept(upload) as paths:
+            found = process(Upload(TEA, paths), paths)
+    finally:
+        process.close()
+    np.testing.assert_allclose(found.initial, expected.initial, rtol=1e-5)
+    assert found.known.tolist() == [[True, False]]
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -212,7 +226,7 @@ BOTH = {"initial": PNG, "goal": PNG}
 @pytest.mark.parametrize(
     ("files", "data", "words"),
     [
-        ({"initial": PNG}, {}, "needs both observations and takes no steps done before"),
+        ({"initial": picture(0)}, {}, "needs both observations and takes no steps done before"),
         ({"initial": PNG, "video": MP4}, {}, "found 'initial', 'video'"),
         (BOTH, {"start": "1"}, "found 'goal', 'initial', 'start'"),
         ({"video": MP4}, {}, "found 'video'"),

@@ -106,11 +106,12 @@ def serve(
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve.app import create_app
-    from cefito.serve.process import listen, logging_to_stderr
+    from cefito.serve.process import listen
     from cefito.serve.process import serve as run_server
 
-    with logging_to_stderr(access=volume() is not Volume.QUIET), listen(host, port) as listening:
-        app = create_app(settings)
+    with listen(host, port) as listening:
+        with log_warnings():
+            app = create_app(settings)
         names = sorted({served.title for served in app.state.service.models.runs})
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
@@ -118,6 +119,7 @@ def serve(
             app,
             listening,
             limits=limited,
+            access=volume() is not Volume.QUIET,
             ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
         )
     return 0
@@ -139,8 +141,7 @@ def mcp(
 ) -> None:
     """Offer plans to an agent on this machine, by the Model Context Protocol, until stdin ends.
 
-    The tools are tasks, steps, plan and next_steps. cefito serve --mcp offers them
-    over HTTP.
+    The tools are steps, plan and next_steps. cefito serve --mcp offers them over HTTP.
 
     Args:
         run: Run folder made by cefito train, or a folder of runs of several horizons.

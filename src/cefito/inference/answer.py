@@ -22,7 +22,7 @@ from cefito.planners.checks import check_plans
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
-from cefito.search.problem import Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Record
 
 
@@ -43,18 +43,6 @@ class PlannedSequence(Record):
     def steps(self) -> tuple[str, ...]:
         """Names of its actions."""
         return tuple(self.names)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Ids of its actions."""
-        return tuple(self.actions)
-
-
-class EffortAnswer(Record):
-    """Cost of the search."""
-
-    token_forwards: int = Field(description="Tokens that networks processed.")
-    leaves: int = Field(description="Sequences whose energy was computed.")
 
 
 class SearchAnswer(Record):
@@ -106,7 +94,7 @@ class Answer(Record):
         description="Of all its sequences; null if it was given or is unknown."
     )
     plans: list[PlannedSequence] = Field(description="Best first.")
-    evaluated: EffortAnswer
+    evaluated: SearchCost
     exact: bool = Field(description="Whether no other allowed sequence is better.")
     sure: bool | None = Field(
         description="Whether the best plan reaches `min_probability`; null without it."
@@ -155,22 +143,16 @@ class Answer(Record):
     def __repr__(self) -> str:
         first = f"best {_named(self.plans[0]).strip()}, " if self.plans else ""
         task = "" if self.task is None else f"task {self.task!r}, "
-        return f"Answer({counted(len(self.plans), 'plan')}, {first}{task}{self._proven()})"
+        proven = "exact" if self.exact else "not exact"
+        return f"Answer({counted(len(self.plans), 'plan')}, {first}{task}{proven})"
 
     def __str__(self) -> str:
-        lines = [] if self.task is None else [f"task: {self._task()}"]
+        likely = "" if self.task_probability is None else f", {percent(self.task_probability)}"
+        lines = [] if self.task is None else [f"task: {self.task}{likely}"]
         lines += [self.lengths_in_words] if self.lengths_in_words else []
         lines += [_named(plan) for plan in self.plans] or ["no plan"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
-
-    def _task(self) -> str:
-        """Return the task and its probability in words; empty if there is none."""
-        likely = "" if self.task_probability is None else f", {percent(self.task_probability)}"
-        return "" if self.task is None else f"{self.task}{likely}"
-
-    def _proven(self) -> str:
-        return "exact" if self.exact else "not exact"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
@@ -186,26 +168,11 @@ def answer(
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
-    progress: Progress = silent,
     **facts: Unpack[Facts],
 ) -> Answer:
-    """Plan one query.
-
-    Args:
-        run: A run of any method.
-        query: One query.
-        truth: Annotated actions [T], repeated in the answer.
-        dataset: Data set of the query, if it is not the run's; repeated in the answer.
-        stop: Called now and then; if it returns true, the answer holds the best plans so far.
-        progress: Shows progress.
-        facts: Fields of a `Question`.
-
-    Raises:
-        ConfigError: A fact that is invalid, or that the planner cannot follow.
-        RunError: Observations of another dimension, or a run that is not calibrated.
-    """
+    """Plan one query: `answers` to `Asked.of`, with a question of these fields."""
     asked = Asked.of(Question.of(facts), run, query, truth=truth, dataset=dataset)
-    return answers([asked], stop=stop, progress=progress)[0]
+    return answers([asked], stop=stop)[0]
 
 
 def answers(
@@ -214,7 +181,10 @@ def answers(
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
 ) -> list[Answer]:
-    """Answer questions of one run and one `Asked.kind`, which are planned together."""
+    """Answer questions of one run and one `Asked.kind`, which are planned together.
+
+    `stop` is called now and then; if it returns true, the answers hold the best plans so far.
+    """
     first, planner, taxonomy = several[0], several[0].run.planner, several[0].run.taxonomy
     try:
         found = planner.plan(
@@ -254,7 +224,7 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
         task_source=None if tasks[0] is None else source,
         task_probability=None if given else _first(plans.task_probabilities),
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
-        evaluated=EffortAnswer(**vars(plans.evaluated)),
+        evaluated=plans.evaluated,
         exact=plans.exact,
         sure=sure,
         searched_mass=plans.searched_mass,

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
-from cefito.inference.answer import Answer, answers
-from cefito.inference.asked import Asked
+from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
 from cefito.inference.query import check_width, load_observation, observation_of_step
-from cefito.inference.question import Facts, Question
+from cefito.inference.question import Facts
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
 from cefito.runs import finetune as finetuning
@@ -64,7 +63,6 @@ class PlanningRun(Run):
             DataError: A file that cannot be used.
             RunError: Observations of another kind, or a data set or an encoder is missing.
         """
-        question = Question.of(facts)
         if goal is not None and goal_text is not None:
             raise ConfigError(
                 "goal and goal_text are both given. Leave one out.", setting="goal_text"
@@ -81,8 +79,7 @@ class PlanningRun(Run):
             ObservationRecipe.of(self).check_text(encoder)
             query = query.with_goal(self._observer(encoder).of_text(goal_text))
         other = None if match is None or match.own else DatasetName.of(match.dataset)
-        (found,) = answers([Asked.of(question, self, query, dataset=other)])
-        return found
+        return answer(self, query, dataset=other, **facts)
 
     def session(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +95,11 @@ def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
 def by_seen(windows: Sequence[WindowPlans], train: Windows) -> list[Group]:
     """Success against whether the annotated sequence occurs in training windows."""
     seen = {tuple(unpadded(actions).tolist()) for actions in train.actions}
-    names = ("not in training", "in training")
-    return _groups(
-        windows, lambda window: int(tuple(window.true_actions) in seen), names.__getitem__
-    )
+    groups: dict[str, list[WindowPlans]] = {"not in training": [], "in training": []}
+    for window in windows:
+        known = tuple(window.true_actions) in seen
+        groups["in training" if known else "not in training"].append(window)
+    return [_group(name, group) for name, group in groups.items() if group]
 
 
 def surest(windows: Sequence[WindowPlans]) -> Group | None:
@@ -113,15 +114,6 @@ def surest(windows: Sequence[WindowPlans]) -> Group | None:
     least = sorted(known, reverse=True)[math.ceil(_SURE * len(known)) - 1]
     sure = [window for window, value in zip(windows, known, strict=True) if value >= least]
     return _group("surest", sure) if _LEAST <= len(sure) <= len(windows) / 2 else None
-
-
-def _groups(
-    windows: Sequence[WindowPlans], key: Callable[[WindowPlans], int], name: Callable[[int], str]
-) -> list[Group]:
-    groups: dict[int, list[WindowPlans]] = defaultdict(list)
-    for window in windows:
-        groups[key(window)].append(window)
-    return [_group(name(number), groups[number]) for number in sorted(groups)]
 
 
 def _group(name: str, windows: Sequence[WindowPlans]) -> Group:

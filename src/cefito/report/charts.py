@@ -12,11 +12,10 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from cefito.evaluation.records import Calibration
-from cefito.report.schema import Confusion
-from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_reliability
+from cefito.study.figures import COLORS, plot_coverage, plot_reliability
 
 _EDGE = "#d0d7de"
-_LABEL = 100  # pixels that the label of an axis may take
+_WIDTH, _HEIGHT = 420, 230  # pixels
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cefito",
@@ -33,29 +32,16 @@ _STYLE: Any = {
 }
 
 
-def line_chart(
-    lines: Sequence[Sequence[tuple[float, float]]],
-    *,
-    label: str,
-    x: str,
-    y: str,
-    logarithmic: bool = False,
-) -> Markup:
-    """Lines over two axes, or dots for single points; `label` is for screen readers."""
-    kept = [[point for point in line if not logarithmic or point[1] > 0] for line in lines]
-    if not any(kept):
-        return Markup("")
+def line_chart(points: Sequence[tuple[float, float]], *, label: str, x: str, y: str) -> Markup:
+    """A line over two axes, or a dot for a single point; `label` is for screen readers."""
 
     def plot(axis: Any) -> None:
-        for line, color in zip(kept, _colors(len(kept)), strict=True):
-            places, values = ([point[side] for point in line] for side in (0, 1))
-            axis.plot(places, values, color=color, marker="o" if len(line) == 1 else "")
+        places, values = zip(*points, strict=True)
+        marker = "o" if len(points) == 1 else ""
+        axis.plot(places, values, color=next(iter(COLORS.values())), marker=marker)
         axis.set(xlabel=x, ylabel=y)
-        if logarithmic:
-            plain_log_scale(axis)
-        else:
-            axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
-            axis.set_ylim(top=axis.get_ylim()[1] + 0.05 * np.ptp(axis.get_ylim()))
+        axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
+        axis.set_ylim(top=axis.get_ylim()[1] + 0.05 * np.ptp(axis.get_ylim()))
         axis.xaxis.get_major_locator().set_params(integer=True)
 
     return _chart(label, plot)
@@ -73,48 +59,13 @@ def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Marku
     return _chart(f"{label} {name}".strip(), lambda axis: plot_coverage(axis, calibrations))
 
 
-def confusion_chart(confusion: Confusion) -> Markup:
-    """Share of each annotated task's windows that were planned for each task, by their ids."""
-    from matplotlib.patches import Rectangle
-
-    places = {task: place for place, task in enumerate(confusion.tasks)}
-    totals = confusion.totals()
-    size = max(6.0, min(26.0, 380 / len(places)))
-    step = -(-12 // int(size))
-
-    def plot(axis: Any) -> None:
-        for true, planned, windows in confusion.pairs:
-            color = COLORS["blue" if true == planned else "red"]
-            place = (places[planned] - 0.45, places[true] - 0.45)
-            alpha = 0.12 + 0.88 * windows / totals[true]
-            axis.add_patch(Rectangle(place, 0.9, 0.9, color=color, alpha=alpha, linewidth=0))
-        ids = [str(task) for task in places]
-        axis.set_xticks(range(0, len(ids), step), ids[::step])
-        axis.set_yticks(range(0, len(ids), step), ids[::step])
-        axis.set_aspect("equal", anchor="W")
-        axis.set(xlim=(-0.5, len(ids) - 0.5), ylim=(len(ids) - 0.5, -0.5))
-        axis.set(xlabel="planned task", ylabel="annotated task")
-        axis.grid(visible=False)
-
-    label = "Share of the windows of each annotated task that were planned for each task"
-    side = max(size * len(places), _LABEL)
-    return _chart(label, plot, 80 + side, 54 + side)
-
-
-def _colors(count: int) -> list[str]:
-    return [list(COLORS.values())[number % len(COLORS)] for number in range(count)]
-
-
-def _chart(
-    label: str, plot: Callable[[Any], None], width: float = 420, height: float = 230
-) -> Markup:
-    """Plot on an axis of this size in pixels."""
+def _chart(label: str, plot: Callable[[Any], None]) -> Markup:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), layout="constrained")
         axis = figure.subplots()
         plot(axis)
         svg = io.StringIO()
@@ -136,7 +87,7 @@ def _chart(
     ):
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(label)}" '
-        f'style="--wide:{width:g}px;max-width:{1.3 * width:g}px">\n{text}'
+        f'style="--wide:{_WIDTH}px;max-width:{1.3 * _WIDTH:g}px">\n{text}'
     )

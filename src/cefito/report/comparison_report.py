@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cefito.evaluation.statistics import LEVEL, video_interval
+from cefito.evaluation.statistics import LEVEL
 from cefito.planners.methods import PlannerVariant
 from cefito.report.breakdowns import loss_curves
-from cefito.report.schema import CHOSEN_ON, ComparisonReport, Group, Lead, RowResults, command
+from cefito.report.schema import CHOSEN_ON, ComparisonReport, Lead, RowResults, command
 from cefito.study.results import RESULTS, Results
-from cefito.study.tables import metric_interval, paired_rows, result_tables
+from cefito.study.tables import paired_rows, result_tables
 from cefito.study.trials import ScoredTrial
 
 
@@ -63,17 +61,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
         ],
         tables=result_tables(results),
         steps={horizon: results.steps(horizon) for horizon in results.horizons},
-        rows={
-            horizon: sorted(
-                (
-                    _row(horizon, row, trials, np.array(results.windows_of(horizon).video))
-                    for row in results.rows
-                    if (trials := results.scored(horizon, row.name))
-                ),
-                key=lambda row: -row.success.success_rate,
-            )
-            for horizon in results.horizons
-        },
+        rows={horizon: _rows(results, horizon) for horizon in results.horizons},
         settings=dict(results.settings),
     )
 
@@ -100,46 +88,31 @@ def _facts(results: Results) -> dict[str, str]:
     }
 
 
-def _row(
-    horizon: int, row: PlannerVariant, trials: Sequence[ScoredTrial], video: NDArray[np.int64]
-) -> RowResults:
-    scored = trials[0].scored
-    of = video if scored is None else video[np.array(scored)]  # video of each scored window [N]
-    right = np.mean([[int(digit) for digit in trial.success] for trial in trials], axis=0)  # [N]
-    _, group = np.unique(of, return_inverse=True)
-    counts = np.bincount(group)
-    low = high = None
-    if len(counts) > 1:
-        low, high = video_interval(100 * np.bincount(group, right), counts)
-    listed = metric_interval(trials, "top_5_success_rate")
-    costs = ("seconds_per_query", "token_forwards_per_query", "leaves_per_query")
-    return RowResults(
-        horizon=horizon,
-        success=Group(
+def _rows(results: Results, horizon: int) -> list[RowResults]:
+    return [
+        RowResults(
             name=row.title,
-            windows=len(of),
-            videos=len(counts),
-            success_rate=float(100 * right.mean()),
-            low=low,
-            high=high,
-            listed=0.0 if listed is None else listed.mean,
-        ),
-        position_accuracy=np.mean([trial.position_accuracy for trial in trials], axis=0).tolist(),
-        **{cost: float(np.mean([getattr(trial, cost) for trial in trials])) for cost in costs},
-        seed=trials[0].seed,
-        calibration=trials[0].calibration,
-    )
+            position_accuracy=np.mean([one.position_accuracy for one in trials], axis=0).tolist(),
+            seed=trials[0].seed,
+            calibration=trials[0].calibration,
+        )
+        for row, trials in _ranked(results, horizon)
+    ]
+
+
+def _ranked(results: Results, horizon: int) -> list[tuple[PlannerVariant, list[ScoredTrial]]]:
+    """Rows with scores and their trials at one horizon, by descending success rate."""
+    scored = [
+        (row, trials) for row in results.rows if (trials := results.scored(horizon, row.name))
+    ]
+    return sorted(scored, key=lambda one: -np.mean([trial.success_rate for trial in one[1]]))
 
 
 def _lead(results: Results, horizon: int) -> Lead | None:
     """The best row at one horizon against the next best; None without scores of any row."""
     video = np.array(results.windows_of(horizon).video)
-    scored = [
-        (row.title, trials)
-        for row in results.rows
-        if not row.oracle and (trials := results.scored(horizon, row.name))
-    ]
-    scored.sort(key=lambda one: -np.mean([trial.success_rate for trial in one[1]]))
+    ranked = _ranked(results, horizon)
+    scored = [(row.title, trials) for row, trials in ranked if not row.oracle]
     if not scored:
         return None
     ahead, best = scored[0]

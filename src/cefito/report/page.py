@@ -13,35 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
-from cefito.report.charts import (
-    confusion_chart,
-    coverage_chart,
-    line_chart,
-    reliability_chart,
-)
-from cefito.report.schema import (
-    ComparisonReport,
-    GalleryQuery,
-    Lead,
-    LossCurve,
-    RowResults,
-    RunReport,
-)
+from cefito.report.charts import coverage_chart, line_chart, reliability_chart
+from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport
 from cefito.study.figures import COLORS
 
 _LONGEST = 60  # letters of an action's name in a plan
-_COSTS = {
-    "seconds_per_query": "seconds a query",
-    "token_forwards_per_query": "token forwards a query",
-}
-_WIDEST = 60  # maximum number of tasks in the chart of the confusion
 _WORST = 25  # confused pairs shown
 # forbidden in a page: control characters, halves of surrogate pairs, noncharacters
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -67,12 +49,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "kinds": KINDS,
         }
     else:
-        named = _by_name(report)
-        own = {
-            "lead": comparison_lead(report),
-            "costs": [_cost_chart(named, name) for name in _COSTS],
-            "named": named,
-        }
+        own = {"lead": comparison_lead(report)}
     template = _environment().get_template(f"{report.kind}.html.j2")
     page = template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
     return _UNFIT.sub("\ufffd", page)
@@ -98,7 +75,7 @@ def _task_heads(scores: RunEvaluation) -> dict[str, str]:
 
 
 def _confusion(report: RunReport) -> dict[str, Any] | None:
-    """The chart, and the pairs that are most often confused."""
+    """The pairs that are most often confused."""
     if report.confusion is None:
         return None
     tasks, totals = report.confusion.tasks, report.confusion.totals()
@@ -107,13 +84,11 @@ def _confusion(report: RunReport) -> dict[str, Any] | None:
         key=lambda pair: (-pair[2], pair),
     )
     return {
-        "drawing": confusion_chart(report.confusion) if 1 < len(tasks) <= _WIDEST else "",
         "wrong": [
             (tasks[true], tasks[predicted], count, totals[true])
             for true, predicted, count in wrong[:_WORST]
         ],
         "more": max(0, len(wrong) - _WORST),
-        "tasks": tasks,
     }
 
 
@@ -124,7 +99,7 @@ def _curve(curve: LossCurve) -> dict[str, Any]:
     return {
         "name": curve.name,
         "drawings": [
-            line_chart([points], label=f"{name} of {curve.name} against epochs", x="epoch", y=name)
+            line_chart(points, label=f"{name} of {curve.name} against epochs", x="epoch", y=name)
             for name, points in lines.items()
         ],
         "once": [
@@ -137,26 +112,6 @@ def _curve(curve: LossCurve) -> dict[str, Any]:
         "last": curve.loss[-1],
         "epochs": curve.epochs[-1],
     }
-
-
-def _by_name(report: ComparisonReport) -> dict[str, list[RowResults]]:
-    """The results of each row at all horizons, by its title."""
-    named: dict[str, list[RowResults]] = {}
-    for rows in report.rows.values():
-        for row in rows:
-            named.setdefault(row.success.name, []).append(row)
-    return named
-
-
-def _cost_chart(named: dict[str, list[RowResults]], cost: str) -> Markup:
-    """Costs of all rows against the horizon."""
-    return line_chart(
-        [[(row.horizon, getattr(row, cost)) for row in rows] for rows in named.values()],
-        label=f"{_COSTS[cost]} against the horizon",
-        x="horizon T",
-        y=_COSTS[cost],
-        logarithmic=True,
-    )
 
 
 def _words(name: str) -> str:

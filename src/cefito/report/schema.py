@@ -123,14 +123,10 @@ class RunReport(_Report):
 
 
 class RowResults(FileRecord):
-    """Results of one row at one horizon, means over seeds unless stated otherwise."""
+    """Results of one row at one horizon."""
 
-    horizon: int
-    success: Group
-    position_accuracy: list[float]  # per cent [T]
-    seconds_per_query: float
-    token_forwards_per_query: float
-    leaves_per_query: float
+    name: str
+    position_accuracy: list[float]  # mean over seeds, per cent [T]
     seed: int  # the first one
     calibration: Calibration | None  # for that seed; None without probabilities
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from enum import Enum
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 
-from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
-from fastapi import FastAPI, Header, Query
+from asgi_correlation_id import CorrelationIdMiddleware
+from fastapi import FastAPI, Query
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -25,21 +24,19 @@ from cefito.errors import CefitoError
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
-from cefito.serve.problems import ProblemError, possible_problems, to_problem
+from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
-    BatchAnswer,
-    BatchRequest,
     Health,
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
+    RequestBody,
+    UploadRequest,
     VideosAnswer,
 )
 from cefito.serve.service import Service, open_service
 from cefito.serve.session_schemas import (
     EventRequest,
-    GoalForm,
-    SceneForm,
     SessionAnswer,
     SessionRequest,
     UploadForm,
@@ -47,7 +44,7 @@ from cefito.serve.session_schemas import (
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
 
-Form = TypeVar("Form", bound=BaseModel)
+Body = TypeVar("Body", bound=RequestBody)
 SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
 
 
@@ -82,7 +79,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,  # to the host that the client names
         separate_input_output_schemas=False,
-        responses=possible_problems(),
+        responses=POSSIBLE_PROBLEMS,
     )
     app.state.service = service
     app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics)
@@ -103,24 +100,26 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     return app
 
 
-def _parts(form: type[BaseModel]) -> dict[str, Any]:
-    """The body of an upload for the OpenAPI document."""
-    content = {"multipart/form-data": {"schema": form.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+_PARTS = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
+_FORM: dict[str, Any] = {"requestBody": {"required": True, "content": _PARTS}}  # for OpenAPI
 
 
 @asynccontextmanager
-async def _form(service: Service, request: Request, kind: type[Form]) -> AsyncIterator[Form]:
-    """Read the form of an upload."""
+async def _form(
+    service: Service, request: Request, kind: type[Body], *sides: str
+) -> AsyncIterator[tuple[UploadForm, Body]]:
+    """Read the form of an upload of these sides, and the request in it."""
     service.check_upload()  # before the body is read
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
     async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
         try:
-            form = kind.model_validate(dict(given))
+            form = UploadForm.model_validate(dict(given))
+            form.check(*sides)
+            body = kind.model_validate(form.request)
         except ValidationError as error:
             raise to_problem(error, {}) from error
-        yield form
+        yield form, body
 
 
 def _add_plans(app: FastAPI, service: Service) -> None:
@@ -129,25 +128,11 @@ def _add_plans(app: FastAPI, service: Service) -> None:
         """Plan one query."""
         return await service.plan(request, body)
 
-    @app.post("/v1/plan/batch", tags=["plans"])
-    async def batch(body: BatchRequest, request: Request) -> BatchAnswer:
-        """Plan several queries: an answer or a problem for each, in their order."""
-        answers = await service.batch(request, body.queries)
-        return BatchAnswer(
-            request_id=correlation_id.get() or "",
-            answers=answers,
-            milliseconds=round(1e3 * (time.monotonic() - request.state.began), 3),
-        )
-
-    @app.post(
-        f"/v1/plan{UPLOAD}",
-        openapi_extra=_parts(UploadForm),
-        tags=["plans"],
-    )
+    @app.post(f"/v1/plan{UPLOAD}", openapi_extra=_FORM, tags=["plans"])
     async def upload(request: Request) -> PlanAnswer:
         """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
-        async with _form(service, request, UploadForm) as form:
-            return await service.upload(request, form)
+        async with _form(service, request, UploadRequest, "initial", "goal") as (form, body):
+            return await service.upload(request, form, body)
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
@@ -159,16 +144,11 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         """Open a session, which follows a procedure from its begin."""
         return await sessions.open(request, body)
 
-    @app.post(
-        f"/v1/sessions{UPLOAD}",
-        status_code=201,
-        openapi_extra=_parts(GoalForm),
-        tags=tags,
-    )
+    @app.post(f"/v1/sessions{UPLOAD}", status_code=201, openapi_extra=_FORM, tags=tags)
     async def open_session_by_upload(request: Request) -> SessionAnswer:
         """Open a session with an uploaded goal."""
-        async with _form(service, request, GoalForm) as form:
-            return await sessions.open(request, form.request, form)
+        async with _form(service, request, SessionRequest, "goal") as (form, body):
+            return await sessions.open(request, body, form)
 
     @app.get("/v1/sessions/{id}", tags=tags)
     async def session(
@@ -194,15 +174,11 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
         return await sessions.change(request, id, body)
 
-    @app.post(
-        f"/v1/sessions/{{id}}{UPLOAD}",
-        openapi_extra=_parts(SceneForm),
-        tags=tags,
-    )
+    @app.post(f"/v1/sessions/{{id}}{UPLOAD}", openapi_extra=_FORM, tags=tags)
     async def change_by_upload(id: SessionId, request: Request) -> SessionAnswer:
         """Add an uploaded observation; the state afterwards."""
         sessions.find(id)
-        async with _form(service, request, SceneForm) as form:
+        async with _form(service, request, RequestBody, "initial") as (form, _):
             return await sessions.change(request, id, form)
 
     @app.get(
@@ -213,22 +189,15 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         },
         tags=tags,
     )
-    async def follow(
-        id: SessionId,
-        request: Request,
-        last_event_id: Annotated[
-            str | None, Header(description="Number of the last state that was received.")
-        ] = None,
-    ) -> StreamingResponse:
+    async def follow(id: SessionId, request: Request) -> StreamingResponse:
         """Follow a session: an event `state` with its state now and after each event, then `end`.
 
         A comment comes when there is nothing to say for long.
         """
-        live, last = sessions.find(id), (last_event_id or "").strip()
+        live = sessions.find(id)
         request.state.stream = True
-        known = int(last) if last.isdecimal() and len(last) < 19 else None
         return StreamingResponse(
-            sessions.stream(live, known),
+            sessions.stream(live),
             media_type="text/event-stream",
             headers={"x-accel-buffering": "no"},  # nginx passes each event on at once
         )

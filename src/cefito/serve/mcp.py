@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import anyio
 from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     CallToolRequestParams,
@@ -49,27 +50,19 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
-from cefito.serve.stdio import serve_lines
 
 
 class StepsRequest(RunRequest):
     """The steps of a task."""
 
-    task: Name | None = Field(None, description="By default the steps of all tasks.")
-
-
-class TasksAnswer(ResponseBody):
-    """The tasks that a run knows."""
-
-    run: str
-    tasks: list[Named]
+    task: Name | None = Field(None, description="By default all tasks.")
 
 
 class StepsAnswer(ResponseBody):
-    """The steps that a run knows."""
+    """Tasks that a run knows, and their steps."""
 
     run: str
-    task: Named | None
+    tasks: list[Named]
     steps: list[Named]
 
 
@@ -96,21 +89,18 @@ class NextStepsAnswer(ResponseBody):
     )
 
 
-async def _tasks(service: Service, request: Request, body: RunRequest) -> TasksAnswer:  # noqa: ARG001
-    """List the tasks that the model can plan, with their ids."""
-    served = service.models.find(body.run, body.horizon)
-    return TasksAnswer(run=served.name, tasks=_named(served.run.taxonomy.tasks))
-
-
 async def _steps(service: Service, request: Request, body: StepsRequest) -> StepsAnswer:  # noqa: ARG001
-    """List the steps (actions) of a task, or of all tasks, with their ids."""
+    """List the tasks that the model can plan and their steps (actions), or one task and its steps.
+
+    Ids and names of both are accepted everywhere.
+    """
     served = service.models.find(body.run, body.horizon)
     taxonomy = served.run.taxonomy
-    if body.task is None:
-        return StepsAnswer(run=served.name, task=None, steps=_named(taxonomy.actions))
-    task = taxonomy.tasks[find_task(taxonomy, body.task)]
-    actions = [taxonomy.actions[action] for action in task.actions]
-    return StepsAnswer(run=served.name, task=Named.model_validate(task), steps=_named(actions))
+    tasks, steps = list(taxonomy.tasks), list(taxonomy.actions)
+    if body.task is not None:
+        tasks = [taxonomy.tasks[find_task(taxonomy, body.task)]]
+        steps = [taxonomy.actions[action] for action in tasks[0].actions]
+    return StepsAnswer.model_validate({"run": served.name, "tasks": tasks, "steps": steps})
 
 
 async def _plan(service: Service, request: Request, body: PlanRequest) -> PlanAnswer:
@@ -153,10 +143,6 @@ async def _next_steps(
     return answer
 
 
-def _named(entries: Sequence[Any]) -> list[Named]:
-    return [Named.model_validate(entry) for entry in entries]
-
-
 @dataclass(frozen=True)
 class _Tool:
     call: Callable[[Service, Request, Any], Awaitable[BaseModel]]  # described by its docstring
@@ -176,7 +162,6 @@ class _Tool:
 
 
 TOOLS: Mapping[str, _Tool] = {
-    "tasks": _Tool(_tasks, RunRequest, TasksAnswer),
     "steps": _Tool(_steps, StepsRequest, StepsAnswer),
     "plan": _Tool(_plan, PlanRequest, PlanAnswer),
     "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
@@ -191,7 +176,7 @@ class ToolServer:
         self._server: Server[Any] = Server(
             "cefito",
             version=version("cefito"),
-            instructions="Plans of steps in instructional videos. List tasks and steps first.",
+            instructions="Plans of steps in instructional videos. List the steps first.",
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
@@ -218,7 +203,8 @@ class ToolServer:
         """Answer messages on stdin until it ends; stdout has the answers alone."""
         self.service.start()
         try:
-            await serve_lines(self._server, self.service.limits)
+            async with stdio_server() as streams:
+                await self._server.run(*streams, self._server.create_initialization_options())
         finally:
             await anyio.to_thread.run_sync(self.service.close)
 

@@ -37,18 +37,12 @@ class Metrics:
         self._waiting = gauge("cefito_waiting", "Searches in the queue.")
         self._running = gauge("cefito_running", "Searches that run.")
         self._sessions = gauge("cefito_sessions", "Live sessions that are open.")
-        events = "Events of live sessions by run, horizon and kind."
-        self._events = counter("cefito_session_events", events, (*search, "kind"))
         expired = "Live sessions that ended because they were idle."
         self.expired = counter("cefito_sessions_expired", expired)
 
     def watch_sessions(self, count: Callable[[], int]) -> None:
         """Report the number of live sessions."""
         self._sessions.set_function(count)
-
-    def session_event(self, run: str, horizon: int, kind: str) -> None:
-        """Count an event of a live session."""
-        self._events.labels(run, str(horizon), kind).inc()
 
     def watch(self, scheduler: Scheduler) -> None:
         """Report the queue of a scheduler."""

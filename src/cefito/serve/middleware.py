@@ -1,4 +1,4 @@
-"""The outermost layer of the application: access, limits of bodies, headers, log."""
+"""The outermost layer of the application: access, limits of bodies, headers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import base64
 import binascii
 import hmac
-import json
 import logging
 import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 from asgi_correlation_id import correlation_id
@@ -39,7 +37,6 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PORT = re.compile(r":[0-9]*$")
 _GONE = 499  # status of requests whose client disconnected before the answer
 
-access = logging.getLogger("cefito.serve.access")
 logger = logging.getLogger(__name__)
 
 
@@ -56,7 +53,7 @@ def closing() -> ProblemError:
 
 @dataclass(frozen=True)
 class RequestMiddleware:
-    """Checks every request before the application, and logs and counts it afterwards."""
+    """Checks every request before the application, and counts it afterwards."""
 
     app: ASGIApp
     settings: ServiceSettings
@@ -82,7 +79,6 @@ class RequestMiddleware:
             await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
             self.metrics.request(scope, exchange.status or _GONE, exchange.seconds)
-            exchange.log()
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""
@@ -127,7 +123,7 @@ class _Exchange:
         self.limit = limits.upload_bytes if scope["path"].endswith(UPLOAD) else limits.body_bytes
         self.patience = limits.receive_seconds
         self.began = time.monotonic()
-        self.status = self.sent = self.received = 0
+        self.status = self.received = 0
         self.complete = not {"content-length", "transfer-encoding"} & {*Headers(scope=scope)}
 
     @property
@@ -173,32 +169,12 @@ class _Exchange:
                 headers.setdefault("cache-control", "no-store")
             if not self.complete:
                 headers["connection"] = "close"
-        self.sent += len(message.get("body", b""))
         await self.inner_send(message)
 
     async def refuse(self, problem: ProblemError) -> None:
         """Answer with a problem unless an answer has begun."""
         if not self.status:
             await problem.response()(self.scope, self.receive, self.send)
-
-    def log(self) -> None:
-        """Log the request in one line of JSON."""
-        if not access.isEnabledFor(logging.INFO):
-            return
-        client: Any = self.scope.get("client")
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "request_id": correlation_id.get(),
-            "client": client[0] if client else None,
-            "method": self.scope["method"],
-            "path": self.scope["path"][:200],
-            "status": self.status or _GONE,
-            "milliseconds": round(1e3 * self.seconds, 1),
-            "received": self.received,
-            "sent": self.sent,
-            **self.scope["state"].get("noted", {}),
-        }
-        access.info(json.dumps(line))
 
 
 def _too_large(limit: int) -> ProblemError:

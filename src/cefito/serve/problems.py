@@ -105,16 +105,13 @@ class ProblemError(HTTPException):
         return Response(body, self.status_code, self.headers, _MEDIA_TYPE)
 
 
-def possible_problems() -> dict[int | str, dict[str, Any]]:
-    """Return the problems that routes may answer with, for the OpenAPI document."""
-    content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-    titles = {400: ["The body cannot be read as its content type"], 403: ["Sent by another site"]}
-    for status, title in _KINDS.values():
-        titles.setdefault(status, []).append(title)
-    return {
-        status: {"description": ". ".join(said) + ".", "model": ProblemDetails, "content": content}
-        for status, said in titles.items()
-    }
+_PROBLEM: dict[str, Any] = {
+    "description": "A problem, whose type says which.",
+    "model": ProblemDetails,
+    "content": {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+}
+POSSIBLE_PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM}
+"""Problems that routes may answer with, for the OpenAPI document."""
 
 
 def to_problem(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
-import logging
+import logging.config
 import math
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from copy import deepcopy
 from functools import lru_cache, partial
 from typing import Any, cast
 
 import uvicorn
+from asgi_correlation_id import CorrelationIdFilter
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,7 +25,6 @@ from cefito.serve.settings import Limits
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 16_384  # open files, if the system allows
 _OWN_FILES = 128  # of them, not of connections
-_LOGGERS = ("cefito", "uvicorn.error", "asyncio", "python_multipart")
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 
 
@@ -133,7 +132,6 @@ def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
             ws="none",
             lifespan="on",
             log_config=None,
-            access_log=False,
             server_header=False,
             backlog=_BACKLOG,
             limit_concurrency=_most_connections(),
@@ -157,12 +155,19 @@ def _most_connections() -> int | None:
 
 
 def serve(
-    app: FastAPI, listening: socket.socket, *, limits: Limits, ready: Callable[[], None]
+    app: FastAPI,
+    listening: socket.socket,
+    *,
+    limits: Limits,
+    access: bool,
+    ready: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
-    `ready` is called once requests and signals are accepted.
+    `ready` is called once requests and signals are accepted. Warnings are written to stderr, and
+    with `access` a line for each request; each begins with the time and the id of the request.
     """
+    _log_to_stderr(access=access)
     server = make_server(app, limits)
     sys.setswitchinterval(_SWITCH)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
@@ -176,32 +181,14 @@ def serve(
             signal.signal(one, handler)
 
 
-class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes one JSON object a line to stderr."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        if record.name == "cefito.serve.access":
-            return record.getMessage()
-        entry: dict[str, Any] = {"level": record.levelname.lower(), "message": record.getMessage()}
-        if record.exc_info:
-            entry["traceback"] = logging.Formatter().formatException(record.exc_info)
-        return json.dumps(entry)
-
-
-@contextmanager
-def logging_to_stderr(*, access: bool) -> Iterator[None]:
-    """Log to stderr in JSON; `access` adds a line for each request."""
-    handler, requests = _JsonLines(), logging.getLogger("cefito.serve.access")
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    old = [(one, one.level) for one in (*loggers, requests)]
-    for one in loggers:
-        one.addHandler(handler)
-        one.setLevel(max(one.getEffectiveLevel(), logging.WARNING))
-    requests.setLevel(logging.INFO if access else logging.ERROR)
-    try:
-        yield
-    finally:
-        for one in loggers:
-            one.removeHandler(handler)
-        for one, level in old:
-            one.setLevel(level)
+def _log_to_stderr(*, access: bool) -> None:
+    config: dict[str, Any] = deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["filters"] = {"id": {"()": CorrelationIdFilter, "default_value": "-"}}
+    for handler in config["handlers"].values():
+        handler |= {"stream": "ext://sys.stderr", "filters": ["id"]}
+    for formatter in config["formatters"].values():
+        formatter["fmt"] = f"%(asctime)s %(correlation_id)s {formatter['fmt']}"
+    level = logging.INFO if access else logging.WARNING
+    config["loggers"] = {"uvicorn.access": config["loggers"]["uvicorn.access"] | {"level": level}}
+    config["root"] = {"handlers": ["default"], "level": logging.WARNING}
+    logging.config.dictConfig(config)

@@ -40,7 +40,6 @@ from cefito.serve.settings import Limits
 class PreparedRequest:
     """A query ready to be searched."""
 
-    request: UploadRequest
     served: Served  # its run, as the service opened it
     asked: Asked  # of the same run with the search of the request
     operations: float | None  # upper bound of the search's; None if its cost does not vary
@@ -81,7 +80,7 @@ def prepare(
     if operations is not None and operations > limits.gflop * 1e9:
         raise _too_expensive(asked.run, operations, limits)
     kind = (id(served.run), tuple(sorted(changes.items())), asked.kind)
-    return PreparedRequest(request, served, asked, operations, kind)
+    return PreparedRequest(served, asked, operations, kind)
 
 
 def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, object]]:

@@ -26,7 +26,6 @@ _FIRST_COST = 0.002  # seconds of processor time of the same
 _WEIGHT = 0.1  # of the latest search in the running mean
 _TURN = 0.02  # seconds of processor time that a batch should take at most
 _BRIEF = 0.005  # seconds of processor time below which a search is brief
-_SHARED = 1.0  # seconds after a single query in which batch requests leave it a thread
 _KEPT = 1000  # clients, and kinds of jobs, that are remembered
 
 
@@ -55,7 +54,6 @@ class SearchJob:
     expensive: bool  # runs alone
     deadline: float  # of its answer, by `time.monotonic`
     client: str = ""  # whose share of the threads it takes
-    single: bool = True  # the only query of its request
     alone: Hashable | None = None  # no two jobs with the same one run at a time
     future: Future[Any] = field(default_factory=Future)
     abandoned: bool = False  # nobody waits for the result any more
@@ -94,15 +92,15 @@ class _Queue:
     def __len__(self) -> int:
         return sum(map(len, tuple(self.jobs.values())))
 
-    def put(self, jobs: Sequence[SearchJob]) -> None:
-        """Append jobs of one client."""
-        client = jobs[0].client
+    def put(self, job: SearchJob) -> None:
+        """Append a job."""
+        client = job.client
         if client not in self.jobs:
             if len(self._served) > _KEPT:
                 kept = self._served.items()
                 self._served = {one: n for one, n in kept if n > self._turn or one in self.jobs}
             self._served[client] = max(self._served.get(client, 0), self._turn)
-        self.jobs.setdefault(client, deque()).extend(jobs)
+        self.jobs.setdefault(client, deque()).append(job)
 
     def drop_abandoned(self) -> None:
         """Forget the jobs that nobody waits for."""
@@ -162,7 +160,6 @@ class Scheduler:
         self._costs: dict[Hashable, float] = {}  # mean processor time of a job, by kind
         self._cost = _FIRST_COST  # the same of all
         self._running: list[Sequence[SearchJob]] = []
-        self._shared_until = 0.0  # single queries came shortly before
         self.open = False  # whether it accepts jobs
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -186,23 +183,18 @@ class Scheduler:
             self._threads.append(thread)
             thread.start()
 
-    def submit(self, jobs: Sequence[SearchJob]) -> None:
-        """Put jobs into the queue: all of them or none (BusyError, ClosedError)."""
+    def submit(self, job: SearchJob) -> None:
+        """Put a job into the queue (BusyError, ClosedError)."""
         with self._changed:
             if not self.open:
                 raise ClosedError
-            if not jobs:
-                return
-            if self.waiting + len(jobs) > self._most:
+            if self.waiting >= self._most:
                 self._queue.drop_abandoned()
-            client, over = jobs[0].client, self.waiting + len(jobs) - self._most
-            share = self._most // len({*self._queue.jobs, client})
-            own = len(self._queue.jobs.get(client, ())) + len(jobs)
-            if over > 0 and own > max(1, share):
+            over, jobs = self.waiting + 1 - self._most, self._queue.jobs
+            share = self._most // len({*jobs, job.client})
+            if over > 0 and len(jobs.get(job.client, ())) >= max(1, share):
                 raise BusyError(self._seconds * over / self._workers)
-            self._queue.put(jobs)
-            if jobs[0].single:
-                self._shared_until = time.monotonic() + _SHARED
+            self._queue.put(job)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -247,21 +239,17 @@ class Scheduler:
 
     def _take(self) -> list[SearchJob]:
         """Take the next batch out of the queue."""
-        long = sum(self._is_long(jobs[0]) for jobs in self._running)
-        room = long < max(1, self._workers - 1)
+        expensive = sum(jobs[0].expensive for jobs in self._running)
+        room = expensive < max(1, self._workers - 1)  # they leave a thread to others
         held = {job.alone for jobs in self._running for job in jobs} - {None}
-        brief = {jobs[0].single for jobs in self._running if self._is_brief(jobs[0])}
+        brief = any(self._is_brief(jobs[0]) for jobs in self._running)
 
         def may_run(job: SearchJob) -> bool:
-            if job.alone in held or (job.single in brief and self._is_brief(job)):
+            if job.alone in held or (brief and self._is_brief(job)):
                 return False
-            return room or not self._is_long(job)
+            return room or not job.expensive
 
         return self._queue.take(may_run, self._fitting)
-
-    def _is_long(self, job: SearchJob) -> bool:
-        """Whether a job leaves a thread to others: an expensive one, or one of many beside few."""
-        return job.expensive or (not job.single and time.monotonic() < self._shared_until)
 
     def _is_brief(self, job: SearchJob) -> bool:
         """Whether a second thread would only slow a job down."""

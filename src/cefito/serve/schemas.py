@@ -23,7 +23,6 @@ from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, P
 from cefito.inference.question import Question
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
-from cefito.serve.problems import ProblemDetails
 from cefito.serve.settings import Limits
 from cefito.times import Seconds
 
@@ -207,18 +206,6 @@ class PlanRequest(UploadRequest):
         return self
 
 
-class BatchRequest(RequestBody):
-    """Several queries; a bad one leaves the others as they are."""
-
-    queries: Annotated[
-        list[Any],
-        Field(min_length=1),
-        WithJsonSchema(
-            {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/PlanRequest"}}
-        ),
-    ]
-
-
 class ResponseBody(BaseModel):
     """Base of answers."""
 
@@ -243,14 +230,6 @@ class PlanAnswer(Answer):
         description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
     )
     walked_with: int = Field(description="Other queries in the same batch.")
-
-
-class BatchAnswer(ResponseBody):
-    """An answer, or a problem in its place, for each query in its order."""
-
-    request_id: str
-    answers: list[PlanAnswer | ProblemDetails]
-    milliseconds: float
 
 
 class ModelTaskOut(Named):

@@ -17,24 +17,22 @@ import numpy as np
 import torch
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
 from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
-from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
 from cefito.runtime import pick_device
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
-from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
+from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
-from cefito.serve.requests import PreparedRequest, prepare, to_response
+from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadRequest
-from cefito.serve.session_schemas import UploadedForm, UploadForm
+from cefito.serve.session_schemas import UploadForm
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
@@ -110,18 +108,18 @@ class Service:
         goal, began = await self._goal(body), request.state.began
         return await self._search(request, body, None, goal, began)
 
-    async def upload(self, request: Request, form: UploadForm) -> PlanAnswer:
+    async def upload(self, request: Request, form: UploadForm, body: UploadRequest) -> PlanAnswer:
         """Answer a query of two uploaded pictures, or of two seconds of an uploaded video."""
-        body = form.request
+        if body.goal_text is not None and form.model_fields_set & {"goal", "end"}:
+            detail = "'goal_text' takes the place of 'goal' and 'end'; leave out one."
+            raise ProblemError(detail, "goal_text")
         served = self.models.find(body.run, body.horizon, body.steps)
-        if not form.whole and body.goal_text is None:
-            check_partial(served.run.planner, "")
         observed = await self.observed(served, form)
         goal = await self._goal(body)
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
 
-    async def observed(self, served: Served, form: UploadedForm) -> Queries:
+    async def observed(self, served: Served, form: UploadForm) -> Queries:
         """The observations of an upload for a run."""
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
@@ -131,8 +129,8 @@ class Service:
 
         def encode() -> Queries:
             with kept(form) as paths:
-                start, end = (getattr(form, name, None) for name in ("start", "end"))
-                return encoding(Upload(served.title, paths, start=start, end=end), paths)
+                upload = Upload(served.title, paths, start=form.start, end=form.end)
+                return encoding(upload, paths)
 
         return await self._encoded(encode)
 
@@ -168,34 +166,6 @@ class Service:
         finally:
             self._uploads -= 1
 
-    async def batch(
-        self, request: Request, queries: Sequence[Any]
-    ) -> list[PlanAnswer | ProblemDetails]:
-        """An answer or a problem for each query."""
-        if len(queries) > (most := min(self.limits.queries, self.limits.queue)):
-            detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
-            raise ProblemError(detail, "queries", limit=most)
-        # one at a time, so that other clients' queries come between
-        read = [await self._read(request, value) for value in queries]
-        jobs = [one for one in read if isinstance(one, SearchJob)]
-        for job in jobs:
-            job.single = len(jobs) == 1
-        self._submit(jobs)
-        found: list[PlanAnswer | ProblemDetails] = []
-        try:
-            for one in read:
-                try:
-                    if isinstance(one, ProblemError):
-                        raise one
-                    found.append(await self._answer(request, one))
-                except (ProblemError, CefitoError) as error:
-                    document = to_problem(error, self.models.names).document()
-                    found.append(ProblemDetails.model_validate(document))
-        finally:
-            for job in jobs:
-                job.abandoned = True
-        return found
-
     def check_upload(self) -> EncodingProcess:
         """The encoding process, once its encoders are loaded."""
         if self.encoding is None:
@@ -207,40 +177,18 @@ class Service:
     def check_loaded(self) -> None:
         """Refuse to go on while the encoders of uploads are loaded."""
         if self.encoding is not None and self.encoding.loading:
-            raise _loading()
+            detail = "loading the encoder of uploads. Try again in a moment."
+            raise ProblemError(detail, headers={"retry-after": "2"}, kind="not-ready")
 
     def check_ready(self) -> None:
         """Refuse until the service accepts requests and the encoders were loaded once."""
         if not self.scheduler.open:
             raise closing()
         if self._starting is not None and not self._starting.done():
-            raise _loading()
-
-    async def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
-        """The job of one query of a batch."""
-        in_thread = partial(anyio.to_thread.run_sync, limiter=self._preparing)
-        try:
-            body: PlanRequest = await in_thread(partial(PlanRequest.model_validate, value))
-            goal = await self._goal(body)
-            work = partial(prepare, self.models, self.limits, body, goal=goal)
-            prepared: PreparedRequest = await in_thread(work)
-        except (ValidationError, ProblemError, CefitoError) as error:
-            return to_problem(error, self.models.names)
-        return self._job(request, prepared, request.state.began)
+            self.check_loaded()
 
     def _deadline(self, began: float, seconds: float | None = None) -> float:
         return began + min(seconds or self.limits.deadline_seconds, self.limits.longest_seconds)
-
-    def _job(self, request: Request, prepared: PreparedRequest, began: float) -> SearchJob:
-        limits, operations = self.limits, prepared.operations
-        seconds = prepared.request.deadline_seconds
-        return SearchJob(
-            work=prepared,
-            kind=prepared.kind,
-            expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
-            deadline=self._deadline(began, seconds),
-            client=client_of(request.client.host if request.client else ""),
-        )
 
     async def _search(
         self,
@@ -252,9 +200,19 @@ class Service:
     ) -> PlanAnswer:
         work = partial(prepare, self.models, self.limits, body, observed, goal)
         prepared = await anyio.to_thread.run_sync(work, limiter=self._preparing)
-        job = self._job(request, prepared, began)
-        self._submit([job])
-        return await self._answer(request, job)
+        job = SearchJob(
+            work=prepared,
+            kind=prepared.kind,
+            expensive=(prepared.operations or 0) > self.limits.cheap_gflop * 1e9,
+            deadline=self._deadline(began, body.deadline_seconds),
+            client=client_of(request.client.host if request.client else ""),
+        )
+        answer: Answer = await self._finished(request, job)
+        if answer.search.interrupted and not answer.plans:
+            self._count(job, "expired")
+            raise _expired(job)
+        self._count(job, "answered", answer.evaluated.token_forwards)
+        return to_response(job, answer, request.state.began)
 
     async def call(
         self,
@@ -273,40 +231,28 @@ class Service:
             client=client_of(request.client.host if request.client else ""),
             alone=alone,
         )
-        self._submit([job])
         value = await self._finished(request, job)
         self._count(job, "answered")
-        self._note(request, job)
         return value
 
-    def _submit(self, jobs: Sequence[SearchJob]) -> None:
+    def _submit(self, job: SearchJob) -> None:
         try:
-            self.scheduler.submit(jobs)
+            self.scheduler.submit(job)
         except BusyError as problem:
-            raise self._busy(jobs, problem.seconds) from problem
+            self._count(job, "busy")
+            seconds = min(60, max(1, math.ceil(problem.seconds)))
+            waiting, limit = self.scheduler.waiting, self.limits.queue
+            detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
+            after = {"retry-after": str(seconds)}
+            raise ProblemError(
+                detail, headers=after, waiting=waiting, limit=limit, kind="busy"
+            ) from problem
         except ClosedError as problem:
             raise closing() from problem
 
-    def _busy(self, jobs: Sequence[SearchJob], expected: float) -> ProblemError:
-        seconds = min(60, max(1, math.ceil(expected)))
-        for job in jobs:
-            self._count(job, "busy")
-        waiting, limit = self.scheduler.waiting, self.limits.queue
-        detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
-        after = {"retry-after": str(seconds)}
-        return ProblemError(detail, headers=after, waiting=waiting, limit=limit, kind="busy")
-
-    async def _answer(self, request: Request, job: SearchJob) -> PlanAnswer:
-        answer: Answer = await self._finished(request, job)
-        if answer.search.interrupted and not answer.plans:
-            self._count(job, "expired")
-            raise _expired(job)
-        self._count(job, "answered", answer.evaluated.token_forwards)
-        self._note(request, job)
-        return to_response(job, answer, request.state.began)
-
     async def _finished(self, request: Request, job: SearchJob) -> Any:
-        """Await a search, and stop it if the client disconnects or the deadline passes."""
+        """Run a search, and stop it if the client disconnects or the deadline passes."""
+        self._submit(job)
         future = asyncio.wrap_future(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
         left = max(0.0, job.deadline - time.monotonic()) + _GRACE
@@ -340,11 +286,6 @@ class Service:
             self._count(job, "failed")
             raise
 
-    def _note(self, request: Request, job: SearchJob) -> None:
-        """Name the run in the log's line of a request."""
-        served: Served = job.work.served
-        request.state.noted = {"run": served.name, "horizon": served.run.horizon}
-
     def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
         served: Served = job.work.served
         self.metrics.searched(served.name, served.run.horizon, outcome, job, tokens)
@@ -360,11 +301,6 @@ def open_service(settings: ServiceSettings) -> Service:
         weights=settings.weights,
     )
     return Service(settings, models, Metrics())
-
-
-def _loading() -> ProblemError:
-    detail = "loading the encoder of uploads. Try again in a moment."
-    return ProblemError(detail, headers={"retry-after": "2"}, kind="not-ready")
 
 
 def _warn(started: Future[Any]) -> None:

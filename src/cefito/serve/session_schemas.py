@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
 
 from cefito.inference.answer import PlannedSequence
 from cefito.inference.session import Belief, Likely
+from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
     MOST_DONE,
     File,
@@ -18,7 +19,6 @@ from cefito.serve.schemas import (
     RequestBody,
     RunRequest,
     Text,
-    UploadRequest,
 )
 
 
@@ -55,98 +55,35 @@ class EventRequest(RequestBody):
             raise ValueError("expected exactly one of 'observation', 'video', 'done' and 'undo'")
         return self
 
-    @property
-    def kind(self) -> str:
-        """Observation, done or undo."""
-        return "undo" if self.undo else "observation" if self.done is None else "done"
+
+_SECONDS = {"initial": "start", "goal": "end"}  # of a video, by the pictures that they replace
 
 
-class UploadedForm(BaseModel):
-    """Base of uploads: pictures, or a video with seconds of it."""
+class UploadForm(BaseModel):
+    """An upload: pictures, or a video with seconds of it; and other fields of the request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    pictures: ClassVar[tuple[str, ...]]  # fields that may be given together
-    seconds: ClassVar[tuple[str, ...]]  # the same of a video
 
+    initial: File = Field(None, description="Picture before the first step, or of the scene.")
+    goal: File = Field(None, description="Picture after the last step.")
     video: File = Field(None, description="A video, instead of pictures.")
+    start: Moment = Field(None, description="Its second instead of `initial`.")
+    end: Moment = Field(None, description="Its second instead of `goal`.")
+    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=dict,
+        description="JSON of the fields of a PlanRequest or SessionRequest, without observations.",
+    )
 
-    @property
-    def given(self) -> set[str]:
-        """Names of the files and seconds that are given."""
-        return self.model_fields_set - {"request"}
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        of_video = self.given - {"video"}
-        if not (self.given and self.given <= {*self.pictures}) and not (
-            "video" in self.given and of_video and of_video <= {*self.seconds}
+    def check(self, *sides: str) -> None:
+        """Refuse other parts than pictures of these sides, or a video with their seconds."""
+        given, times = self.model_fields_set - {"request"}, [_SECONDS[side] for side in sides]
+        of_video = given - {"video"}
+        if not (given and given <= {*sides}) and not (
+            "video" in given and of_video and of_video <= {*times}
         ):
-            files, times = (" and ".join(map(repr, each)) for each in (self.pictures, self.seconds))
-            found = ", ".join(map(repr, sorted(self.given))) or "nothing"
-            raise ValueError(f"expected {files}, or 'video' with {times}; found {found}")
-        return self
-
-
-class UploadForm(UploadedForm):
-    """An upload: two pictures, or a video with two of its seconds; one for `any_length`."""
-
-    pictures = ("initial", "goal")
-    seconds = ("start", "end")
-
-    initial: File = Field(None, description="Picture before the first step.")
-    goal: File = Field(None, description="Picture after the last step.")
-    start: Moment = Field(None, description="Second where the first step begins.")
-    end: Moment = Field(None, description="Second where the last step ends.")
-    request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=UploadRequest,
-        description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
-    )
-
-    @property
-    def whole(self) -> bool:
-        """Whether both observations are given."""
-        return self.given >= {*self.pictures} or self.given >= {*self.seconds}
-
-    @model_validator(mode="after")
-    def _one_goal(self) -> Self:
-        if self.request.goal_text is not None and self.given & {"goal", "end"}:
-            raise ValueError("'goal_text' takes the place of 'goal' and 'end'; leave out one")
-        return self
-
-
-class GoalForm(UploadedForm):
-    """The uploaded goal of a session: a picture, or a second of a video."""
-
-    pictures = ("goal",)
-    seconds = ("end",)
-
-    goal: File = Field(None, description="Picture after the last step.")
-    end: Moment = Field(None, description="Second where the last step ends.")
-    request: Annotated[Json[SessionRequest], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=SessionRequest,
-        description="JSON of the fields of SessionRequest except the goals.",
-    )
-
-    @model_validator(mode="after")
-    def _one_goal(self) -> Self:
-        if self.request.model_fields_set & {"goal", "goal_video", "goal_text"}:
-            raise ValueError("the upload takes the place of other goals; leave them out")
-        return self
-
-
-class SceneForm(UploadedForm):
-    """An uploaded observation for a session: a picture, or a second of a video."""
-
-    pictures = ("initial",)
-    seconds = ("start",)
-
-    initial: File = Field(None, description="Picture of the present scene.")
-    start: Moment = Field(None, description="Second of the scene.")
-
-    @property
-    def kind(self) -> str:
-        """Kind of the event."""
-        return "observation"
+            files, seconds = (" and ".join(map(repr, each)) for each in (sides, times))
+            found = ", ".join(map(repr, sorted(given))) or "nothing"
+            raise ProblemError(f"expected {files}, or 'video' with {seconds}; found {found}.")
 
 
 class SessionAnswer(Belief):
@@ -161,5 +98,3 @@ class SessionAnswer(Belief):
     next_steps: list[Likely] = Field(description="Likeliest first.")
     plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
-    most_events: int = Field(description="Limit of `events`.")
-    idle_seconds: float = Field(description="Seconds without a request after which it ends.")

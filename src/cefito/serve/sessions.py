@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,13 +27,11 @@ from cefito.serve.schemas import PlaceRequest
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import (
     EventRequest,
-    GoalForm,
-    SceneForm,
     SessionAnswer,
     SessionRequest,
+    UploadForm,
 )
 
-_KEPT = 16  # states of a session that a stream can send again
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
 
@@ -50,7 +47,7 @@ class LiveSession:
     session: Session | None = None  # None until it is made
     goal: bool = False
     number: int = 0  # of events, undo included
-    states: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
     streams: int = 0  # that are open; a session with one is in use
     timer: asyncio.TimerHandle | None = None
@@ -71,9 +68,11 @@ class Sessions:
         self._metrics.watch_sessions(lambda: len(self._open))
 
     async def open(
-        self, request: Request, body: SessionRequest, form: GoalForm | None = None
+        self, request: Request, body: SessionRequest, form: UploadForm | None = None
     ) -> SessionAnswer:
         """Open a session, whose goal may be uploaded."""
+        if form is not None and body.model_fields_set & {"goal", "goal_video", "goal_text"}:
+            raise ProblemError("the upload takes the place of other goals; leave them out.")
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
         live = LiveSession(served, client_of(request.client.host if request.client else ""), _now())
@@ -121,12 +120,12 @@ class Sessions:
         return await self._call(request, live, lambda: self._state(live, top_k, steps))
 
     async def change(
-        self, request: Request, id_: str, event: EventRequest | SceneForm
+        self, request: Request, id_: str, event: EventRequest | UploadForm
     ) -> SessionAnswer:
         """Add an event to a session; its state afterwards."""
         live, most = self.find(id_), self._limits.session_events
         apply: Callable[[Session], None]
-        if isinstance(event, SceneForm):
+        if isinstance(event, UploadForm):
             row = (await self.service.observed(live.served, event)).initial[0]
             apply = partial(Session.observe, observation=row)
         else:
@@ -136,29 +135,23 @@ class Sessions:
         def change() -> SessionAnswer:
             session = live.session
             assert session is not None
-            if session.events >= most and event.kind != "undo":
+            if session.events >= most and not getattr(event, "undo", False):
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
             apply(session)
             live.number += 1
             return self._published(live, loop)
 
-        answer = await self._call(request, live, change)
-        self._metrics.session_event(live.served.name, live.served.run.horizon, event.kind)
-        return answer
+        return await self._call(request, live, change)
 
-    async def stream(self, live: LiveSession, last: int | None) -> AsyncIterator[str]:
-        """The states of a session after each event, as server-sent events.
-
-        It begins with the states after event `last` that are kept, by default with the present one.
-        """
-        present = live.states[-1][0]
-        last = present - 1 if last is None or last > present else last
+    async def stream(self, live: LiveSession) -> AsyncIterator[str]:
+        """The state of a session now and after each event, as server-sent events."""
+        last = -1
         live.streams += 1
         try:
             while True:
-                changed = live.changed
-                for number, state in [one for one in live.states if one[0] > last]:
+                changed, (number, state) = live.changed, live.shown
+                if number > last:
                     yield f"id: {number}\nevent: state\ndata: {state}\n\n"
                     last = number
                 if live.ended:
@@ -181,7 +174,7 @@ class Sessions:
         return answer
 
     async def _uploaded(
-        self, served: Served, body: SessionRequest, form: GoalForm | None
+        self, served: Served, body: SessionRequest, form: UploadForm | None
     ) -> NDArray[np.float32] | None:
         """The goal [E] of an upload or of words; None without either."""
         if body.goal_text is not None:
@@ -210,7 +203,7 @@ class Sessions:
         answer = self._state(live)
 
         def publish() -> None:
-            live.states.append((answer.number, answer.model_dump_json()))
+            live.shown = answer.number, answer.model_dump_json()
             live.wake()
 
         loop.call_soon_threadsafe(publish)
@@ -232,8 +225,6 @@ class Sessions:
             next_steps=likely_next(session, top_k),
             plans=session.plans(top_k, steps),
             notes=list(session.notes),
-            most_events=self._limits.session_events,
-            idle_seconds=self._limits.session_seconds,
         )
 
     def _watch(self, live: LiveSession) -> None:

@@ -55,7 +55,6 @@ class Limits(Settings):
         3600, gt=0, le=604_800, description="Seconds after which a session ends if nobody uses it."
     )
     top_k: int = Field(100, ge=1, le=10_000)  # plans of a query
-    queries: int = Field(64, ge=1, le=10_000)  # of a batch request
     # 10⁹ operations up to which a search is cheap: it shares a batch with others of its kind, and
     # the last worker is left to it
     cheap_gflop: float = Field(2, ge=0)

@@ -28,7 +28,7 @@ from cefito.executors.worker import CalledFunction
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
-from cefito.serve.session_schemas import UploadedForm
+from cefito.serve.session_schemas import UploadForm
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with
@@ -237,7 +237,7 @@ def _received(worker: WorkerProcess, seconds: float) -> bytes:
 
 
 @contextmanager
-def kept(form: UploadedForm) -> Iterator[dict[str, Path]]:
+def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
     """Keep the files of an upload in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from browsing import choose_video, faults_light_and_dark, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
@@ -68,44 +70,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     assert strips(page) == plans
 
 
-def test_forbid_and_order_by_name(page, drawn):
-    choose(page)
-    plans = plan_now(page)
-    page.get_by_text("Add a constraint").click()
-    form = page.locator("#add-forbid")
-    form.get_by_label("action … forbidden").select_option(label=plans[0][0])
-    form.get_by_role("button").click()
-    page.locator("#held li").nth(0).wait_for()
-    planned_again(page)
-    forbidden = {"forbidden": (plans[0][0],)}
-    assert strips(page) == wanted(drawn, **forbidden)[0]
-
-    first, second = strips(page)[0][1], strips(page)[0][0]
-    form = page.locator("#add-before")
-    form.get_by_label("action …").select_option(label=first)
-    form.get_by_label("before …").select_option(label=second)
-    form.get_by_role("button").click()
-    page.locator("#held li").nth(1).wait_for()
-    page.locator("#answer:not([aria-busy])").wait_for()
-    ordered = wanted(drawn, **forbidden, before=((first, second),))[0]
-    page.locator("#plans ol").first.get_by_text(ordered[0][0]).first.wait_for()
-    assert strips(page) == ordered
-    for plan in ordered:
-        assert not {first, second} <= set(plan) or plan.index(first) < plan.index(second)
-
-    page.locator("#add-no_repeats").get_by_role("button").click()
-    page.locator("#held li").nth(2).wait_for()
-    page.locator("#answer:not([aria-busy])").wait_for()
-    said = [f"“{plans[0][0]}” forbidden", f"“{first}” before “{second}”", "no repeats"]
-    assert page.locator("#held span").all_inner_texts() == said
-    two = {**forbidden, "before": ((first, second),)}
-    assert strips(page) == wanted(drawn, **two, no_repeats=True)[0]
-    page.get_by_role("button", name="Remove: no repeats").click()
-    page.locator("#held li").nth(2).wait_for(state="detached")
-    page.locator("#answer:not([aria-busy])").wait_for()
-    assert strips(page) == wanted(drawn, **two)[0]
-
-
+@pytest.mark.nightly
 def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
     choose(page)
     plans = plan_now(page)
@@ -128,6 +93,7 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
     assert page.locator("#old-said").is_hidden()
 
 
+@pytest.mark.nightly
 def test_plans_against_the_annotated_steps(page, drawn):
     choose(page)
     kinds = set()
@@ -151,6 +117,7 @@ def test_plans_against_the_annotated_steps(page, drawn):
     assert len(kinds) > 2
 
 
+@pytest.mark.nightly
 def test_with_the_keyboard_alone(page):
     def focused():
         return page.evaluate("document.activeElement.id || document.activeElement.textContent")
@@ -194,6 +161,7 @@ def test_with_the_keyboard_alone(page):
     assert focused() == "plans-head"
 
 
+@pytest.mark.nightly
 def test_nothing_serious_for_axe(page):
     assert faults_light_and_dark(page) == []
     plan_now(page)
@@ -211,6 +179,7 @@ def test_nothing_serious_for_axe(page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.nightly
 def test_a_service_that_is_gone(page):
     page.context.set_offline(True)
     page.get_by_role("button", name="Plan", exact=True).click()
@@ -221,6 +190,7 @@ def test_a_service_that_is_gone(page):
     assert page.get_by_role("alert").inner_text() == ""
 
 
+@pytest.mark.nightly
 def test_a_method_that_takes_no_constraints(page):
     page.get_by_label("run", exact=True).select_option(label="nearest: 2 steps, steps")
     page.locator("#plan:enabled").wait_for()
@@ -233,6 +203,7 @@ def test_a_method_that_takes_no_constraints(page):
     assert page.locator("#constraints").is_hidden()
 
 
+@pytest.mark.nightly
 def test_behind_a_token_and_with_nothing_to_choose(browser, drawn, listening):
     token = "a token of enough letters"
     with listening(drawn.settings(datasets=(), token=token)) as address:

@@ -8,6 +8,8 @@ from browsing import ALL, choose_video, faults, move_handle, plan_now, strips
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def page(page):

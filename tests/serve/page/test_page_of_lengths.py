@@ -7,10 +7,11 @@ from PIL import Image
 
 from browsing import ALL, choose_video, faults, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
-from cefito.inference.query import query_from_video, query_from_window
+from cefito.inference.query import query_from_video
 from cefito.inference.question import planning
 from cefito.planners.queries import Queries
-from cefito.runs.matching import match_dataset
+
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -61,27 +62,6 @@ def test_any_number_of_steps(page, drawn):
     found = answer(run, query_from_video(run, "film-13", 2)[0])
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert page.locator("#shares").is_hidden()
-
-
-def test_a_gap_whose_end_is_moved(page, drawn):
-    choose(page, step=1)
-    move_handle(page, "end", 2)
-    said = "Gap: steps 1 to 2, 4.0 s. Move both handles."
-    assert page.locator("#timeline-said").inner_text() == said
-    match = match_dataset(drawn.lengths, drawn.dataset)
-    query, truth = query_from_window(match, "film-13", 1, 2)
-    assert len(truth) == 2
-    found = answer(drawn.lengths, query, elapsed=4)
-    assert plan_now(page) == [plan.names for plan in found.plans]
-    page.get_by_label("compare with the annotated steps").check()
-    assert names(page.locator("#truth ol")) == drawn.dataset.taxonomy.names(truth)
-    plans = strips(page)
-    page.goto(page.url)  # the link of the query
-    page.locator("#said", has_text="plans in").wait_for()
-    assert strips(page) == plans
-    assert page.locator("#handle-end").get_attribute("aria-valuenow") == "2"
-    page.locator("#handle-end").press("End")
-    assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"  # at most four steps
 
 
 def test_no_goal_and_steps_done(page, drawn):

@@ -112,6 +112,7 @@ def test_three_steps_and_an_undo(page, drawn):
     assert "#session=" not in page.url
 
 
+@pytest.mark.nightly
 def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, drawn):
     begin(page)
     session = Session(drawn.lengths)
@@ -130,6 +131,7 @@ def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, dra
     assert page.locator("#live-open").is_hidden()
 
 
+@pytest.mark.nightly
 def test_a_goal_a_task_and_a_picture(page, drawn, tmp_path):
     page.get_by_label("task", exact=True).select_option(label="make tea")
     page.locator("#plan:enabled").wait_for()

@@ -64,6 +64,7 @@ def test_two_moments_of_a_video_of_ones_own(page, drawn):
     assert plan_now(page) == [plan.names for plan in answer(drawn.lengths, query).plans]
 
 
+@pytest.mark.nightly
 def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(page, tmp_path):
     page.get_by_label("two moments of a video of your own").check()
     (tmp_path / "odd.avi").write_bytes(b"RIFF0000AVI LIST" + bytes(100))
@@ -83,6 +84,7 @@ def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(page, tm
     assert page.locator("#plan").is_disabled()
 
 
+@pytest.mark.nightly
 def test_a_service_without_an_encoder_says_so(browser, drawn, listening):
     with listening(drawn.settings()) as address:
         page = open_page(browser.new_page(), address)

@@ -13,6 +13,7 @@ def listed(page):
     return page.locator("#videos li b").all_inner_texts()
 
 
+@pytest.mark.nightly
 def test_the_list_narrows_while_words_are_typed(page):
     field = page.get_by_role("combobox", name="video")
     assert page.locator("#lead").is_visible()
@@ -71,6 +72,7 @@ def test_handles_by_keys_and_by_touch(browser, address):
     page.context.close()
 
 
+@pytest.mark.nightly
 def test_a_link_holds_the_query(page):
     page.get_by_label("task", exact=True).select_option(label="make toast")
     page.locator("#plan:enabled").wait_for()
@@ -96,6 +98,7 @@ def test_a_link_holds_the_query(page):
     other.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("link", "words"),
     [
