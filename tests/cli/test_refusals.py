@@ -37,7 +37,6 @@ CASES = {
     f"{CEFITO} --precision float8": "--precision",
     f"{FINETUNE} --epochs 0": "0 epochs: expected at least 1. (--epochs)",
     f"{FINETUNE} --set field.width=32": "setting 'field.width': a finetuned run has the networks",
-    f"{FINETUNE} --replay nowhere": "nowhere/dataset.json: no such file",
     "evaluate {run} --split dev": "--split dev: expected one of train, val, test",
     "evaluate {run} --sample 0": "sample of 0 windows",
     "evaluate {run} --dataset nowhere": "nowhere/dataset.json: no such file",
@@ -117,7 +116,6 @@ CASES = {
     "config show small --set chain.member=2": "did you mean 'chain.members'?",
     "config show small --method frequent --set field=1": "Change one of classifier, classifier_tr",
     "config show small --method nearest --set pkg=1": "by nearest. Leave it out.",
-    "config diff nowhere small": "nowhere",
 }
 
 

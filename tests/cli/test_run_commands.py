@@ -261,9 +261,6 @@ def test_finetune(run, other, world, tmp_path, capsys):
     assert made.taxonomy.tasks[-1].name == "Brew Coffee"
     scores = json.loads(succeeds(capsys, "evaluate", out, "--json", "--sample", 10).out)
     assert scores["sampled_from"] == len(cut_windows(other, horizon=3, split="test"))
-    mixed = ["--out", tmp_path / "mixed", "--replay", world.folder, "--epochs", 1]
-    captured = succeeds(capsys, "finetune", run, other.folder, *mixed)
-    assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
 
 
 def test_plan_a_video(run, world, capsys):

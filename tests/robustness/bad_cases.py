@@ -47,8 +47,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("report", "{simple}", "--json"),
     ("reproduce", "none", "{data}", "--out", "{out}"),
     ("export", "{simple}", "{here}/run.zip"),
-    ("push", "{simple}", "{here}/hub"),
-    ("pull", "{here}/none", "{out}"),
     ("import-checkpoint", "{a}", "--kind", "cefito", "--out", "{out}"),
     ("embed", "{data}", "--out", "{out}", "--encoder", "{a}"),
     ("extract", "{features}", "--out", "{out}"),

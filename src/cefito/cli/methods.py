@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -93,7 +93,7 @@ def new_planner(name: str, /, *, out: Path | None = None) -> None:
     talk(f"next: cd {folder}; pip install -e '.[test]'; pytest")
 
 
-app = App(name="config", help="Show the settings of presets, and compare those of runs.")
+app = App(name="config", help="Show the settings of presets.")
 
 
 @app.command
@@ -118,57 +118,19 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    given: dict[str, Any] = {
-        "dataset": _dataset_name(dataset),
-        "horizon": horizon,
-        "overrides": known_settings(set_),
-        "method": method,
-    }
+    changes = known_settings(set_)
+    from cefito.data.annotations import Taxonomy
     from cefito.runs.settings_export import settings_text, settings_values
 
+    path = Path(dataset) / "taxonomy.json"
+    name = Taxonomy.read(path).dataset if dataset and path.is_file() else dataset
+    values = settings_values(
+        preset, dataset=name, horizon=horizon, overrides=changes, method=method
+    )
     if json:
-        print_json(settings_values(preset, **given))
-    else:
-        sys.stdout.write(settings_text(preset, **given))
-
-
-@app.command
-def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) -> None:
-    """Print differences between the settings of a run and a preset, or another run.
-
-    The preset's variants for the run's data set and horizon are applied; only settings of the run's
-    method are compared.
-
-    Args:
-        run: Run folder, or a zip file of one.
-        preset: paper, released, small, quickstart, the path of a .toml file, or another run.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
-            repeated.
-        json: Print JSON instead of a table.
-    """
-    changes = known_settings(set_)
-    from cefito.runs.settings_export import compare_settings
-
-    found = compare_settings(run, preset, overrides=changes)
-    if json:
-        print_json([vars(difference) for difference in found])
-    elif found:
-        table(
-            "",
-            ("setting", str(run), preset),
-            [(one.setting, _shown(one.ours), _shown(one.theirs)) for one in found],
-        )
-    else:
-        talk(f"{run} has the settings of {preset}.")
-
-
-def _dataset_name(given: str) -> str:
-    """The name that variants of presets go by, from a data set's name or folder."""
-    from cefito.data.annotations import Taxonomy
-
-    path = Path(given) / "taxonomy.json"
-    return Taxonomy.read(path).dataset if given and path.is_file() else given
-
-
-def _shown(value: object) -> str:
-    return "–" if value is None else str(value)
+        print_json(values)
+        return
+    which = [f"preset {Path(preset).stem}"]
+    which += [f"data set {name}"] * bool(name) + [f"T = {horizon}"] * bool(horizon)
+    which += [f"of {method}"] * bool(method)
+    sys.stdout.write(settings_text(values, ", ".join(which)))

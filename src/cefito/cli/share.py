@@ -1,4 +1,4 @@
-"""`cefito export`, `push`, `pull`, `check`, and checkpoints of the authors."""
+"""`cefito export`, `check`, and checkpoints of the authors."""
 
 from __future__ import annotations
 
@@ -30,45 +30,6 @@ def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
     with log_warnings():
         export_run(run, file, license_name=license_name)
     talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
-
-
-def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag = False) -> None:
-    """Upload the files for planning with a run to a model hub, with a model card.
-
-    Needs the extra hub, and to be logged in there: hf auth login.
-
-    Args:
-        run: Run folder, or a zip file of cefito export.
-        place: hub:USER/NAME, the repository; made if absent.
-        license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
-        private: Make a new repository a private one.
-    """
-    from cefito.evaluation.sharing import push_run
-
-    with log_warnings():
-        pushed = push_run(run, place, license_name=license_name, private=private)
-    talk(f"uploaded {run} to {pushed.address}; plan with: cefito plan {place} …")
-    talk(f"commit {pushed.revision}, SHA-256 of manifest.json {pushed.sha256}")
-
-
-def pull(place: str, folder: Path | None = None, /) -> None:
-    """Make a run folder of a shared run.
-
-    Args:
-        place: hub:USER/NAME, hub:USER/NAME@REVISION, or a zip file of cefito export.
-        folder: Run folder to make; by default the name.
-    """
-    from cefito.evaluation.sharing import pull_run
-    from cefito.runs.hub import HUB
-
-    if not (place.startswith(HUB) or Path(place).is_file()):
-        place = HUB + place
-    if folder is None:
-        name = place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
-        folder = Path(name.removesuffix(".zip"))
-    with log_warnings():
-        run = pull_run(place, folder)
-    talk(f"wrote {folder}: {run.planner.name}, T = {run.steps}, of {run.info.dataset.name}")
 
 
 def check(path: Path, /, *, json: Flag = False) -> None:

@@ -163,7 +163,6 @@ def finetune(
     out: Path,
     epochs: int | None = None,
     horizon: int | None = None,
-    replay: Path | None = None,
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
@@ -172,8 +171,8 @@ def finetune(
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
     Tasks and actions are found by name; new ones are added after the run's own, whose ids stay.
-    Only the training split of the data set is learned: other tasks are forgotten unless --replay
-    mixes the old windows in. The run itself stays unchanged.
+    Only the training split of the data set is learned: other tasks are forgotten. The run itself
+    stays unchanged.
 
     Repeat the command to resume after an interruption. Start it by torchrun to use several
     processes.
@@ -184,7 +183,6 @@ def finetune(
         out: Run folder to write.
         epochs: Epochs of each training; by default a quarter of the run's.
         horizon: Number of actions, if the folder has runs of several.
-        replay: Data set whose windows are mixed in, usually the run's own.
         seed: Seed of new weights, batches and negatives.
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
@@ -207,7 +205,6 @@ def finetune(
             out,
             epochs=epochs,
             settings=changes,
-            replay=None if replay is None else open_dataset(replay),
             seed=seed,
             selection=selection,
             device=place,
@@ -217,9 +214,8 @@ def finetune(
         if not group.first:
             return
     if (start := made.info.started_from) is not None:
-        replayed = "" if start.replay is None else f" and of {start.replay.name!r}"
         talk(
-            f"learned from the training split of '{opened.name}'{replayed}; new are "
+            f"learned from the training split of '{opened.name}'; new are "
             f"{counted(start.new_tasks, 'task')} and {counted(start.new_actions, 'action')}"
         )
     _report(made, True)

@@ -72,7 +72,6 @@ class StartReference(Record):
     dataset: DatasetReference  # data set that it was trained on
     seed: int | None  # None for imported weights
     weights: str  # SHA-256 over the files of its planner
-    replay: DatasetReference | None = None  # data set whose windows were mixed in, if any
     new_tasks: int = 0  # added to its vocabulary
     new_actions: int = 0
 

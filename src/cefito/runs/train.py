@@ -173,11 +173,8 @@ def finished_run(
 
 
 def _begun(info: RunInfo) -> str:
-    """Digests of the weights and data that a run began with; empty for a fresh one."""
-    begun = info.started_from
-    if begun is None:
-        return ""
-    return begun.weights + ("" if begun.replay is None else begun.replay.fingerprint)
+    """Digest of the weights that a run began with; empty for a fresh one."""
+    return "" if info.started_from is None else info.started_from.weights
 
 
 def new_info(
