@@ -125,13 +125,13 @@ def evaluate(
         json: Print JSON instead of a table.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.inference.question import open_planning
+    from cefito.inference.question import run_for_steps
     from cefito.runtime import pick_device
 
     check_split(split)
     with log_warnings(), _interruptible():
         opened = options.applied(
-            open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
+            run_for_steps(run, horizon=horizon, steps=steps, device=pick_device(device))
         )
         scores, path = evaluate_run(
             opened,

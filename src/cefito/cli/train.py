@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Duration, Settings, check_one, horizons, known_settings, settings
@@ -13,7 +13,6 @@ from cefito.markup import counted
 from cefito.runtime import Precision
 
 if TYPE_CHECKING:
-    from cefito.planners.methods import RunConfig
     from cefito.runs.run import Run
 
 
@@ -92,11 +91,13 @@ def train(
     with processes(pick_device(device)) as (group, place), log_warnings():
         each = _report if group.first else None
         if tune is not None:
+            from cefito.evaluation import tuning
+
             if group.world > 1:
                 raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")
             for length, folder in folders_for(out, configs).items():
-                configs[length] = _tuned(
-                    dataset,
+                found = tuning.tune(
+                    open_dataset(dataset),
                     folder,
                     config=configs[length],
                     horizon=length,
@@ -104,7 +105,11 @@ def train(
                     seed=seed,
                     budget=tune,
                     device=place,
+                    progress=progress,
                 )
+                said = tuning.settings_text(found.chosen)
+                talk(f"tuned in {found.seconds:.0f} s: {said}; {found.reason}")
+                configs[length] = tuning.tuned_config(configs[length], found.chosen)
         finished = [
             finished_run(
                 folder,
@@ -138,21 +143,6 @@ def train(
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if group.first and len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
-
-
-def _tuned(dataset: Path, folder: Path, *, config: RunConfig, **arguments: Any) -> RunConfig:
-    """Tune settings, or take those that the folder's tuning of these arguments chose."""
-    from cefito.data.prepared import name_and_fingerprint, open_dataset
-    from cefito.evaluation.tuning import read_tuning, settings_text, tune, tuned_config, tuning_key
-
-    kept = {name: value for name, value in arguments.items() if name != "device"}
-    key = tuning_key(name_and_fingerprint(dataset)[1], config, **kept)
-    found = read_tuning(folder, key)
-    if found is None:
-        data = open_dataset(dataset)
-        found = tune(data, folder, config=config, progress=progress, **arguments)
-    talk(f"tuned in {found.seconds:.0f} s: {settings_text(found.chosen)}; {found.reason}")
-    return tuned_config(config, found.chosen)
 
 
 def finetune(

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 TUNING_FILE = "tuning.json"
 """What a tuning tried and chose, if there was one."""
-TUNING_FOLDER = "tuning"
-"""Scored folds of a tuning that has not ended."""
 _REMEDY = "Remove the folder and train it again."
 
 

@@ -20,7 +20,6 @@ from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import (
     RUN_FILE,
     TUNING_FILE,
-    TUNING_FOLDER,
     DatasetReference,
     RunInfo,
     TrainedVideos,
@@ -223,9 +222,8 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     """Check that a training may write into a folder, without writing."""
     folder = Path(folder)
     if not (folder / RUN_FILE).exists():
-        tuned = {TUNING_FILE, TUNING_FOLDER}
         if folder.is_dir() and any(
-            not is_leftover(path) and path.name not in tuned for path in folder.iterdir()
+            not is_leftover(path) and path.name != TUNING_FILE for path in folder.iterdir()
         ):
             raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
         return
