@@ -47,7 +47,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("report", "{simple}", "--json"),
     ("reproduce", "none", "{data}", "--out", "{out}"),
     ("export", "{simple}", "{here}/run.zip"),
-    ("import-checkpoint", "{a}", "--kind", "cefito", "--out", "{out}"),
+    ("import-checkpoint", "{a}", "--out", "{out}"),
     ("embed", "{data}", "--out", "{out}", "--encoder", "{a}"),
     ("extract", "{features}", "--out", "{out}"),
     ("quickstart", "--out", "{out}", "--seed", "none"),
@@ -226,7 +226,7 @@ def arrays() -> Iterator[Case]:
         yield Case(f"features: {title}", call, _video(make), "either" if either else "refused")
         call = ("data", "prepare", "custom", "{here}/s", "{out}")
         yield Case(f"features.npz: {title}", call, _file("s", annotations(features=make)))
-        call = ("import-checkpoint", "{here}/x.pth", "--kind", "cefito", "--out", "{out}")
+        call = ("import-checkpoint", "{here}/x.pth", "--out", "{out}")
         call = (*call, "--taxonomy", "{data}/taxonomy.json", "--action-text", "{here}/x.npy")
         yield Case(f"import-checkpoint: {title}", call, _all(one, _file("x.pth", make)))
 
@@ -283,8 +283,6 @@ def texts() -> Iterator[Case]:
             more = ("--split", "{here}/x.json") if source == "captaincook4d" else ()
             call = ("data", "prepare", source, *prepare, *more)
             yield Case(f"{source}: {title}", call, _file("x.json", make))
-        call = ("import-checkpoint", "{here}/x.json", "--kind", "task-classifier", "--out", "{out}")
-        yield Case(f"task-classifier: {title}", call, _file("x.json", make))
     presets = {**{f"text: {title}": make for title, make in TEXTS.items()}, **PRESETS}
     for title, make in presets.items():
         either = title in ("text: empty", "text: blank", "name of preset")
