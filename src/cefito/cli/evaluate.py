@@ -142,12 +142,14 @@ def evaluate(
             progress=progress,
             **given.given(),  # type: ignore[attr-defined]
         )
-    if json:
-        print_json(scores.to_dict())
-    else:
-        _show(scores, changed_search(opened), path, per_task=per_task)
-    if save_plans is not None:
-        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    _report(
+        scores,
+        changed_search(opened),
+        path,
+        save_plans=save_plans,
+        per_task=per_task,
+        json=json,
+    )
 
 
 def cross_validate(
@@ -222,12 +224,8 @@ def cross_validate(
             progress=progress,
             **given.given(),  # type: ignore[attr-defined]
         )
-    if json:
-        print_json(scores.to_dict())
-    else:
-        _show(scores, {}, None if out is None else out / "folds.json", per_task=per_task)
-    if save_plans is not None:
-        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    path = None if out is None else out / "folds.json"
+    _report(scores, {}, path, save_plans=save_plans, per_task=per_task, json=json)
 
 
 @contextmanager
@@ -239,9 +237,21 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt("interrupted; no scores were kept") from problem
 
 
-def _show(
-    scores: RunEvaluation, changed: Mapping[str, object], path: Path | None, *, per_task: bool
+def _report(
+    scores: RunEvaluation,
+    changed: Mapping[str, object],
+    path: Path | None,
+    *,
+    save_plans: Path | None,
+    per_task: bool,
+    json: bool,
 ) -> None:
+    """Print scores, with changed settings of the search and the file that keeps them."""
+    if save_plans is not None:
+        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    if json:
+        print_json(scores.to_dict())
+        return
     how = [scores.conditions]
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
@@ -326,10 +336,6 @@ def calibrate(
             dataset=dataset,
             device=chosen,
             progress=passing_progress,
-            begin=lambda count: talk(
-                f"{count} trainings follow, each without a part of the training videos; repeat the "
-                "command to go on after an interruption"
-            ),
         )
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"

@@ -320,19 +320,14 @@ class MetricSums:
 def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlans:
     plans, right = np.asarray(predicted), np.asarray(actual)
     plans = plans[:, None] if plans.ndim == 2 else plans
-    for name, array, axes in (("predicted", plans, 3), ("actual", right, 2)):
-        if array.dtype.kind not in "iu" or array.ndim != axes:
-            raise ValueError(
-                f"{name} has type {array.dtype} and shape {list(array.shape)}; expected integers "
-                "[N, L], or plans [N, k, L]"
-            )
-    left = plans[:, 0] if plans.size else plans.reshape(0, 0)
-    if left.shape != right.shape or not left.size:
+    shapes = plans.ndim == 3 and plans.size > 0 and plans[:, 0].shape == right.shape
+    if not shapes or plans.dtype.kind not in "iu" or right.dtype.kind not in "iu":
         raise ValueError(
-            f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, "
-            "not empty"
+            f"predicted is {plans.dtype} {list(plans.shape)}, actual {right.dtype} "
+            f"{list(right.shape)}; expected integers [N, L], or plans [N, k, L], and [N, L], not "
+            "empty"
         )
-    for name, array, first in (("predicted", left, _PADDING), ("actual", right, 0)):
+    for name, array, first in (("predicted", plans[:, 0], _PADDING), ("actual", right, 0)):
         resumed = (array[:, :-1] == _PADDING) & (array[:, 1:] != _PADDING)
         if array.min() < _PADDING or array[:, 0].min() < first or resumed.any():
             raise ValueError(
