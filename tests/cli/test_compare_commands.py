@@ -5,8 +5,6 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.windows import cut_windows
-from cefito.planners import methods
-from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
 from cefito.study.trials import ROWS
@@ -53,35 +51,6 @@ def test_compare(world, tmp_path, capsys):
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
-
-
-def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
-    class Fails(NearestPlanner):
-        """A planner that fails where a file says so."""
-
-        @classmethod
-        def fit(cls, train, val, *, settings, seed, context):
-            if (tmp_path / "trap").exists() and seed == 1:
-                raise ValueError("out of\nluck")
-            return super().fit(train, val, settings=settings, seed=seed, context=context)
-
-    entry = replace(methods.METHODS["nearest"], planner=Fails)
-    monkeypatch.setitem(methods.METHODS, "fails", entry)
-    names = dict.fromkeys(("name", "title", "method"), "fails")
-    monkeypatch.setitem(ROWS, "fails", ROWS["nearest"].model_copy(update=names))
-    command = ["compare", world.folder, "--out", tmp_path / "out", "--seeds", 2, *TINY]
-    command += ["--planners", "nearest,fails,frequent", "--horizons", "2"]
-    (tmp_path / "trap").write_text("")
-    captured = call(capsys, *command, code=1)
-    path = tmp_path / "out" / "T2" / "seed1" / "trials" / "fails.json"
-    assert "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a def" in captured.err
-    assert captured.err.endswith("\nerror: 1 of 6 trials failed.\n")
-    assert f"Its traceback is in {path}. Repeat" in captured.err
-    assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
-    assert "Traceback" not in captured.err
-    assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
-    (tmp_path / "trap").unlink()
-    assert "failed" not in call(capsys, *command).err
 
 
 # reproduce

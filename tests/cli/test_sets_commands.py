@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from cefito.errors import RunError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.runs.run import open_run
@@ -24,16 +23,6 @@ def test_calibrate(call, refused, run_of_lengths, calibrated, tmp_path):
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
     assert open_run(folder).coverage == calibrated.calibrated()
     assert call("check", folder)[0] == 0
-
-
-def test_trainings_are_announced(call, run_of_lengths, tmp_path, monkeypatch):
-    def stop(*_, **__):
-        raise RunError("enough.")
-
-    monkeypatch.setattr("cefito.evaluation.conformal.train_run", stop)
-    code, _, err = call("calibrate", shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
-    assert code == 2
-    assert err.startswith("10 trainings follow, each without a part of the training videos;")
 
 
 @pytest.mark.parametrize("level", [0.6, 0.9])

@@ -265,5 +265,7 @@ def test_a_planner_that_cannot_be_tuned_does_not_stop_the_others(world, tmp_path
     assert main([*command, *as_arguments(settings)]) == 1
     said = capsys.readouterr()
     assert "chain, T = 3, seed 0 is not tuned: " in said.err
+    assert "failed: chain, T = 3, seed 0: " in said.err
+    assert said.err.endswith("\nerror: 1 of 2 trials failed.\n")
     rows = {trial["row"]: "error" in trial for trial in json.loads(said.out)["trials"]}
     assert rows == {"chain": True, "nearest": False}

@@ -34,7 +34,7 @@ QUICK = {
     "chain.emission": 32,
     "chain.members": 2,
     "chain.input_dropout": 0.1,
-    "chain_training.optimiser.epochs": 16,
+    "chain_training.optimiser.epochs": 8,
     "chain_training.optimiser.batch_size": 16,
     "chain_training.optimiser.learning_rate": 4e-3,
     "chain_training.all_videos": 0.0,
@@ -69,9 +69,9 @@ def world(tmp_path_factory):
     return write_world(
         tmp_path_factory.mktemp("data") / "world",
         knobs=WorldKnobs(
-            train=96,
+            train=48,
             val=24,
-            test=48,
+            test=24,
             dim=32,
             observations=ObservationKnobs(task=5, step=9, progress=0.5, noise=0.4, style=0.4),
         ),
@@ -130,7 +130,7 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert (begun.new_tasks, begun.new_actions) == (1, len(further.taxonomy.actions[29:]))
     assert info.dataset.fingerprint == new.fingerprint
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
-    assert [result.epochs for result in info.training.values()] == [4, 4]
+    assert [result.epochs for result in info.training.values()] == [2, 2]
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
     seen = trained_videos(further.folder)
     assert {*trained_videos(chain.folder).train} < {*seen.train}
@@ -387,7 +387,7 @@ def test_epochs_of_a_finetuning(chain, further):
         config = finetuning_config(run, **({"epochs": None, "settings": {}} | given))
         return config.settings.chain_training.optimiser.epochs
 
-    assert epochs(chain) == 4
-    assert epochs(further) == 4
+    assert epochs(chain) == 2
+    assert epochs(further) == 2
     assert epochs(chain, epochs=3) == 3
     assert epochs(chain, epochs=3, settings={"chain_training.optimiser.epochs": 7}) == 7

@@ -139,6 +139,7 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
 
 
+@pytest.mark.nightly
 def test_runtime(world, tmp_path, monkeypatch, drawn):
     rows = (ROWS["cefito"], ROWS["nearest"])
     ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
@@ -162,6 +163,7 @@ def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_qualitative(world, tmp_path, drawn):
     longer = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
     longer |= {"chain_training.optimiser.learning_rate": 0.01, "search.objective": "fitted"}

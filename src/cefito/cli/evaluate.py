@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from cefito.evaluation.records import Evaluation, RunEvaluation
 
 
-def metric_columns(evaluations: Sequence[Evaluation], *, brief: bool = True) -> dict[str, str]:
-    """Heads of metrics, few or all, that an evaluation has, by their names."""
+def metric_columns(evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    """Heads of a few metrics that an evaluation has, by their names."""
     from cefito.evaluation.metrics import metric_heads
     from cefito.evaluation.records import CALIBRATION_HEADS
 
-    heads = metric_heads(brief=brief) | CALIBRATION_HEADS
+    heads = metric_heads(brief=True) | CALIBRATION_HEADS
     return {
         name: head
         for name, head in heads.items()
@@ -37,27 +37,24 @@ def metric_cells(evaluation: Evaluation, columns: Iterable[str]) -> list[str]:
 
 def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: every metric and the accuracy of each step, with intervals if known."""
-    columns, intervals = metric_columns([scores], brief=False), scores.intervals
-    values = scores.metrics | {name: scores.percent(name) for name in columns}
-    lines = [(head, name, 0) for name, head in columns.items()]
-    steps = range(len(scores.position_accuracy))
-    lines += [(f"right action at step {step + 1}", "position_accuracy", step) for step in steps]
+    lines, intervals = scores.headline(), scores.intervals
+    for step, value in enumerate(scores.position_accuracy):
+        ends: tuple[Any, ...] = (None, None)
+        if intervals is not None:
+            ends = tuple(
+                part["position_accuracy"][step]  # type: ignore[index]
+                for part in (intervals.low, intervals.high)
+            )
+        lines.append((f"right action at step {step + 1}", value, *ends))
     heads = ["per cent", scores.planner]
     if intervals is not None:
         videos = counted(intervals.videos, "video")
         heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
-    if scores.shared_metrics is not None:
-        heads.append("in the shared vocabulary")
-    rows = []
-    for head, name, step in lines:
-        row = [head, _number(_at(values, name, step))]
-        if intervals is not None:
-            ends = [_number(_at(end, name, step)) for end in (intervals.low, intervals.high)]
-            row.append(" to ".join(ends) if name in intervals.low else "–")
-        if scores.shared_metrics is not None:
-            row.append(_number(_at(scores.shared_metrics, name, step)))
-        rows.append(row)
-    return heads, rows
+    rows = [
+        [head, _number(value), "–" if low is None else f"{_number(low)} to {_number(high)}"]
+        for head, value, low, high in lines
+    ]
+    return heads, [row[: len(heads)] for row in rows]
 
 
 def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
@@ -71,12 +68,6 @@ def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
         rows.append([part.name, part.task, part.windows, part.videos, *numbers])
     heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns
     return ["task", "id", "windows", "videos", *heads.values()], rows
-
-
-def _at(metrics: Mapping[str, object], name: str, step: int) -> object:
-    """A metric, or its value at a step if it has one for each; None if it is not known."""
-    value = metrics.get(name)
-    return value[step] if isinstance(value, list) else value
 
 
 def _number(value: object) -> str:

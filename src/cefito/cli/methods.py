@@ -13,7 +13,6 @@ from cefito.cli.options import Flag, Settings, known_settings
 
 if TYPE_CHECKING:
     from cefito.planners.methods import PlannerVariant
-    from cefito.study.method_catalogue import ListedMethod
 
 
 def planners(*, json: Flag = False) -> None:
@@ -25,54 +24,49 @@ def planners(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of tables.
     """
+    from cefito.planners.methods import METHODS
     from cefito.study.method_catalogue import listed_methods
+    from cefito.study.trials import ROWS
 
     with log_warnings():
         methods = listed_methods()
     if json:
-        print_json([method.to_dict() for method in methods])
+        print_json(methods)
         return
-    table(
-        "methods, as cefito train --method takes them",
-        ("method", "title", "can", "needs", "parameters", "paper"),
-        [_cells(listed) for listed in methods],
-    )
+    lines = []
+    for listed in methods:
+        paper, size = METHODS[listed["name"]].paper, sum((listed["parameters"] or {}).values())
+        source = [] if paper is None else [paper.title + f" ({paper.place})" * bool(paper.place)]
+        source += [f"package {listed['package']}"] if listed["package"] else []
+        needs = [*listed["needs"], *(f"{use} (if given)" for use in listed["uses"])]
+        lines.append(
+            (
+                listed["name"],
+                listed["title"],
+                ", ".join(listed["can"]),
+                ", ".join(needs) or "–",
+                f"{size / 1e6:.2f} M" if size else "not published",
+                "; ".join(source) or "–",
+            )
+        )
+    heads = ("method", "title", "can", "needs", "parameters", "paper")
+    table("methods, as cefito train --method takes them", heads, lines)
     table(
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
-        [
-            (row.name, row.title, row.method, _kind(row))
-            for listed in methods
-            for row in listed.method.variants
-        ],
-    )
-
-
-def _cells(listed: ListedMethod) -> tuple[str, ...]:
-    method, paper, size = listed.method, listed.method.paper, sum(listed.parameters.values())
-    needs = [*method.needs, *(f"{use} (if given)" for use in method.uses)]
-    place = f" ({paper.place})" if paper is not None and paper.place else ""
-    source = ["" if paper is None else paper.title + place]
-    source += [f"package {listed.package}"] if listed.package else []
-    return (
-        method.name,
-        method.title or method.name,
-        ", ".join(listed.can),
-        ", ".join(needs) or "–",
-        f"{size / 1e6:.2f} M" if size else "not published",
-        "; ".join(filter(None, source)) or "–",
+        [(row.name, row.title, row.method, _kind(row)) for row in ROWS.values()],
     )
 
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.planners.methods import SERVER, find_method
+    from cefito.study.trials import needs_server
 
     if row.oracle:
         return "oracle"
     if row.ablation:
         return "ablation"
-    return "asks llm.model" if SERVER in find_method(row.method).needs else ""
+    return "asks llm.model" if needs_server(row) else ""
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:

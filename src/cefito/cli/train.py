@@ -60,7 +60,7 @@ def train(
             repeated.
     """
     from cefito.data.annotations import Taxonomy
-    from cefito.data.prepared import name_and_fingerprint, open_dataset
+    from cefito.data.prepared import open_dataset
     from cefito.inference.question import steps_range
     from cefito.planners.methods import load_config, precisions
 
@@ -73,7 +73,6 @@ def train(
         chosen = horizons(horizon or "")
     best = "chain" if steps is None else "any-length"
     asked, method = method, method or best
-    fingerprint = name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
     precise = precisions(precision, method) if precision else {}
     overrides = {**precise, **settings(set_)}
@@ -85,11 +84,11 @@ def train(
     }
     from cefito.progress import silent  # torch, once the settings are valid
     from cefito.runs.folder import folders_for
-    from cefito.runs.train import finished_run, train_runs
+    from cefito.runs.train import train_runs
     from cefito.runtime import pick_device, processes
 
     with processes(pick_device(device)) as (group, place), log_warnings():
-        each = _report if group.first else None
+        data = open_dataset(dataset)
         if tune is not None:
             from cefito.evaluation import tuning
 
@@ -97,7 +96,7 @@ def train(
                 raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")
             for length, folder in folders_for(out, configs).items():
                 found = tuning.tune(
-                    open_dataset(dataset),
+                    data,
                     folder,
                     config=configs[length],
                     horizon=length,
@@ -110,35 +109,18 @@ def train(
                 said = tuning.settings_text(found.chosen)
                 talk(f"tuned in {found.seconds:.0f} s: {said}; {found.reason}")
                 configs[length] = tuning.tuned_config(configs[length], found.chosen)
-        finished = [
-            finished_run(
-                folder,
-                fingerprint=fingerprint,
-                config=configs[length],
-                horizon=length,
-                shortest=shortest,
-                seed=seed,
-                selection=selection,
-            )
-            for length, folder in folders_for(out, configs).items()
-        ]
-        if all(finished):  # then the arrays of the data set need not be read
-            for run in finished:
-                if each is not None and run is not None:
-                    each(run, False)
-        else:
-            train_runs(
-                open_dataset(dataset),
-                out,
-                configs=configs,
-                shortest=shortest,
-                seed=seed,
-                selection=selection,
-                device=place,
-                progress=progress if group.first else silent,
-                group=group,
-                each=each,
-            )
+        train_runs(
+            data,
+            out,
+            configs=configs,
+            shortest=shortest,
+            seed=seed,
+            selection=selection,
+            device=place,
+            progress=progress if group.first else silent,
+            group=group,
+            each=_report if group.first else None,
+        )
         if group.first and asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if group.first and len(configs) > 1:

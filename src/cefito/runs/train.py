@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from cefito.runs.folder import (
     DatasetReference,
     RunInfo,
     TrainedVideos,
+    check_manifest,
     folders_for,
     versions,
     window_sizes,
@@ -146,29 +147,11 @@ def _withdraw(folder: Path) -> None:
             path.rmdir()
 
 
-def finished_run(
-    folder: Path,
-    *,
-    fingerprint: str,
-    config: RunConfig,
-    horizon: int,
-    seed: int,
-    shortest: int | None = None,
-    selection: Selection = "held-out",
-) -> Run | None:
-    """Open the run in a folder if it is finished and of these very settings, else return None."""
-    if not (folder / RUN_FILE).exists():
-        return None
-    try:
-        info = RunInfo.read(folder)
-        if not info.finished or info.started_from is not None:
-            return None
-        found = (info.method, info.config, info.dataset.fingerprint, info.horizon, info.shortest)
-        asked = (config.method, config.sections, fingerprint, horizon, shortest)
-        same = (*found, info.seed, info.selection) == (*asked, seed, selection)
-        return open_run(folder) if same else None
-    except CefitoError:  # a training into the folder will report or mend it
-        return None
+def _whole(folder: Path) -> bool:
+    """Whether a folder holds a finished run whose files are as they were written."""
+    with suppress(RunError):
+        return RunInfo.read(folder).finished and bool(check_manifest(folder, (RUN_FILE,)))
+    return False
 
 
 def _begun(info: RunInfo) -> str:
@@ -260,11 +243,11 @@ def train_runs(
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
 
-    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
-    several, finished runs are opened and not trained again. Arguments are checked before the first
-    training begins; they are those of `train_run`, with the settings of each horizon, by T and all
-    of one method, in `configs`. `each` is called with every run as soon as it is finished, and
-    whether it was trained now. Return the runs, by T.
+    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Finished
+    runs are opened and not trained again, unless their files were damaged. Arguments are checked
+    before the first training begins; they are those of `train_run`, with the settings of each
+    horizon, by T and all of one method, in `configs`. `each` is called with every run as soon as it
+    is finished, and whether it was trained now. Return the runs, by T.
 
     Raises:
         ConfigError: No horizon, or as `train_run`.
@@ -287,7 +270,7 @@ def train_runs(
             check_run_folder(place, info)
     runs = {}
     for horizon, place in folders.items():
-        finished = several and (place / RUN_FILE).exists() and RunInfo.read(place).finished
+        finished = _whole(place)
         runs[horizon] = train_run(
             dataset,
             place,
@@ -299,7 +282,7 @@ def train_runs(
             device=device,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             group=group,
-            reuse=several,
+            reuse=finished,
         )
         if each is not None:
             each(runs[horizon], not finished)
