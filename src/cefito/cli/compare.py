@@ -246,7 +246,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.planners.methods import check_sections
-    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
     from cefito.study.study import check_study
@@ -271,7 +271,8 @@ def reproduce(
     code = finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
-    with log_warnings():
-        for picture in draw_experiment(table, study, results) if not problems else []:
-            talk(f"drew {picture}")
+    if experiment.draw and not problems:
+        with log_warnings():
+            for picture in experiment.draw(study, results, study.out):
+                talk(f"drew {picture}")
     return code

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from cefito.errors import DataError, RunError
+from cefito.errors import RunError
 from cefito.files import new_folder, sha256, user_cache, write_atomic
 from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
 
@@ -54,18 +54,16 @@ def unpacked(path: Path) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             return folder
-    unpack(path, folder)
+    _unpack(path, folder)
     return folder
 
 
-def unpack(path: Path, folder: Path) -> None:
+def _unpack(path: Path, folder: Path) -> None:
     """Unpack an archive that `pack` made into a new folder.
 
     Only plain files of a run's kinds are accepted, outside of folders and not longer than
     declared, with a correct manifest.
     """
-    if folder.exists():
-        raise DataError(f"{folder}: exists already. Choose another folder or remove it first.")
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(path, archive)
