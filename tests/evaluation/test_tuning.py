@@ -222,6 +222,7 @@ def test_train_command(world, tmp_path, capsys, monkeypatch):
     assert f"{rate} = 0.02" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.nightly
 def test_compare_command(world, tmp_path, capsys, monkeypatch):
     from cefito.planners.chain.settings import ChainSettings
 
