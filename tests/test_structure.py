@@ -25,7 +25,7 @@ BUDGETS = {
     "runs": 2_117,
     "search": 2_886,
     "serve": 3_867,
-    "study": 2_207,
+    "study": 2_124,
     "testing": 500,
     "tests": 46_553,
     "training": 1_643,

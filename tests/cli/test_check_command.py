@@ -86,11 +86,6 @@ def test_runs_of_several_horizons(folder, capsys):
     assert "T3/run.json" in value["files"]
 
 
-def test_a_run_without_manifest_cannot_be_verified(folder, capsys):
-    (folder / "run" / "manifest.json").unlink()
-    assert "manifest.json" in found(capsys, folder / "run", code=2)
-
-
 def test_nothing_that_can_be_checked(tmp_path, capsys):
     err = found(capsys, tmp_path, code=2)
     assert "is neither a data set (dataset.json) nor a run (run.json)" in err

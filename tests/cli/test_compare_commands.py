@@ -1,5 +1,3 @@
-import csv
-import io
 from dataclasses import replace
 from itertools import product
 
@@ -7,8 +5,6 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.windows import cut_windows
-from cefito.planners import methods
-from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
 from cefito.study.trials import ROWS
@@ -44,50 +40,17 @@ def test_compare(world, tmp_path, capsys):
     assert "Per cent; ± half the 90 % interval" in captured.err
     assert "¹ the best of a column, ² the second best" in captured.err
     assert "Warning: fewer than three seeds (all rows)" in captured.err
-    names = "T2 T3 results.json tables.csv tables.md tables.tex"
+    names = "T2 T3 results.json tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
     assert text.count("| --- |") == 4
     assert (out / "tables.tex").read_text().count(r"\begin{table}") == 4
-    lines = list(csv.DictReader(io.StringIO((out / "tables.csv").read_text())))
-    found = [(line["horizon"], line["row"]) for line in lines]
-    assert found == list(product("23", ("nearest", "frequent")))
-    assert float(lines[2]["success_rate"]) == rates[2]
     before = snapshot(out / "T2")
     # nothing is missing
     again = call(capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
-
-
-def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
-    class Fails(NearestPlanner):
-        """A planner that fails where a file says so."""
-
-        @classmethod
-        def fit(cls, train, val, *, settings, seed, context):
-            if (tmp_path / "trap").exists() and seed == 1:
-                raise ValueError("out of\nluck")
-            return super().fit(train, val, settings=settings, seed=seed, context=context)
-
-    entry = replace(methods.METHODS["nearest"], planner=Fails)
-    monkeypatch.setitem(methods.METHODS, "fails", entry)
-    names = dict.fromkeys(("name", "title", "method"), "fails")
-    monkeypatch.setitem(ROWS, "fails", ROWS["nearest"].model_copy(update=names))
-    command = ["compare", world.folder, "--out", tmp_path / "out", "--seeds", 2, *TINY]
-    command += ["--planners", "nearest,fails,frequent", "--horizons", "2"]
-    (tmp_path / "trap").write_text("")
-    captured = call(capsys, *command, code=1)
-    path = tmp_path / "out" / "T2" / "seed1" / "trials" / "fails.json"
-    assert "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a def" in captured.err
-    assert captured.err.endswith("\nerror: 1 of 6 trials failed.\n")
-    assert f"Its traceback is in {path}. Repeat" in captured.err
-    assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
-    assert "Traceback" not in captured.err
-    assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
-    (tmp_path / "trap").unlink()
-    assert "failed" not in call(capsys, *command).err
 
 
 # reproduce
@@ -107,7 +70,7 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     first, *_, last = captured.err.splitlines()
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
     assert "4 of 4 scores are missing." in captured.err
-    assert last == f"wrote results.json, tables.md, tables.tex and tables.csv into {tmp_path}"
+    assert last == f"wrote results.json, tables.md and tables.tex into {tmp_path}"
     assert captured.out.count("test windows, preset paper") == 4
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err

@@ -99,17 +99,3 @@ def test_tables_that_are_too_wide_are_stacked(monkeypatch):
         [["planner", "a wide head"], ["first planner", "33.33"], ["other", "66.66"]],
     ]
     assert all(len(line) <= 40 for line in shown.splitlines())
-
-
-def test_passing_progress_leaves_nothing(monkeypatch, capsys):
-    now = 100.0
-    monkeypatch.setattr(shown.time, "monotonic", lambda: now)
-    for seconds, line in ((9, ""), (11, "planning: 1/2, 0.091 it/s, 0:00:11 remaining\n")):
-        with console.passing_progress("planning", total=2) as advance:
-            now += seconds
-            advance(1)
-        assert capsys.readouterr().err == 2 * line
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with console.passing_progress("planning", total=2) as advance:
-        advance(1)
-    assert sys.stderr.getvalue().endswith("\x1b[2K")  # the last line is wiped

@@ -56,6 +56,7 @@ def installed(package, tmp_path_factory):
     return run
 
 
+@pytest.mark.nightly
 def test_it_is_listed_trained_compared_and_tested_and_missed_afterwards(
     installed, world, tmp_path, capsys
 ):

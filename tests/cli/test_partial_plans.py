@@ -75,17 +75,6 @@ def test_text(call, run_of_lengths, video, world):
     assert "steps" not in err
 
 
-def test_features_with_one_time(run_of_lengths, call, tmp_path):
-    """The simulated run does not say how observations are made: one row is one."""
-    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(9, 8)))
-    plan = ("plan", run_of_lengths.folder, "--features", tmp_path / "features.npy", "--json")
-    for time, known in (("--start", [True, False]), ("--end", [False, True])):
-        code, out, err = call(*plan, time, 3, "--seconds", 1)
-        assert code == 0, err
-        value = json.loads(out)["known"]
-        assert [value["initial"], value["goal"]] == known
-
-
 @pytest.fixture
 def table(tmp_path, video, world):
     """A table of queries of all kinds, and the plain rows."""
@@ -242,10 +231,6 @@ def test_a_goal_in_words(words, call):
         start=("v7", 1), goal_text="a folded tent", encoder=str(clip)
     )
     assert [plan.actions for plan in asked.plans] == [plan.actions for plan in expected.plans]
-    features = ("--features", words / "features" / "v7.npy", "--start", 0)
-    code, out, err = call(*plan, *features)
-    assert code == 0, err
-    assert json.loads(out)["plans"] == value["plans"]
     code, out, err = call(*plan)  # the goal alone
     assert code == 0, err
     assert json.loads(out)["known"]["initial"] is False

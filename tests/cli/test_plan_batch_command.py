@@ -1,8 +1,6 @@
 """`cefito plan-batch`: what it prints and how it ends."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -85,17 +83,3 @@ def test_folders_and_parquet(plan, tmp_path):
     assert (code, err.splitlines()[-1]) == (0, "wrote plans.parquet: 8 plans of 8 queries")
     rows = parquet.read_table(tmp_path / "plans.parquet").to_pylist()
     assert [row["query"] for row in rows] == [f"v{number}" for number in range(8)]
-
-
-def test_help_without_the_extras():
-    check = (
-        "import sys; sys.modules |= dict.fromkeys(('ray', 'pyarrow', 'torch'))\n"
-        "from cefito.cli import main; sys.exit(main(['plan-batch', '--help']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.replace("│", " ").split())
-    assert ".parquet, which needs pip install cefito[table]." in said
-    assert "ray, which needs pip install cefito[ray];" in said

@@ -12,10 +12,9 @@ import pytest
 
 from cefito.cli import main
 from cefito.cli.plan_options import SearchOptions
-from cefito.errors import ConfigError
 from cefito.field.fields import IncrementalField
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.runs.run import Run, open_run
+from cefito.runs.run import open_run
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 
@@ -105,48 +104,15 @@ def test_a_search_that_is_not_exact_says_so(trained, call, plans):
     )
 
 
-OPTIONS = {
-    "search": ("method", "guided"),
-    "budget": ("budget_gflop", 2.5),
-    "tasks": ("tasks", 4),
-    "objective": ("objective", "fitted"),
-    "task-model": ("task_model", "chain"),
-    "proposals": ("proposals", 9),
-    "memory-mib": ("memory_mib", 3.0),
-    "starts": ("starts", 3),
-    "refinements": ("refinements", 0),
-}
-
-
-def test_every_setting_of_the_search_is_an_option():
+def test_every_setting_of_the_search_is_an_option(trained):
     decided_in_training = {"actions", "fitting_windows"}
-    settings = set(PlanningConfig.model_fields) - decided_in_training
     fields = {entry.name for entry in dataclasses.fields(SearchOptions)}
-    assert {name for name, _ in OPTIONS.values()} == settings == fields
-
-
-def test_each_option_changes_its_setting(trained, call, monkeypatch):
-    used = []
-
-    def noted(self, **changes):
-        used.append(search_settings(self.trained_search, **changes))
-        raise ConfigError("enough")
-
-    monkeypatch.setattr(Run, "with_search", noted)
-    as_trained = open_run(trained).trained_search
-    few = {
-        name: OPTIONS[name] for name in ("tasks", "starts")
-    }  # that both have all is tested below
-    plan = ("plan", trained, "--video", VIDEO)
-    for command, options in ((plan, OPTIONS), (("evaluate", trained), few)):
-        for option, (name, value) in options.items():
-            read_by = next((key for key, entry in SEARCHES.items() if name in entry.reads), None)
-            more = () if read_by is None else ("--search", read_by)
-            assert call(*command, f"--{option}", value, *more)[0] == 2
-            expected = as_trained.model_copy(update={name: value})
-            if read_by is not None:
-                expected = expected.model_copy(update={"method": read_by})
-            assert used.pop() == expected
+    assert fields == set(PlanningConfig.model_fields) - decided_in_training
+    given = {"method": "guided", "tasks": 4, "objective": "fitted", "proposals": 9, "starts": 3}
+    run = open_run(trained)
+    assert SearchOptions(**given).applied(run).planner.describe().search == search_settings(
+        run.trained_search, **given
+    )
 
 
 @pytest.fixture

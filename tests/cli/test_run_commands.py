@@ -2,14 +2,12 @@ import json
 import re
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.cli.train import _report
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
@@ -77,30 +75,6 @@ def test_settings_are_checked_before_anything_is_loaded(
     assert message in refused(*argv, "--set", entry)
 
 
-@pytest.mark.parametrize("energy", [0.0, 0.5])
-def test_training_says_whether_the_energy_was_left_out(trained, energy, capsys):
-    run = open_run(trained).with_search(objective="fitted")
-    planner = replace(run.planner, fitted=Weights(energy=energy, chain=1.0))
-    _report(replace(run, planner=planner), trained=True)
-    left_out = "the energy is left out of the plans (weight 0)" in capsys.readouterr().err
-    assert left_out == (energy == 0)
-
-
-def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
-    """Nor are the arrays of its data set."""
-
-    def refuse(*_):
-        raise AssertionError("the data set was opened")
-
-    before = snapshot(trained)
-    monkeypatch.setattr("cefito.data.prepared.open_dataset", refuse)
-    captured = succeeds(capsys, *training(world, trained))
-    assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
-    assert main([str(part) for part in training(world, trained, "--seed", 1)]) == 1
-    assert "the data set was opened" in capsys.readouterr().err
-    assert snapshot(trained) == before
-
-
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     """A precision is one for all networks; a single one may have its own."""
     (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
@@ -117,14 +91,6 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     found = {name: result.precision for name, result in opened.info.training.items()}
     assert found["energy field"] == "bfloat16"
     assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
-
-
-def test_train_refuses_folders_in_use(world, run, tmp_path, refused):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("keep")
-    assert "is not empty and holds no run" in refused(*training(world, tmp_path / "mine"))
-    for change, what in ((["--seed", "1"], "seed"), (["--set", "field.depth=2"], "config")):
-        assert f"holds a run with another {what}" in refused(*training(world, run, *change))
 
 
 def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
@@ -231,17 +197,6 @@ def other(world, tmp_path, reseal):
     return open_dataset(folder)
 
 
-def test_plan_for_a_video_of_other_data(run, other, world, capsys):
-    video = ("--video", f"{VIDEO}-again", "--dataset", other.folder)
-    captured = succeeds(capsys, "plan", run, *video, "--json")
-    found = json.loads(captured.out)["dataset"]
-    assert found == {"name": other.name, "fingerprint": other.fingerprint}
-    said = succeeds(capsys, "plan", run, *video).err
-    assert "planned for another data set than that of the run: 'more (simulated)'" in said
-    again = succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", world.folder)
-    assert "another data set" not in again.err
-
-
 def test_finetune(run, other, world, tmp_path, capsys):
     settings = ["--set", "chain_training.optimiser.epochs=1"]
     out = tmp_path / "further"
@@ -261,9 +216,6 @@ def test_finetune(run, other, world, tmp_path, capsys):
     assert made.taxonomy.tasks[-1].name == "Brew Coffee"
     scores = json.loads(succeeds(capsys, "evaluate", out, "--json", "--sample", 10).out)
     assert scores["sampled_from"] == len(cut_windows(other, horizon=3, split="test"))
-    mixed = ["--out", tmp_path / "mixed", "--replay", world.folder, "--epochs", 1]
-    captured = succeeds(capsys, "finetune", run, other.folder, *mixed)
-    assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
 
 
 def test_plan_a_video(run, world, capsys):

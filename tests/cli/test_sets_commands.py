@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from cefito.errors import RunError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.runs.run import open_run
@@ -15,25 +14,17 @@ from cefito.runs.run import open_run
 VIDEO = "world-0036"  # the first test video
 
 
-def test_calibrate(call, refused, run_of_lengths, calibrated, tmp_path):
+def test_calibrate(call, refused, run_of_lengths, tmp_path, monkeypatch):
+    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 1)
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     assert "cefito calibrate" in refused("plan", folder, "--video", VIDEO, "--coverage", 0.8)
     assert "folds 100: expected 0, or from 2" in refused("calibrate", folder, "--folds", 100)
     code, out, err = call("calibrate", folder, "--folds", 0)
     assert (code, out) == (0, "")
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
-    assert open_run(folder).coverage == calibrated.calibrated()
+    assert (table := open_run(folder).calibrated()).folds == 0
+    assert {one.condition.steps for one in table.thresholds} == {None, 1, 2, 3, 4}
     assert call("check", folder)[0] == 0
-
-
-def test_trainings_are_announced(call, run_of_lengths, tmp_path, monkeypatch):
-    def stop(*_, **__):
-        raise RunError("enough.")
-
-    monkeypatch.setattr("cefito.evaluation.conformal.train_run", stop)
-    code, _, err = call("calibrate", shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
-    assert code == 2
-    assert err.startswith("10 trainings follow, each without a part of the training videos;")
 
 
 @pytest.mark.parametrize("level", [0.6, 0.9])

@@ -79,8 +79,16 @@ def draw(rng, videos, spread):
     return means[place] + rng.normal(size=len(place)), place
 
 
-@pytest.mark.parametrize("videos", [9, 40])
-@pytest.mark.parametrize("spread", [0.0, 3.0])
+@pytest.mark.parametrize(
+    ("videos", "spread"),
+    [
+        (9, 3.0),
+        *(
+            pytest.param(*one, marks=pytest.mark.nightly)
+            for one in ((9, 0.0), (40, 0.0), (40, 3.0))
+        ),
+    ],
+)
 def test_coverage_of_a_random_window_of_a_new_video(videos, spread):
     """Within binomial bounds of the guarantee level ≤ coverage ≤ level + 2 / (V + 1)."""
     levels = np.array([0.5, 0.8, 0.9])

@@ -23,7 +23,7 @@ PAIRED = [
 ]
 success_rate, mean_accuracy, mean_iou, mean_iou_bitwise, *_ = PAIRED
 edit_similarity, next_step_accuracy, length_accuracy = PAIRED[4:]
-position_accuracy, top_k_success_rate = map(named, ("position_accuracy", "top_k_success_rate"))
+position_accuracy, top_k_success_rate = map(named, ("position_accuracy", "top_5_success_rate"))
 
 
 def task_accuracy(predicted, actual):
@@ -79,7 +79,7 @@ def test_wider_and_narrower_plans_are_padded():
         np.array([[3, 4, 5, 6], [3, 4, 5, -1]]),  # too long, then right
         np.array([[7], [6]]),  # wrong, then right
     ]
-    sums = MetricSums(top_k=2, lengths_given=False, orders={})
+    sums = MetricSums(lengths_given=False, orders={})
     sums.add(plans, actual, actual_tasks=np.zeros(3, int))
     best = [[1, 2, -1, -1], [3, 4, 5, 6], [7, -1, -1, -1]]
     padded = np.pad(actual, ((0, 0), (0, 1)), constant_values=-1)
@@ -87,7 +87,7 @@ def test_wider_and_narrower_plans_are_padded():
     for function in PAIRED:
         assert value[function.__name__] == pytest.approx(function(best, padded)), function.__name__
     assert value["order_tolerant_success"] == value["success_rate"] == pytest.approx(100 / 3)
-    assert value["top_2_success_rate"] == 100
+    assert value["top_5_success_rate"] == 100
     assert value["position_accuracy"] == pytest.approx([100 * 2 / 3, 100, 100])
 
 
@@ -227,15 +227,14 @@ def test_against_slow_loops_bounds_and_relations(case):
 @given(case=cases(), parts=st.lists(st.integers(0, 6), max_size=3))
 def test_sums_added_in_parts_equal_one_whole(case, parts):
     plans, actual, tasks, actual_tasks = case
-    top_k = plans.shape[1]
-    whole, split = (MetricSums(top_k=top_k, orders=KEPT, lengths_given=False) for _ in range(2))
+    whole, split = (MetricSums(orders=KEPT, lengths_given=False) for _ in range(2))
     whole.add(list(plans), actual, tasks=tasks, actual_tasks=actual_tasks)
     bounds = [0, *sorted(min(part, len(actual)) for part in parts), len(actual)]
     for rows in (slice(*ends) for ends in pairwise(bounds)):
         known = {"tasks": tasks[rows], "actual_tasks": actual_tasks[rows]}
         split.add(list(plans[rows]), actual[rows], **known)
     expected = all_metrics(*case)
-    expected[f"top_{top_k}_success_rate"] = expected.pop("top_k")
+    expected["top_5_success_rate"] = expected.pop("top_k")
     for sums in (whole, split):
         assert sums.without_plan == 0
         assert set(sums.percents()) == set(expected)
@@ -247,10 +246,9 @@ def test_sums_added_in_parts_equal_one_whole(case, parts):
 def test_every_metric_goes_from_no_plan_to_the_truth(name):
     """Whoever registers a metric is held to this: per cent, more is better, parts add up."""
     actual, tasks = np.arange(1, 13).reshape(4, 3), np.arange(4)
-    name = name.replace("top_k", "top_2")
 
     def percent(plans, tasks, parts=((0, 4),)):
-        sums = MetricSums(top_k=2, orders={}, lengths_given=False)
+        sums = MetricSums(orders={}, lengths_given=False)
         for rows in (slice(*ends) for ends in parts):
             known = {"tasks": tasks[rows], "actual_tasks": np.arange(4)[rows]}
             sums.add(plans[rows], actual[rows], **known)
@@ -270,20 +268,20 @@ def test_every_metric_goes_from_no_plan_to_the_truth(name):
 def test_no_plan_counts_as_wrong():
     actual = np.array([[0, 1], [2, 3], [4, 5], [6, 7]])
     none = np.empty((0, 2), np.int64)
-    sums = MetricSums(top_k=3)
+    sums = MetricSums()
     sums.add([actual[:1], none, np.array([[5, 4], [4, 5]]), none], actual)
     assert sums.without_plan == 2
     expected = {"success_rate": 25, "mean_accuracy": 25, "mean_iou": 50, "edit_similarity": 25}
-    expected |= {"next_step_accuracy": 25, "top_3_success_rate": 50, "position_accuracy": [25, 25]}
+    expected |= {"next_step_accuracy": 25, "top_5_success_rate": 50, "position_accuracy": [25, 25]}
     expected |= {"mean_iou_bitwise": pytest.approx(100 * (1 + 8 / 10) / 4, abs=1e-3)}
     assert sums.percents() == expected
 
 
-@pytest.mark.parametrize(("top_k", "expected"), [(2, 0), (3, 100), (5, 100)])
-def test_sums_look_at_no_more_than_k_plans(top_k, expected):
-    sums = MetricSums(top_k=top_k)
-    sums.add([np.array([[0, 0], [0, 1], [1, 1]])], np.array([[1, 1]]))
-    assert sums.percents()[f"top_{top_k}_success_rate"] == expected
+@pytest.mark.parametrize(("before", "expected"), [(2, 100), (4, 100), (5, 0)])
+def test_sums_look_at_no_more_than_five_plans(before, expected):
+    sums = MetricSums()
+    sums.add([np.array([[0, 0]] * before + [[1, 1]])], np.array([[1, 1]]))
+    assert sums.percents()["top_5_success_rate"] == expected
 
 
 @pytest.mark.parametrize(
@@ -313,6 +311,6 @@ def test_tables_of_few_columns_have_the_papers_metrics_first():
     brief = list(metric_heads(brief=True).values())
     assert brief == ["SR", "mAcc", "mIoU", "edit", "next", "length", "task"]
     assert [head for head in metric_heads().values() if head in brief] == brief
-    assert metric_legend(["next_step_accuracy", "top_3_success_rate", "other"], top_k=3) == (
-        "next: the first step is right. top-3 SR: the annotated steps are among the best plans."
+    assert metric_legend(["next_step_accuracy", "top_5_success_rate", "other"]) == (
+        "next: the first step is right. top-5 SR: the annotated steps are among the best plans."
     )

@@ -109,8 +109,7 @@ def test_intervals_against_a_slow_bootstrap(given):
     ends = [found.low["position_accuracy"][1], found.high["position_accuracy"][1]]
     assert ends == pytest.approx(np.percentile(seconds, [5, 95]))
     inapplicable = {"task_accuracy", "length_accuracy", "order_tolerant_success"}
-    names = {*metrics.METRICS, "top_5_success_rate"} - {"top_k_success_rate", *inapplicable}
-    assert set(found.low) == set(found.high) == names
+    assert set(found.low) == set(found.high) == {*metrics.METRICS} - inapplicable
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
     assert video_intervals(plans[: len(one)], one) is None
 

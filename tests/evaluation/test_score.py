@@ -81,16 +81,16 @@ def test_scores_of_given_plans(world):
     tasks = windows.tasks.copy()
     tasks[2] += 1
     planner = Says(plans, tasks)
-    evaluation, given = evaluate_planner(planner, windows, top_k=2, sampled_from=50)
+    evaluation, given = evaluate_planner(planner, windows, sampled_from=50)
     assert [plan.actions.tolist() for plan in given] == [plan.tolist() for plan in plans]
-    assert planner.asked == [(False, 2)]
+    assert planner.asked == [(False, 5)]
     assert (evaluation.planner, evaluation.split, evaluation.horizon) == ("says", "test", 3)
     assert (evaluation.windows, evaluation.sampled_from, evaluation.without_plan) == (4, 50, 1)
     assert (evaluation.exact, evaluation.oracle_task) == (True, False)
     assert (evaluation.token_forwards_per_query, evaluation.leaves_per_query) == (15, 1.5)
     assert evaluation.seconds_per_query > 0
     best, found = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]]), evaluation.metrics
-    assert (found["top_2_success_rate"], found["task_accuracy"]) == (50, 75)
+    assert (found["top_5_success_rate"], found["task_accuracy"]) == (50, 75)
     for name in ("success_rate", "mean_accuracy", "mean_iou", "position_accuracy"):
         assert found[name] == pytest.approx(metrics.metric_value(name, best, truth)), name
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()

@@ -106,6 +106,7 @@ def test_difference_by_hand():
     assert (certain.mean, certain.low, certain.high) == (100, 100, 100)
 
 
+@pytest.mark.nightly
 def test_intervals_cover_the_truth_as_often_as_they_say():
     generator = np.random.default_rng(0)
     intervals = [seed_interval(generator.normal(40, 3, 5)) for _ in range(2000)]
@@ -186,6 +187,7 @@ def test_calibration_by_hand():
     assert curve.min_probability[-1] == 0.01
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("together", [False, True], ids=["windows", "videos"])
 def test_error_by_chance_is_that_of_right_probabilities(together):
     """Also if all windows of a video are right or wrong together."""

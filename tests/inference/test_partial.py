@@ -8,7 +8,7 @@ import pytest
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_files, query_from_video
-from cefito.inference.question import open_planning, planning, steps_range
+from cefito.inference.question import planning, run_for_steps, steps_range
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
 
@@ -51,8 +51,8 @@ def test_refused_numbers_of_steps(given):
 def test_runs_of_some_steps(run_of_lengths, single):
     assert planning(run_of_lengths, None) is run_of_lengths
     assert planning(run_of_lengths, "2-3").steps == "2-3"
-    assert open_planning(run_of_lengths.folder, steps=2).steps == "2"
-    assert open_planning(run_of_lengths.folder, horizon=2, steps=2).steps == "2"
+    assert run_for_steps(run_of_lengths.folder, steps=2).steps == "2"
+    assert run_for_steps(run_of_lengths.folder, horizon=2, steps=2).steps == "2"
     with pytest.raises(ConfigError, match="steps 5: this run plans 1 to 4 steps"):
         planning(run_of_lengths, 5)
     assert planning(single, 3) is single
@@ -63,7 +63,7 @@ def test_runs_of_some_steps(run_of_lengths, single):
 def test_one_number_chooses_among_runs_of_several_horizons(single, tmp_path):
     (tmp_path / "T3").symlink_to(single.folder)
     (tmp_path / "T4").symlink_to(single.folder)
-    assert open_planning(tmp_path, steps=3).horizon == 3
+    assert run_for_steps(tmp_path, steps=3).horizon == 3
 
 
 @pytest.mark.parametrize("goal", [True, False])

@@ -10,7 +10,7 @@ import torch
 
 from cefito.errors import RunError
 from cefito.planners.methods import METHODS, find_method, load_config, precisions
-from cefito.runs.train import finished_run, train_run
+from cefito.runs.train import train_run
 from cefito.runtime import generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
@@ -117,9 +117,6 @@ def test_auto_is_what_the_processor_gives(monkeypatch):
 
 def test_another_precision_is_another_run(dataset, runs):
     folder = runs["bfloat16"].folder
-    given = {"fingerprint": dataset.fingerprint, "horizon": HORIZON, "seed": 1}
-    assert finished_run(folder, config=config("bfloat16"), **given) is not None
-    assert finished_run(folder, config=config("float32"), **given) is None
     with pytest.raises(RunError, match="another config"):
         train(dataset, folder, "float32")
 

@@ -46,9 +46,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("report", "{simple}", "--json"),
     ("reproduce", "none", "{data}", "--out", "{out}"),
     ("export", "{simple}", "{here}/run.zip"),
-    ("push", "{simple}", "{here}/hub"),
-    ("pull", "{here}/none", "{out}"),
-    ("import-checkpoint", "{a}", "--kind", "cefito", "--out", "{out}"),
+    ("import-checkpoint", "{a}", "--out", "{out}"),
     ("embed", "{data}", "--out", "{out}", "--encoder", "{a}"),
     ("extract", "{features}", "--out", "{out}"),
     ("quickstart", "--out", "{out}", "--seed", "none"),
@@ -226,7 +224,7 @@ def arrays() -> Iterator[Case]:
         yield Case(f"features: {title}", call, _video(make), "either" if either else "refused")
         call = ("data", "prepare", "custom", "{here}/s", "{out}")
         yield Case(f"features.npz: {title}", call, _file("s", annotations(features=make)))
-        call = ("import-checkpoint", "{here}/x.pth", "--kind", "cefito", "--out", "{out}")
+        call = ("import-checkpoint", "{here}/x.pth", "--out", "{out}")
         call = (*call, "--taxonomy", "{data}/taxonomy.json", "--action-text", "{here}/x.npy")
         yield Case(f"import-checkpoint: {title}", call, _all(one, _file("x.pth", make)))
 
@@ -282,8 +280,6 @@ def texts() -> Iterator[Case]:
         for source in ("crosstask", "coin"):
             call = ("data", "prepare", source, *prepare)
             yield Case(f"{source}: {title}", call, _file("x.json", make))
-        call = ("import-checkpoint", "{here}/x.json", "--kind", "task-classifier", "--out", "{out}")
-        yield Case(f"task-classifier: {title}", call, _file("x.json", make))
     presets = {**{f"text: {title}": make for title, make in TEXTS.items()}, **PRESETS}
     for title, make in presets.items():
         either = title in ("text: empty", "text: blank", "name of preset")

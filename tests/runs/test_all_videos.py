@@ -28,6 +28,7 @@ CASES = {  # section of the training and file of the weights, by method
     "any-length": ("any_length_training", "any-length.safetensors"),
     "viterbi": ("viterbi.training", "viterbi.safetensors"),
 }
+METHODS = ["chain", *(pytest.param(one, marks=pytest.mark.nightly) for one in [*CASES][1:])]
 
 
 def trained(world, folder, method, *, share, **given):
@@ -73,7 +74,7 @@ def ids(world, *splits):
     return {video.video_id for video in world.videos if video.split in splits}
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", METHODS)
 def test_trained_on_all_videos(method, world, further, tmp_path, caplog):
     further = further(method)
     without, longer = (
@@ -99,7 +100,7 @@ def test_trained_on_all_videos(method, world, further, tmp_path, caplog):
         assert ("too good" in caplog.text) == warned
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", METHODS)
 def test_an_interrupted_last_training_goes_on_to_the_same_weights(method, world, further, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(world, tmp_path / "run", method, share=0.5, progress=stopped_at_the_end)

@@ -34,7 +34,7 @@ QUICK = {
     "chain.emission": 32,
     "chain.members": 2,
     "chain.input_dropout": 0.1,
-    "chain_training.optimiser.epochs": 16,
+    "chain_training.optimiser.epochs": 8,
     "chain_training.optimiser.batch_size": 16,
     "chain_training.optimiser.learning_rate": 4e-3,
     "chain_training.all_videos": 0.0,
@@ -69,9 +69,9 @@ def world(tmp_path_factory):
     return write_world(
         tmp_path_factory.mktemp("data") / "world",
         knobs=WorldKnobs(
-            train=96,
+            train=48,
             val=24,
-            test=48,
+            test=24,
             dim=32,
             observations=ObservationKnobs(task=5, step=9, progress=0.5, noise=0.4, style=0.4),
         ),
@@ -128,10 +128,9 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert begun.folder == str(chain.folder.resolve())
     assert re.fullmatch("[0-9a-f]{64}", begun.weights)
     assert (begun.new_tasks, begun.new_actions) == (1, len(further.taxonomy.actions[29:]))
-    assert begun.replay is None
     assert info.dataset.fingerprint == new.fingerprint
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
-    assert [result.epochs for result in info.training.values()] == [4, 4]
+    assert [result.epochs for result in info.training.values()] == [2, 2]
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
     seen = trained_videos(further.folder)
     assert {*trained_videos(chain.folder).train} < {*seen.train}
@@ -140,7 +139,7 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
 def untrained(run, dataset, config, monkeypatch):
     """A planner before the first step of its finetuning."""
     monkeypatch.setattr("cefito.training.trainer.Training._step", lambda *_: {"loss": 0.0})
-    windows = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
+    windows = Start.make(run, dataset).windows(dataset, horizon=3, selection="held-out")
     given = {"settings": config.settings, "seed": 5, "context": TrainingContext()}
     return run.planner.refit(*windows, **given).planner
 
@@ -200,7 +199,7 @@ def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
 
 
 def begun_actions(run, dataset):
-    train, _ = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
+    train, _ = Start.make(run, dataset).windows(dataset, horizon=3, selection="held-out")
     return train.actions
 
 
@@ -232,27 +231,9 @@ def test_a_folder_of_another_beginning(chain, further, new, old, tmp_path):
     for call in (
         lambda: train_run(new, folder, config=config, horizon=3, seed=0),
         lambda: finetune(further, new, folder, epochs=1),
-        lambda: finetune(chain, new, folder, epochs=1, replay=old),
     ):
         with pytest.raises(RunError, match="holds a run with another start"):
             call()
-
-
-def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, caplog):
-    mixed = finetune(chain, new, tmp_path / "mixed", replay=old)
-    parts = {}
-    for split in ("train", "val"):
-        here = {video.video_id for video in new.videos}
-        more = cut_windows(old, horizon=3, split=split)
-        fresh = [old.videos[video].video_id not in here for video in more.video]
-        assert any(fresh)
-        assert not all(fresh)
-        parts[split] = len(cut_windows(new, horizon=3, split=split)) + sum(fresh)
-    assert mixed.info.windows == parts
-    assert mixed.info.started_from.replay.fingerprint == old.fingerprint
-    mixed_scores, plain = (evaluate_run(run, dataset=old.folder)[0] for run in (mixed, further))
-    assert mixed_scores.metrics["mean_accuracy"] >= plain.metrics["mean_accuracy"]
-    assert sum("is not the data set" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old, new, tmp_path):
@@ -262,14 +243,11 @@ def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old,
     run = train_run(old, tmp_path / "run", config=settings, horizon=3, seed=0)
     seen = trained_videos(run.folder)
     assert not seen.val
-    start = Start.make(run, new, old)
-    train, val = start.windows(new, horizon=3, selection="held-out")
-    names = [video.video_id for data in (new, old) for video in data.videos]
-    chosen = {names[video] for video in val.video}
+    _, val = Start.make(run, new).windows(new, horizon=3, selection="held-out")
+    chosen = {new.videos[video].video_id for video in val.video}
     assert chosen
     assert not chosen & set(seen.train)
-    assert {names[video] for video in train.video} >= set(seen.train) - {*names[: len(new.videos)]}
-    made = finetune(run, new, tmp_path / "further", epochs=1, replay=old)
+    made = finetune(run, new, tmp_path / "further", epochs=1)
     assert set(trained_videos(made.folder).train) >= chosen | set(seen.train)
 
 
@@ -325,7 +303,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     before = trained_videos(run.folder)
     held_out = {more.videos[number].video_id for number in split_videos(more.videos)["val"]}
     assert held_out & {*before.train}
-    train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
+    train, val = Start.make(run, more).windows(more, horizon=3, selection="held-out")
     ids = [
         {more.videos[video].video_id for video in windows.video.tolist()}
         for windows in (train, val)
@@ -337,7 +315,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     assert {splits[name] for name in added} == {"val"}
     assert len(added) >= 2
     assert (train.split, val.split) == ("train", "val")
-    _, test = Start.make(run, more, None).windows(more, horizon=3, selection="published")
+    _, test = Start.make(run, more).windows(more, horizon=3, selection="published")
     assert test.split == "test"
 
 
@@ -353,12 +331,12 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
         return part_of(world, tmp_path / name, tasks=[0], keep=keep, rename=held_out)
 
     some = part("some", learned[:1])
-    _, val = Start.make(run, some, None).windows(some, horizon=3, selection="held-out")
+    _, val = Start.make(run, some).windows(some, horizon=3, selection="held-out")
     assert learned[0] not in {some.videos[video].video_id for video in val.video}
     assert len(val)
     assert caplog.records == []
     only = part("only", learned[:2], keep=lambda video: video.split == "train")
-    _, val = Start.make(run, only, None).windows(only, horizon=3, selection="held-out")
+    _, val = Start.make(run, only).windows(only, horizon=3, selection="held-out")
     assert len({*val.video.tolist()}) == 2
     assert "are too optimistic" in caplog.records[-1].getMessage()
 
@@ -401,7 +379,7 @@ def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
     run = train_run(part("old", [0, 1], 0, 1), tmp_path / "run", config=NEAREST, horizon=3, seed=0)
     new = part("new", [2, 3, 0], 2)
     with pytest.raises(DataError, match=r"new: \d+ windows .* names are ambiguous\. Rename them"):
-        Start.make(run, new, None).windows(new, horizon=3, selection="held-out")
+        Start.make(run, new).windows(new, horizon=3, selection="held-out")
 
 
 def test_epochs_of_a_finetuning(chain, further):
@@ -409,7 +387,7 @@ def test_epochs_of_a_finetuning(chain, further):
         config = finetuning_config(run, **({"epochs": None, "settings": {}} | given))
         return config.settings.chain_training.optimiser.epochs
 
-    assert epochs(chain) == 4
-    assert epochs(further) == 4
+    assert epochs(chain) == 2
+    assert epochs(further) == 2
     assert epochs(chain, epochs=3) == 3
     assert epochs(chain, epochs=3, settings={"chain_training.optimiser.epochs": 7}) == 7

@@ -84,7 +84,13 @@ def test_a_method_comes_and_goes(toy, world, tmp_path, monkeypatch):
         load_config("small", overrides={"toy.width": 7})
 
 
-@pytest.mark.parametrize("method", ["nearest", "frequent", "chain", "pkg"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "nearest",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("frequent", "chain", "pkg")),
+    ],
+)
 def test_a_run_needs_no_other_method(method, world, tmp_path, monkeypatch, caplog):
     tiny = {"chain.hidden": 8, "chain.members": 1, "chain_training.optimiser.epochs": 1}
     tiny |= {"pkg.training.optimiser.epochs": 2} | TINY

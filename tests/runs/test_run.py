@@ -177,7 +177,9 @@ def test_a_data_set_that_has_moved(trained, world, tmp_path):
         gone.dataset()
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3, 5])
+@pytest.mark.parametrize(
+    "steps", [3, *(pytest.param(count, marks=pytest.mark.nightly) for count in (0, 1, 5))]
+)
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
     """Two epochs of one step for classifier, chain and field, then the objective."""
     folder = tmp_path / "run"
@@ -229,7 +231,7 @@ def reversed_steps(video):
 @pytest.mark.parametrize(
     "change",
     [
-        {"keep": lambda video: video.split != "test"},
+        pytest.param({"keep": lambda video: video.split != "test"}, marks=pytest.mark.nightly),
         {
             "rows": lambda video, rows: rows * 1000 if video.split == "test" else rows,
             "video": reversed_steps,
@@ -531,16 +533,6 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
         train(world, copied, config=FREQUENT, reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
         train(world, tmp_path / "new", config=FREQUENT, reuse=True)
-
-
-def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
-    call = {"config": FREQUENT, "reuse": True}
-    with pytest.raises(KeyboardInterrupt):
-        train(world, tmp_path / "run", **call, progress=stopping_after(1))
-    run = train(world, tmp_path / "run", **call)
-    assert run.info.finished
-    name = "classifier.safetensors"
-    assert (run.folder / name).read_bytes() == (frequent.folder / name).read_bytes()
 
 
 def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):

@@ -1,6 +1,5 @@
 import struct
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,7 @@ from cefito.inference.answer import PlannedSequence
 from cefito.study import reproduce
 from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.published import published_rows
-from cefito.study.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
+from cefito.study.reproduce import EXPERIMENTS, experiment_study, find_experiment
 from cefito.study.results import gather
 from cefito.study.running import run_study
 from cefito.study.study import Study
@@ -120,7 +119,7 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     results = gather(ours)
     for number, cell in enumerate(results.trials):
         cell.metrics["success_rate"] = float(number)
-    assert draw_experiment("negatives", ours, results) == [tmp_path / "negatives.png"]
+    assert EXPERIMENTS["negatives"].draw(ours, results, ours.out) == [tmp_path / "negatives.png"]
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
     ((panels, *_, more),) = drawn
@@ -134,17 +133,18 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
         for cell in results.trials
     ]
     results = results.model_copy(update={"selection": "published", "trials": failed})
-    draw_experiment("negatives", ours, results)  # without a single score
+    EXPERIMENTS["negatives"].draw(ours, results, ours.out)  # without a single score
     assert list(drawn[1][0].values()) == [[], []]
     assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
 
 
+@pytest.mark.nightly
 def test_runtime(world, tmp_path, monkeypatch, drawn):
     rows = (ROWS["cefito"], ROWS["nearest"])
     ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
     assert run_study(ours) == []
     results = gather(ours)
-    assert draw_experiment("runtime", ours, results) == [tmp_path / "runtime.png"]
+    assert EXPERIMENTS["runtime"].draw(ours, results, ours.out) == [tmp_path / "runtime.png"]
     size(tmp_path / "runtime.png")
     panels, *_ = drawn[0]
     seconds, tokens = panels.values()
@@ -155,13 +155,7 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     assert tokens[0].points[0] == (2, [results.trials[0].token_forwards_per_query])
 
 
-def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
-    study = SimpleNamespace(horizons=(3,), out=tmp_path)
-    assert draw_experiment("runtime", study, None) == []
-    assert "there is only one (T = 3). The table has the numbers." in caplog.text
-    assert list(tmp_path.iterdir()) == []
-
-
+@pytest.mark.nightly
 def test_qualitative(world, tmp_path, drawn):
     longer = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
     longer |= {"chain_training.optimiser.learning_rate": 0.01, "search.objective": "fitted"}
@@ -169,9 +163,9 @@ def test_qualitative(world, tmp_path, drawn):
     base = study(world, tmp_path, seeds=(0,), settings=settings)
     ours = experiment_study("qualitative", base, horizons=(2,))
     with pytest.raises(RunError, match=r"run\.json: no such file"):
-        draw_experiment("qualitative", ours, gather(ours))
+        EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
     assert run_study(ours) == []
-    written = draw_experiment("qualitative", ours, gather(ours))
+    written = EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
     ends = ("successes", "failures")
     assert [path.name for path in written] == [f"qualitative-T2-{end}.png" for end in ends]
     for path in written:

@@ -1,10 +1,7 @@
 import copy
-import csv
-import io
 import random
 import re
 
-import numpy as np
 import pytest
 
 from cefito.evaluation.metrics import metric_heads
@@ -28,10 +25,6 @@ def difference_table(results, horizon, **more):
 
 def result_tables(results, **more):
     return tables.result_tables(Results.model_validate(results), **more)
-
-
-def to_csv(results):
-    return tables.to_csv(Results.model_validate(results))
 
 
 def cell(row, seed, success, *, accuracy=50.0, horizon=2, scored=None, task=None, **changes):
@@ -208,7 +201,6 @@ def test_a_horizon_without_any_score(results):
     assert len(table.notes) == 1 + len(results["rows"])
     for form in (markdown, latex):
         assert "broken, seed 0: killed" in form(table)
-    assert len(to_csv(results).splitlines()) == 6
 
 
 # Differences
@@ -238,7 +230,6 @@ def test_the_order_of_cells_does_not_matter(results):
     random.Random(0).shuffle(shuffled["trials"])
     assert difference_table(shuffled, 2) == difference_table(results, 2)
     assert score_table(shuffled, 2) == score_table(results, 2)
-    assert to_csv(shuffled) == to_csv(results)
 
 
 def test_no_difference_has_no_minus(results):
@@ -389,12 +380,6 @@ def test_names_are_escaped():
     assert "\n{}[x] \\\\\n" in latex(table.model_copy(update={"lines": ((Entry(text="[x]"),),)}))
 
 
-def test_names_are_no_formulas(results):
-    results["rows"][0]["title"] = "=1+1"
-    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
-    assert lines[0]["planner"] == "'=1+1"
-
-
 def test_latex():
     table = Table(
         title="50 % of {it}",
@@ -427,33 +412,6 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
     )
 
 
-def test_csv_round_trip(results):
-    results["horizons"].append(3)
-    results["windows"]["3"] = results["windows"]["2"]
-    results["trials"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
-    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
-    places = " ".join("{row}-{horizon}-{seeds}".format(**line) for line in lines)
-    assert places == "a-2-2 b-2-2 sampled-2-2 told-2-2 half-2-1 a-3-1"
-    assert [line["planner"] for line in lines[:2]] == ["method A", "B & C_1 (50 %)"]
-    first, last = lines[0], lines[-1]
-    rates = [50, 200 / 3]
-    assert float(first["success_rate"]) == np.mean(rates)
-    half = T2 * (200 / 3 - 50) / 2
-    assert float(first["success_rate_half_width_90"]) == pytest.approx(half, rel=1e-12)
-    assert float(first["mean_iou_bitwise"]) == 67
-    assert float(first["success_rate_bootstrap_width"]) == bootstrap_width(rates)
-    assert {name: float(first[name]) for name in costs(0, 0)} == costs(0.5, 2000)
-    facts = [first[name] for name in ("parameters", "windows", "sampled_from", "exact")]
-    assert facts == ["1234567", "6", "6", "True"]
-    assert (first["dataset"], first["selection"]) == ("made", "held-out")
-    assert [first[f"accuracy_step_{step}"] for step in (1, 2, 3)] == ["65.0", "66.0", ""]
-    assert lines[1]["task_accuracy"] == lines[1]["task_accuracy_half_width_90"] == ""
-    assert lines[2]["windows"] == "3"
-    assert (last["success_rate_half_width_90"], last["success_rate_bootstrap_width"]) == ("", "")
-    assert float(last["mean_accuracy"]) == 100 / 7  # to the last digit
-    assert float(last["accuracy_step_3"]) == 100 / 7 + 2
-
-
 SURE = {
     "expected_calibration_error": 4.0,
     "success_at_half_coverage": 40.0,
@@ -484,6 +442,3 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert ours[column + 1] == Entry(text="40.00 ± 0.00", rank=1)
     assert by_row["told"][column] == Entry(text="–")
     assert any("expected calibration error" in note for note in table.notes)
-    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
-    assert [line["expected_calibration_error"] for line in lines[:2]] == ["4.5", "5.5"]
-    assert lines[-1]["success_at_half_coverage"] == ""

@@ -51,11 +51,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plan:plan_batch",
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
-    "config": ("methods:app", "Show the settings of presets, and compare those of runs."),
+    "config": ("methods:app", "Show the settings of presets."),
     "check": ("share:check", "Whether a data set or run is whole and unchanged."),
     "export": ("share:export", "A run as one zip file, with a model card."),
-    "push": ("share:push", "A run onto a model hub."),
-    "pull": ("share:pull", "A run from a model hub."),
     "extract": ("features:extract", "Features of videos, one vector a second."),
     "embed": ("features:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (
@@ -73,7 +71,7 @@ GROUPS = {
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
         "new-planner",
     ),
-    "Share": ("check", "export", "push", "pull"),
+    "Share": ("check", "export"),
 }
 
 

@@ -96,7 +96,7 @@ def compare(
     """Train and score planners on a prepared data set, and write their tables.
 
     Existing scores are kept; repeat the command to continue after an interruption or a failure.
-    The folder then contains results.json, and made from it tables.md, tables.tex and tables.csv.
+    The folder then contains results.json, and made from it tables.md and tables.tex.
 
     Args:
         dataset: Folder of a prepared data set.
@@ -182,20 +182,19 @@ def finish(
     from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS
-    from cefito.study.tables import result_tables, to_csv
+    from cefito.study.tables import result_tables
 
     tables = result_tables(results, against=against, published=published)
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
-    write_text(out / "tables.csv", to_csv(results))
     if json:
         print_json(results.to_dict())
     else:
         _show(tables)
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote {RESULTS}, tables.md, tables.tex and tables.csv into {out}")
+    talk(f"wrote {RESULTS}, tables.md and tables.tex into {out}")
     if problems:
         talk(f"error: {len(problems)} of {len(results.trials)} trials failed.", urgent=True)
     return 1 if problems else 0
@@ -247,7 +246,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.planners.methods import check_sections
-    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
     from cefito.study.study import check_study
@@ -272,7 +271,8 @@ def reproduce(
     code = finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
-    with log_warnings():
-        for picture in draw_experiment(table, study, results) if not problems else []:
-            talk(f"drew {picture}")
+    if experiment.draw and not problems:
+        with log_warnings():
+            for picture in experiment.draw(study, results, study.out):
+                talk(f"drew {picture}")
     return code

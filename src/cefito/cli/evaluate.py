@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from cefito.evaluation.records import Evaluation, RunEvaluation
 
 
-def metric_columns(evaluations: Sequence[Evaluation], *, brief: bool = True) -> dict[str, str]:
-    """Heads of metrics, few or all, that an evaluation has, by their names."""
+def metric_columns(evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    """Heads of a few metrics that an evaluation has, by their names."""
     from cefito.evaluation.metrics import metric_heads
     from cefito.evaluation.records import CALIBRATION_HEADS
 
-    heads = metric_heads(brief=brief) | CALIBRATION_HEADS
+    heads = metric_heads(brief=True) | CALIBRATION_HEADS
     return {
         name: head
         for name, head in heads.items()
@@ -37,27 +37,24 @@ def metric_cells(evaluation: Evaluation, columns: Iterable[str]) -> list[str]:
 
 def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: every metric and the accuracy of each step, with intervals if known."""
-    columns, intervals = metric_columns([scores], brief=False), scores.intervals
-    values = scores.metrics | {name: scores.percent(name) for name in columns}
-    lines = [(head, name, 0) for name, head in columns.items()]
-    steps = range(len(scores.position_accuracy))
-    lines += [(f"right action at step {step + 1}", "position_accuracy", step) for step in steps]
+    lines, intervals = scores.headline(), scores.intervals
+    for step, value in enumerate(scores.position_accuracy):
+        ends: tuple[Any, ...] = (None, None)
+        if intervals is not None:
+            ends = tuple(
+                part["position_accuracy"][step]  # type: ignore[index]
+                for part in (intervals.low, intervals.high)
+            )
+        lines.append((f"right action at step {step + 1}", value, *ends))
     heads = ["per cent", scores.planner]
     if intervals is not None:
         videos = counted(intervals.videos, "video")
         heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
-    if scores.shared_metrics is not None:
-        heads.append("in the shared vocabulary")
-    rows = []
-    for head, name, step in lines:
-        row = [head, _number(_at(values, name, step))]
-        if intervals is not None:
-            ends = [_number(_at(end, name, step)) for end in (intervals.low, intervals.high)]
-            row.append(" to ".join(ends) if name in intervals.low else "–")
-        if scores.shared_metrics is not None:
-            row.append(_number(_at(scores.shared_metrics, name, step)))
-        rows.append(row)
-    return heads, rows
+    rows = [
+        [head, _number(value), "–" if low is None else f"{_number(low)} to {_number(high)}"]
+        for head, value, low, high in lines
+    ]
+    return heads, [row[: len(heads)] for row in rows]
 
 
 def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
@@ -71,12 +68,6 @@ def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
         rows.append([part.name, part.task, part.windows, part.videos, *numbers])
     heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns
     return ["task", "id", "windows", "videos", *heads.values()], rows
-
-
-def _at(metrics: Mapping[str, object], name: str, step: int) -> object:
-    """A metric, or its value at a step if it has one for each; None if it is not known."""
-    value = metrics.get(name)
-    return value[step] if isinstance(value, list) else value
 
 
 def _number(value: object) -> str:
@@ -125,13 +116,13 @@ def evaluate(
         json: Print JSON instead of a table.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.inference.question import open_planning
+    from cefito.inference.question import run_for_steps
     from cefito.runtime import pick_device
 
     check_split(split)
     with log_warnings(), _interruptible():
         opened = options.applied(
-            open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
+            run_for_steps(run, horizon=horizon, steps=steps, device=pick_device(device))
         )
         scores, path = evaluate_run(
             opened,
@@ -142,12 +133,14 @@ def evaluate(
             progress=progress,
             **given.given(),  # type: ignore[attr-defined]
         )
-    if json:
-        print_json(scores.to_dict())
-    else:
-        _show(scores, changed_search(opened), path, per_task=per_task)
-    if save_plans is not None:
-        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    _report(
+        scores,
+        changed_search(opened),
+        path,
+        save_plans=save_plans,
+        per_task=per_task,
+        json=json,
+    )
 
 
 def cross_validate(
@@ -222,12 +215,8 @@ def cross_validate(
             progress=progress,
             **given.given(),  # type: ignore[attr-defined]
         )
-    if json:
-        print_json(scores.to_dict())
-    else:
-        _show(scores, {}, None if out is None else out / "folds.json", per_task=per_task)
-    if save_plans is not None:
-        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    path = None if out is None else out / "folds.json"
+    _report(scores, {}, path, save_plans=save_plans, per_task=per_task, json=json)
 
 
 @contextmanager
@@ -239,9 +228,21 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt("interrupted; no scores were kept") from problem
 
 
-def _show(
-    scores: RunEvaluation, changed: Mapping[str, object], path: Path | None, *, per_task: bool
+def _report(
+    scores: RunEvaluation,
+    changed: Mapping[str, object],
+    path: Path | None,
+    *,
+    save_plans: Path | None,
+    per_task: bool,
+    json: bool,
 ) -> None:
+    """Print scores, with changed settings of the search and the file that keeps them."""
+    if save_plans is not None:
+        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+    if json:
+        print_json(scores.to_dict())
+        return
     how = [scores.conditions]
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
@@ -326,10 +327,6 @@ def calibrate(
             dataset=dataset,
             device=chosen,
             progress=passing_progress,
-            begin=lambda count: talk(
-                f"{count} trainings follow, each without a part of the training videos; repeat the "
-                "command to go on after an interruption"
-            ),
         )
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"

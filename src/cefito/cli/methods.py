@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -13,7 +13,6 @@ from cefito.cli.options import Flag, Settings, known_settings
 
 if TYPE_CHECKING:
     from cefito.planners.methods import PlannerVariant
-    from cefito.study.method_catalogue import ListedMethod
 
 
 def planners(*, json: Flag = False) -> None:
@@ -25,54 +24,49 @@ def planners(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of tables.
     """
+    from cefito.planners.methods import METHODS
     from cefito.study.method_catalogue import listed_methods
+    from cefito.study.trials import ROWS
 
     with log_warnings():
         methods = listed_methods()
     if json:
-        print_json([method.to_dict() for method in methods])
+        print_json(methods)
         return
-    table(
-        "methods, as cefito train --method takes them",
-        ("method", "title", "can", "needs", "parameters", "paper"),
-        [_cells(listed) for listed in methods],
-    )
+    lines = []
+    for listed in methods:
+        paper, size = METHODS[listed["name"]].paper, sum((listed["parameters"] or {}).values())
+        source = [] if paper is None else [paper.title + f" ({paper.place})" * bool(paper.place)]
+        source += [f"package {listed['package']}"] if listed["package"] else []
+        needs = [*listed["needs"], *(f"{use} (if given)" for use in listed["uses"])]
+        lines.append(
+            (
+                listed["name"],
+                listed["title"],
+                ", ".join(listed["can"]),
+                ", ".join(needs) or "–",
+                f"{size / 1e6:.2f} M" if size else "not published",
+                "; ".join(source) or "–",
+            )
+        )
+    heads = ("method", "title", "can", "needs", "parameters", "paper")
+    table("methods, as cefito train --method takes them", heads, lines)
     table(
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
-        [
-            (row.name, row.title, row.method, _kind(row))
-            for listed in methods
-            for row in listed.method.variants
-        ],
-    )
-
-
-def _cells(listed: ListedMethod) -> tuple[str, ...]:
-    method, paper, size = listed.method, listed.method.paper, sum(listed.parameters.values())
-    needs = [*method.needs, *(f"{use} (if given)" for use in method.uses)]
-    place = f" ({paper.place})" if paper is not None and paper.place else ""
-    source = ["" if paper is None else paper.title + place]
-    source += [f"package {listed.package}"] if listed.package else []
-    return (
-        method.name,
-        method.title or method.name,
-        ", ".join(listed.can),
-        ", ".join(needs) or "–",
-        f"{size / 1e6:.2f} M" if size else "not published",
-        "; ".join(filter(None, source)) or "–",
+        [(row.name, row.title, row.method, _kind(row)) for row in ROWS.values()],
     )
 
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.planners.methods import SERVER, find_method
+    from cefito.study.trials import needs_server
 
     if row.oracle:
         return "oracle"
     if row.ablation:
         return "ablation"
-    return "asks llm.model" if SERVER in find_method(row.method).needs else ""
+    return "asks llm.model" if needs_server(row) else ""
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:
@@ -93,7 +87,7 @@ def new_planner(name: str, /, *, out: Path | None = None) -> None:
     talk(f"next: cd {folder}; pip install -e '.[test]'; pytest")
 
 
-app = App(name="config", help="Show the settings of presets, and compare those of runs.")
+app = App(name="config", help="Show the settings of presets.")
 
 
 @app.command
@@ -118,57 +112,19 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    given: dict[str, Any] = {
-        "dataset": _dataset_name(dataset),
-        "horizon": horizon,
-        "overrides": known_settings(set_),
-        "method": method,
-    }
+    changes = known_settings(set_)
+    from cefito.data.annotations import Taxonomy
     from cefito.runs.settings_export import settings_text, settings_values
 
+    path = Path(dataset) / "taxonomy.json"
+    name = Taxonomy.read(path).dataset if dataset and path.is_file() else dataset
+    values = settings_values(
+        preset, dataset=name, horizon=horizon, overrides=changes, method=method
+    )
     if json:
-        print_json(settings_values(preset, **given))
-    else:
-        sys.stdout.write(settings_text(preset, **given))
-
-
-@app.command
-def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) -> None:
-    """Print differences between the settings of a run and a preset, or another run.
-
-    The preset's variants for the run's data set and horizon are applied; only settings of the run's
-    method are compared.
-
-    Args:
-        run: Run folder, or a zip file of one.
-        preset: paper, released, small, quickstart, the path of a .toml file, or another run.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
-            repeated.
-        json: Print JSON instead of a table.
-    """
-    changes = known_settings(set_)
-    from cefito.runs.settings_export import compare_settings
-
-    found = compare_settings(run, preset, overrides=changes)
-    if json:
-        print_json([vars(difference) for difference in found])
-    elif found:
-        table(
-            "",
-            ("setting", str(run), preset),
-            [(one.setting, _shown(one.ours), _shown(one.theirs)) for one in found],
-        )
-    else:
-        talk(f"{run} has the settings of {preset}.")
-
-
-def _dataset_name(given: str) -> str:
-    """The name that variants of presets go by, from a data set's name or folder."""
-    from cefito.data.annotations import Taxonomy
-
-    path = Path(given) / "taxonomy.json"
-    return Taxonomy.read(path).dataset if given and path.is_file() else given
-
-
-def _shown(value: object) -> str:
-    return "–" if value is None else str(value)
+        print_json(values)
+        return
+    which = [f"preset {Path(preset).stem}"]
+    which += [f"data set {name}"] * bool(name) + [f"T = {horizon}"] * bool(horizon)
+    which += [f"of {method}"] * bool(method)
+    sys.stdout.write(settings_text(values, ", ".join(which)))

@@ -127,11 +127,11 @@ class PlanOptions:
 
     def open(self, folder: Path, search: SearchOptions) -> tuple[Run, torch.device]:
         """Open a run with the search of the options, and return it with its device."""
-        from cefito.inference.question import open_planning
+        from cefito.inference.question import run_for_steps
         from cefito.runtime import pick_device
 
         device, steps = pick_device(self.device), vars(self)["steps"]
-        run = open_planning(folder, horizon=self.horizon, steps=steps, device=device)
+        run = run_for_steps(folder, horizon=self.horizon, steps=steps, device=device)
         return search.applied(run), device
 
     def question(self, run: Run, kind: type[AnyQuestion], **more: Any) -> AnyQuestion:

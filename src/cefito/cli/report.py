@@ -60,7 +60,7 @@ def report(
         json: Print the same numbers as JSON.
     """
     from cefito.files import check_target
-    from cefito.inference.question import open_planning
+    from cefito.inference.question import run_for_steps
     from cefito.report import report_comparison, report_run, save_report
     from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
@@ -78,7 +78,7 @@ def report(
             found = report_comparison(place)
         else:
             found = report_run(
-                open_planning(place, horizon=horizon, steps=steps, device=pick_device(device)),
+                run_for_steps(place, horizon=horizon, steps=steps, device=pick_device(device)),
                 split=split,
                 sample=sample,
                 dataset=dataset,

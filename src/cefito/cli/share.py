@@ -1,4 +1,4 @@
-"""`cefito export`, `push`, `pull`, `check`, and checkpoints of the authors."""
+"""`cefito export`, `check`, and checkpoints of the authors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Flag
-from cefito.errors import ConfigError
 
 Licence = Annotated[str, Parameter(name="--license")]
 
@@ -30,45 +29,6 @@ def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
     with log_warnings():
         export_run(run, file, license_name=license_name)
     talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
-
-
-def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag = False) -> None:
-    """Upload the files for planning with a run to a model hub, with a model card.
-
-    Needs the extra hub, and to be logged in there: hf auth login.
-
-    Args:
-        run: Run folder, or a zip file of cefito export.
-        place: hub:USER/NAME, the repository; made if absent.
-        license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
-        private: Make a new repository a private one.
-    """
-    from cefito.evaluation.sharing import push_run
-
-    with log_warnings():
-        pushed = push_run(run, place, license_name=license_name, private=private)
-    talk(f"uploaded {run} to {pushed.address}; plan with: cefito plan {place} …")
-    talk(f"commit {pushed.revision}, SHA-256 of manifest.json {pushed.sha256}")
-
-
-def pull(place: str, folder: Path | None = None, /) -> None:
-    """Make a run folder of a shared run.
-
-    Args:
-        place: hub:USER/NAME, hub:USER/NAME@REVISION, or a zip file of cefito export.
-        folder: Run folder to make; by default the name.
-    """
-    from cefito.evaluation.sharing import pull_run
-    from cefito.runs.hub import HUB
-
-    if not (place.startswith(HUB) or Path(place).is_file()):
-        place = HUB + place
-    if folder is None:
-        name = place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
-        folder = Path(name.removesuffix(".zip"))
-    with log_warnings():
-        run = pull_run(place, folder)
-    talk(f"wrote {folder}: {run.planner.name}, T = {run.steps}, of {run.info.dataset.name}")
 
 
 def check(path: Path, /, *, json: Flag = False) -> None:
@@ -97,60 +57,42 @@ def import_checkpoint(
     file: Path,
     /,
     *,
-    kind: Literal["cefito", "task-classifier"],
+    taxonomy: Path,
+    action_text: Path,
     out: Path,
-    taxonomy: Path | None = None,
-    action_text: Path | None = None,
     classifier: Path | None = None,
-    weights: Literal["ema", "raw"] | None = None,
+    weights: Literal["ema", "raw"] = "ema",
 ) -> None:
-    """Make a run of a checkpoint that the authors' code wrote.
+    """Make a run of a checkpoint of an energy field that the authors' code wrote.
 
     The run plans by the energy alone over the actions that the taxonomy lists for a task. Horizon,
     sizes and heads follow from the file. Nothing that a pickle names is run.
 
     Args:
         file: The checkpoint (.pth).
-        kind: cefito: an energy field, which makes a new run; task-classifier: replace the task
-            classifier of the run at --out.
-        out: Run folder: a new one for a field, an existing one for a classifier.
-        taxonomy: For a field: the taxonomy with the checkpoint's action ids, taxonomy.json or as
-            the authors write it.
-        action_text: For a field: text embeddings of the action names that it was trained with, .npy
-            [K, W], row = action id, or as the authors write them.
-        classifier: For a field: checkpoint of a task classifier to go with it; without one, tasks
-            must be given to plan.
-        weights: For a field: ema (averaged, which the authors evaluate: the default) or raw.
+        taxonomy: The taxonomy with the checkpoint's action ids, taxonomy.json or as the authors
+            write it.
+        action_text: Text embeddings of the action names that it was trained with, .npy [K, W], row
+            = action id, or as the authors write them.
+        out: New run folder.
+        classifier: Checkpoint of a task classifier to go with it; without one, tasks must be given
+            to plan.
+        weights: ema (averaged, which the authors evaluate) or raw.
     """
-    if kind == "cefito" and (taxonomy is None or action_text is None):
-        raise ConfigError(
-            "--kind cefito needs --taxonomy (taxonomy.json) and --action-text (a .npy file): a "
-            "checkpoint holds neither names nor text embeddings of its actions."
-        )
-    if kind == "task-classifier" and any(
-        given is not None for given in (taxonomy, action_text, classifier, weights)
-    ):
-        raise ConfigError(
-            "--kind task-classifier takes --out only: the run there knows tasks and actions."
-        )
-    from cefito.planners.shared.task_model import TaskModel
-    from cefito.runs.checkpoints import import_classifier, import_field
+    from cefito.runs.checkpoints import import_field
 
-    if taxonomy is not None and action_text is not None:
-        with log_warnings():
-            run = import_field(
-                file,
-                out,
-                taxonomy=taxonomy,
-                action_text=action_text,
-                classifier=classifier,
-                weights=weights or "ema",
-            )
-    else:
-        run = import_classifier(file, out)
+    with log_warnings():
+        run = import_field(
+            file,
+            out,
+            taxonomy=taxonomy,
+            action_text=action_text,
+            classifier=classifier,
+            weights=weights,
+        )
     parameters = run.info.parameters
     sizes = ", ".join(f"{title} of {count:,} parameters" for title, count in parameters.items())
-    task = "" if TaskModel.title in parameters else " --task ID"
+    task = " --task ID" if classifier is None else ""
     talk(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Duration, Settings, check_one, horizons, known_settings, settings
@@ -12,7 +12,6 @@ from cefito.markup import counted
 from cefito.runtime import Precision
 
 if TYPE_CHECKING:
-    from cefito.planners.methods import RunConfig
     from cefito.runs.run import Run
 
 
@@ -59,7 +58,7 @@ def train(
             repeated.
     """
     from cefito.data.annotations import Taxonomy
-    from cefito.data.prepared import name_and_fingerprint, open_dataset
+    from cefito.data.prepared import open_dataset
     from cefito.inference.question import steps_range
     from cefito.planners.methods import load_config, precisions
 
@@ -72,7 +71,6 @@ def train(
         chosen = horizons(horizon or "")
     best = "chain" if steps is None else "any-length"
     asked, method = method, method or best
-    fingerprint = name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
     precise = precisions(precision, method) if precision else {}
     overrides = {**precise, **settings(set_)}
@@ -83,15 +81,18 @@ def train(
         for length in chosen
     }
     from cefito.runs.folder import folders_for
-    from cefito.runs.train import finished_run, train_runs
+    from cefito.runs.train import train_runs
     from cefito.runtime import pick_device
 
     place = pick_device(device)
     with log_warnings():
+        data = open_dataset(dataset)
         if tune is not None:
+            from cefito.evaluation import tuning
+
             for length, folder in folders_for(out, configs).items():
-                configs[length] = _tuned(
-                    dataset,
+                found = tuning.tune(
+                    data,
                     folder,
                     config=configs[length],
                     horizon=length,
@@ -99,54 +100,26 @@ def train(
                     seed=seed,
                     budget=tune,
                     device=place,
+                    progress=progress,
                 )
-        finished = [
-            finished_run(
-                folder,
-                fingerprint=fingerprint,
-                config=configs[length],
-                horizon=length,
-                shortest=shortest,
-                seed=seed,
-                selection=selection,
-            )
-            for length, folder in folders_for(out, configs).items()
-        ]
-        if all(finished):  # then the arrays of the data set need not be read
-            for run in finished:
-                if run is not None:
-                    _report(run, False)
-        else:
-            train_runs(
-                open_dataset(dataset),
-                out,
-                configs=configs,
-                shortest=shortest,
-                seed=seed,
-                selection=selection,
-                device=place,
-                progress=progress,
-                each=_report,
-            )
+                said = tuning.settings_text(found.chosen)
+                talk(f"tuned in {found.seconds:.0f} s: {said}; {found.reason}")
+                configs[length] = tuning.tuned_config(configs[length], found.chosen)
+        train_runs(
+            data,
+            out,
+            configs=configs,
+            shortest=shortest,
+            seed=seed,
+            selection=selection,
+            device=place,
+            progress=progress,
+            each=_report,
+        )
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
-
-
-def _tuned(dataset: Path, folder: Path, *, config: RunConfig, **arguments: Any) -> RunConfig:
-    """Tune settings, or take those that the folder's tuning of these arguments chose."""
-    from cefito.data.prepared import name_and_fingerprint, open_dataset
-    from cefito.evaluation.tuning import read_tuning, settings_text, tune, tuned_config, tuning_key
-
-    kept = {name: value for name, value in arguments.items() if name != "device"}
-    key = tuning_key(name_and_fingerprint(dataset)[1], config, **kept)
-    found = read_tuning(folder, key)
-    if found is None:
-        data = open_dataset(dataset)
-        found = tune(data, folder, config=config, progress=progress, **arguments)
-    talk(f"tuned in {found.seconds:.0f} s: {settings_text(found.chosen)}; {found.reason}")
-    return tuned_config(config, found.chosen)
 
 
 def finetune(
@@ -157,7 +130,6 @@ def finetune(
     out: Path,
     epochs: int | None = None,
     horizon: int | None = None,
-    replay: Path | None = None,
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
@@ -166,8 +138,8 @@ def finetune(
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
     Tasks and actions are found by name; new ones are added after the run's own, whose ids stay.
-    Only the training split of the data set is learned: other tasks are forgotten unless --replay
-    mixes the old windows in. The run itself stays unchanged.
+    Only the training split of the data set is learned: other tasks are forgotten. The run itself
+    stays unchanged.
 
     Repeat the command to resume after an interruption.
 
@@ -177,7 +149,6 @@ def finetune(
         out: Run folder to write.
         epochs: Epochs of each training; by default a quarter of the run's.
         horizon: Number of actions, if the folder has runs of several.
-        replay: Data set whose windows are mixed in, usually the run's own.
         seed: Seed of new weights, batches and negatives.
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
@@ -200,16 +171,14 @@ def finetune(
             out,
             epochs=epochs,
             settings=changes,
-            replay=None if replay is None else open_dataset(replay),
             seed=seed,
             selection=selection,
             device=place,
             progress=progress,
         )
     if (start := made.info.started_from) is not None:
-        replayed = "" if start.replay is None else f" and of {start.replay.name!r}"
         talk(
-            f"learned from the training split of '{opened.name}'{replayed}; new are "
+            f"learned from the training split of '{opened.name}'; new are "
             f"{counted(start.new_tasks, 'task')} and {counted(start.new_actions, 'action')}"
         )
     _report(made, True)

@@ -11,7 +11,7 @@ of a random window of a new video with probability at least 1 − α.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from cefito.locks import locked
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_probabilities
 from cefito.planners.methods import RunConfig, find_method
-from cefito.progress import Progress, silent
+from cefito.progress import Progress, prefixed, silent
 from cefito.runs.coverage import (
     COVERAGE_FILE,
     LEVELS,
@@ -63,7 +63,6 @@ def calibrate_run(
     dataset: Path | str | None = None,
     device: torch.device | str | None = None,
     progress: Progress = silent,
-    begin: Callable[[int], None] | None = None,
 ) -> CoverageTable:
     """Calibrate the sets of a run, and keep their thresholds in its folder.
 
@@ -81,7 +80,6 @@ def calibrate_run(
             videos of the same kind.
         device: Where folds are trained.
         progress: Shows progress.
-        begin: Called with the number of trainings before they begin, if there are any.
 
     Raises:
         ConfigError: Plans without probabilities, or a number of folds that is not possible.
@@ -103,7 +101,7 @@ def calibrate_run(
     run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
-            _fold_scores(run, data, folds, device, progress, begin)
+            _fold_scores(run, data, folds, device, progress)
             if folds
             else _all_scores(
                 run.planner, match_dataset(run, data).windows("val")[0], "scores", progress
@@ -138,7 +136,6 @@ def _fold_scores(
     folds: int,
     device: torch.device | str | None,
     progress: Progress,
-    begin: Callable[[int], None] | None,
 ) -> list[WindowScores]:
     """Return the scores of training windows, each by a planner trained without its video."""
     info, splits = run.info, split_videos(data.videos)
@@ -159,8 +156,6 @@ def _fold_scores(
     method = find_method(info.method)
     settings = method.settings.model_validate(_single(info.config))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
-    if begin is not None:
-        begin(folds)
     found = []
     for fold, held in enumerate(parts):
         train = sorted(set(videos) - set(held))
@@ -173,7 +168,7 @@ def _fold_scores(
             shortest=info.shortest,
             seed=info.seed,
             device=device,
-            progress=progress,
+            progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
             reuse=True,
         )
         windows = cut_windows(

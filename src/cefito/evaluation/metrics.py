@@ -20,7 +20,7 @@ from cefito.evaluation.orders import Orders, keeps_orders
 from cefito.plugins import Registry
 
 TOP_K = 5
-"""Default number of plans of the top-k success rate."""
+"""Number of plans of each window that metrics see, and the k of the top-k success rate."""
 _PADDING = -1  # fills sequences after their end, and plans that a planner could not give
 _EPSILON = 1e-6
 
@@ -87,7 +87,7 @@ class Metric:
     """
 
     total: Callable[[ScoredPlans], Part | None]
-    head: str = ""  # of its column in tables, "top-k" for any number; empty without a column
+    head: str = ""  # of its column in tables; empty without a column
     meaning: str = ""  # in legends
     brief: bool = False  # whether tables with few columns have it, too
 
@@ -225,8 +225,8 @@ METRICS: Registry[Metric] = Registry(
         "mean_iou_bitwise": Metric(
             _bitwise, "bitwise mIoU", "overlap of the bits of action ids, as in published tables"
         ),
-        "top_k_success_rate": Metric(
-            _top_k, "top-k SR", "the annotated steps are among the best plans"
+        f"top_{TOP_K}_success_rate": Metric(
+            _top_k, f"top-{TOP_K} SR", "the annotated steps are among the best plans"
         ),
         "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
         "position_accuracy": Metric(_positions),
@@ -236,35 +236,25 @@ METRICS: Registry[Metric] = Registry(
 """All metrics by name, in the order of tables."""
 
 
-def metric_heads(top_k: int = TOP_K, *, brief: bool = False) -> dict[str, str]:
-    """Heads of the columns of tables, all or few, by the names of metrics in evaluations."""
+def metric_heads(*, brief: bool = False) -> dict[str, str]:
+    """Heads of the columns of tables, all or few, by the names of metrics."""
     return {
-        metric_name(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
+        name: metric.head
         for name, metric in METRICS.items()
         if metric.head and (metric.brief or not brief)
     }
 
 
-def metric_legend(names: Container[str], top_k: int = TOP_K) -> str:
-    """Meanings of the metrics with these names in evaluations, in one line."""
-    heads = metric_heads(top_k)
-    return " ".join(
-        f"{heads[shown]}: {metric.meaning}."
-        for name, metric in METRICS.items()
-        if metric.meaning and (shown := metric_name(name, top_k)) in names
-    )
-
-
-def metric_name(name: str, top_k: int = TOP_K) -> str:
-    """Name of a registered metric in evaluations, with the number of plans."""
-    return name.replace("top_k", f"top_{top_k}")
+def metric_legend(names: Container[str]) -> str:
+    """Meanings of the metrics with these names, in one line."""
+    known = ((name, metric) for name, metric in METRICS.items() if metric.meaning)
+    return " ".join(f"{metric.head}: {metric.meaning}." for name, metric in known if name in names)
 
 
 @dataclass
 class MetricSums:
     """All metrics accumulated over parts of a split."""
 
-    top_k: int = TOP_K  # the k of the top-k success rate
     orders: Orders | None = None  # as in `ScoredPlans`
     lengths_given: bool = True  # as in `ScoredPlans`
     sums: dict[str, Sum] = field(default_factory=dict)  # sum of each metric over windows
@@ -285,9 +275,9 @@ class MetricSums:
         """
         count, positions = actual.shape
         width = max([positions, *(plan.shape[1] for plan in plans)])
-        padded = np.full((count, self.top_k, width), _PADDING, dtype=np.int64)
+        padded = np.full((count, TOP_K, width), _PADDING, dtype=np.int64)
         for row, plan in enumerate(plans):
-            padded[row, : min(len(plan), self.top_k), : plan.shape[1]] = plan[: self.top_k]
+            padded[row, : min(len(plan), TOP_K), : plan.shape[1]] = plan[:TOP_K]
         scored = ScoredPlans(
             plans=padded,
             actual=np.pad(actual, ((0, 0), (0, width - positions)), constant_values=_PADDING),
@@ -311,7 +301,7 @@ class MetricSums:
     def percents(self) -> dict[str, float | list[float]]:
         """Every metric in per cent; a list for metrics of each position that some window has."""
         return {
-            metric_name(name, self.top_k): _percents(total, self.counts[name])
+            name: _percents(total, self.counts[name])
             for name in METRICS
             if (total := self.sums.get(name)) is not None and np.any(self.counts[name])
         }
@@ -320,19 +310,14 @@ class MetricSums:
 def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlans:
     plans, right = np.asarray(predicted), np.asarray(actual)
     plans = plans[:, None] if plans.ndim == 2 else plans
-    for name, array, axes in (("predicted", plans, 3), ("actual", right, 2)):
-        if array.dtype.kind not in "iu" or array.ndim != axes:
-            raise ValueError(
-                f"{name} has type {array.dtype} and shape {list(array.shape)}; expected integers "
-                "[N, L], or plans [N, k, L]"
-            )
-    left = plans[:, 0] if plans.size else plans.reshape(0, 0)
-    if left.shape != right.shape or not left.size:
+    shapes = plans.ndim == 3 and plans.size > 0 and plans[:, 0].shape == right.shape
+    if not shapes or plans.dtype.kind not in "iu" or right.dtype.kind not in "iu":
         raise ValueError(
-            f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, "
-            "not empty"
+            f"predicted is {plans.dtype} {list(plans.shape)}, actual {right.dtype} "
+            f"{list(right.shape)}; expected integers [N, L], or plans [N, k, L], and [N, L], not "
+            "empty"
         )
-    for name, array, first in (("predicted", left, _PADDING), ("actual", right, 0)):
+    for name, array, first in (("predicted", plans[:, 0], _PADDING), ("actual", right, 0)):
         resumed = (array[:, :-1] == _PADDING) & (array[:, 1:] != _PADDING)
         if array.min() < _PADDING or array[:, 0].min() < first or resumed.any():
             raise ValueError(

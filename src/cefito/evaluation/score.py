@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name, unpadded
+from cefito.evaluation.metrics import TOP_K, MetricSums, unpadded
 from cefito.evaluation.orders import Orders
 from cefito.evaluation.records import Calibration, Evaluation, Replies, TaskScores, VideoIntervals
 from cefito.evaluation.statistics import (
@@ -85,8 +85,7 @@ def video_intervals(
         columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
         ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
-        shown = metric_name(name)
-        low[shown], high[shown] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
+        low[name], high[name] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
     return VideoIntervals(level=LEVEL, videos=len(parts), draws=DRAWS, low=low, high=high)
 
 
@@ -98,14 +97,14 @@ def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
 
 
 def _sum_settings(
-    plans: Sequence[Plans], windows: Windows, orders: Orders | None, top_k: int = TOP_K
+    plans: Sequence[Plans], windows: Windows, orders: Orders | None
 ) -> dict[str, Any]:
     """Settings of all sums over parts of some windows."""
     given = all(
         actions.shape[1] == windows.horizon and (actions >= 0).all()
         for actions in (windows.actions, *(plan.actions for plan in plans))
     )
-    return {"top_k": top_k, "orders": orders, "lengths_given": given}
+    return {"orders": orders, "lengths_given": given}
 
 
 def _sums(
@@ -130,7 +129,6 @@ def evaluate_planner(
     windows: Windows,
     *,
     orders: Orders | None = None,
-    top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
     **given: bool,
@@ -141,7 +139,6 @@ def evaluate_planner(
         planner: A fitted planner.
         windows: Windows with their true sequences.
         orders: As in `task_scores`.
-        top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
         given: What the planner is given, by fields of `Given`.
@@ -162,7 +159,7 @@ def evaluate_planner(
         check_elapsed(planner)
     queries = Queries.from_windows(windows, **given)
     started = time.perf_counter()
-    plans = planner.plan(queries, top_k, progress=progress)
+    plans = planner.plan(queries, TOP_K, progress=progress)
     seconds = time.perf_counter() - started
     check_plans(planner, plans, len(windows.taxonomy.actions))
     evaluation = evaluate_plans(
@@ -172,7 +169,6 @@ def evaluate_planner(
         tasks=planned_tasks(planner, queries, plans),
         seconds=seconds,
         orders=orders,
-        top_k=top_k,
         sampled_from=sampled_from,
         given=known,
     )
@@ -187,7 +183,6 @@ def evaluate_plans(
     tasks: NDArray[np.int64] | None,
     seconds: float,
     orders: Orders | None = None,
-    top_k: int = TOP_K,
     sampled_from: int | None = None,
     given: Given = _OBSERVATIONS,
 ) -> Evaluation:
@@ -196,7 +191,7 @@ def evaluate_plans(
     `planner` is the planner's name; other arguments as in `task_scores` and `evaluate_planner`.
     """
     count, shortest = len(windows), int(windows.lengths.min())
-    settings = _sum_settings(plans, windows, orders, top_k)
+    settings = _sum_settings(plans, windows, orders)
     sums = _sums(plans, windows, tasks, np.arange(count), **settings)
     shared = None
     if windows.taxonomy.to_shared is not None:

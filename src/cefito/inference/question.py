@@ -171,7 +171,7 @@ def planning(run: Run, steps: int | str | None) -> Run:
     return run.with_steps(*wanted)
 
 
-def open_planning(
+def run_for_steps(
     folder: Path | str,
     *,
     horizon: int | None = None,

@@ -29,7 +29,7 @@ from cefito.report.schema import CHOSEN_ON, RunReport, command
 from cefito.runs.folder import RunInfo
 from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
-from cefito.runs.settings_export import SettingDifference, compare_settings
+from cefito.runs.settings_export import SettingDifference, changes_of_preset
 from cefito.settings import flattened
 from cefito.study.tables import published_table
 
@@ -112,7 +112,7 @@ def report_run(
                 raise
             note = f"Frames are not shown: {problem}"
         notes += [note] if note else []
-    changes = _changes(run)
+    changes = changes_of_preset(run)
     return RunReport(
         title=f"{scores.planner} on {scores.dataset}, T = {scores.steps}",
         simulated="simulated" in scores.dataset.lower() or run.info.dataset.simulation is not None,
@@ -230,14 +230,6 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
     if info.started_from is not None:
         facts["finetuned from"] = f"a run on {info.started_from.dataset.name}"
     return facts
-
-
-def _changes(run: Run) -> list[SettingDifference] | None:
-    """Settings that differ from the preset; None if it is not available."""
-    try:
-        return compare_settings(run.folder, run.info.preset)
-    except CefitoError:
-        return None
 
 
 def _training_command(run: Run, changes: list[SettingDifference] | None) -> list[str]:

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from cefito.errors import DataError, RunError
+from cefito.errors import RunError
 from cefito.files import new_folder, sha256, user_cache, write_atomic
 from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
 
@@ -54,24 +54,24 @@ def unpacked(path: Path) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             return folder
-    unpack(path, folder)
+    _unpack(path, folder)
     return folder
 
 
-def unpack(path: Path, folder: Path) -> None:
+def _unpack(path: Path, folder: Path) -> None:
     """Unpack an archive that `pack` made into a new folder.
 
     Only plain files of a run's kinds are accepted, outside of folders and not longer than
     declared, with a correct manifest.
     """
-    if folder.exists():
-        raise DataError(f"{folder}: exists already. Choose another folder or remove it first.")
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(path, archive)
             with new_folder(folder) as temporary:
-                for member in members:
-                    _extract(archive, member, temporary / member.filename)
+                for member in members:  # zipfile compares size and checksum
+                    target = temporary / member.filename
+                    with archive.open(member) as source, target.open("wb") as sink:
+                        shutil.copyfileobj(source, sink, _BLOCK)
         check_manifest(folder, (RUN_FILE,))
     except RunError as problem:
         shutil.rmtree(folder, ignore_errors=True)
@@ -115,16 +115,3 @@ def _bad(member: zipfile.ZipInfo) -> str:
         and (member.external_attr >> 28) in (0, 8)  # neither a link nor a device
     )
     return "encrypted" if member.flag_bits & 1 else "" if plain else "not a file of a run"
-
-
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Write one member, at most its declared size; zipfile compares its checksum at the end."""
-    left = member.file_size
-    with archive.open(member) as source, target.open("wb") as sink:
-        while block := source.read(_BLOCK):
-            left -= len(block)
-            if left < 0:
-                raise zipfile.BadZipFile(f"{member.filename} is longer than it says")
-            sink.write(block)
-    if left:
-        raise zipfile.BadZipFile(f"{member.filename} is shorter than it says")

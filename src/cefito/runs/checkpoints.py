@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
 
-from cefito.errors import RunError
 from cefito.files import new_folder, sha256
 from cefito.planners.cefito.checkpoints import (
     CLASSIFIER,
@@ -15,7 +12,6 @@ from cefito.planners.cefito.checkpoints import (
     from_checkpoint,
     with_classifier,
 )
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.folder import DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 
@@ -62,38 +58,3 @@ def import_field(
     with new_folder(out) as folder:
         write_run(Run(folder=folder, planner=planner, info=info, taxonomy=planner.taxonomy))
     return open_run(out)
-
-
-def import_classifier(checkpoint: Path, run: Path) -> Run:
-    """Replace the task classifier of a run by the authors' checkpoint of one.
-
-    Weights of the objective that were fitted with another classifier stay; they matter only if
-    several tasks are searched.
-    """
-    opened = open_run(run)
-    planner = _planner(opened)
-    scores = sorted(path.name for path in run.glob("evaluation-*.json"))
-    if scores := [name for name in scores if not re.search("(oracle|stored)-task", name)]:
-        raise RunError(
-            f"{run}: holds scores that were made with the present classifier ({scores[0]}). Move "
-            "them away first."
-        )
-    planner, record = with_classifier(planner, checkpoint)
-    info = opened.info.model_copy(
-        update={
-            "config": planner.settings.model_dump(mode="json"),
-            "parameters": planner.describe().parameters,
-            "imported": {**(opened.info.imported or {}), CLASSIFIER: record},
-        }
-    )
-    write_run(replace(opened, planner=planner, info=info))
-    return open_run(run)
-
-
-def _planner(run: Run) -> CefitoPlanner:
-    if not isinstance(run.planner, CefitoPlanner):
-        raise RunError(
-            f"{run.place}: is a run of '{run.method}', which has no weights of CEFITO. Give a run "
-            "of cefito."
-        )
-    return run.planner

@@ -39,7 +39,6 @@ def finetune(
     *,
     epochs: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    replay: PreparedDataset | None = None,
     seed: int = 0,
     selection: Selection = "held-out",
     device: torch.device | None = None,
@@ -47,8 +46,8 @@ def finetune(
 ) -> Run:
     """Train a run further on a data set, or resume a killed finetuning.
 
-    Only the training split of the data set is learned: other tasks are forgotten, unless their
-    windows are mixed in by `replay`. The run itself stays unchanged.
+    Only the training split of the data set is learned: other tasks are forgotten. The run itself
+    stays unchanged.
 
     Args:
         run: The run to start from, of a method that can be finetuned.
@@ -58,8 +57,6 @@ def finetune(
         epochs: Epochs of each of its trainings; by default a quarter of the run's, or as many if it
             was finetuned itself.
         settings: Settings of trainings and search to change, dotted keys.
-        replay: A data set whose training and validation windows are mixed in, usually the run's
-            own, to prevent forgetting. Videos that are in both are taken from the other one.
         seed: Seed of everything drawn.
         selection: Where epochs and weights are chosen.
         device: Where to train.
@@ -82,7 +79,7 @@ def finetune(
         selection=selection,
         device=device,
         progress=progress,
-        start=Start.make(run, dataset, replay),
+        start=Start.make(run, dataset),
     )
 
 

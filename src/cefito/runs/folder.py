@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 TUNING_FILE = "tuning.json"
 """What a tuning tried and chose, if there was one."""
-TUNING_FOLDER = "tuning"
-"""Scored folds of a tuning that has not ended."""
 _REMEDY = "Remove the folder and train it again."
 
 
@@ -72,7 +70,6 @@ class StartReference(Record):
     dataset: DatasetReference  # data set that it was trained on
     seed: int | None  # None for imported weights
     weights: str  # SHA-256 over the files of its planner
-    replay: DatasetReference | None = None  # data set whose windows were mixed in, if any
     new_tasks: int = 0  # added to its vocabulary
     new_actions: int = 0
 

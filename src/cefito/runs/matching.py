@@ -120,9 +120,7 @@ class DatasetMatch:
 
     def _warn(self, other: OtherDataset, count: int, split: str) -> None:
         place = self.dataset.folder
-        begun = self.run.info.started_from
-        replay = begun.replay.fingerprint if begun and begun.replay else ""
-        if other.trained_on is not None and other.dataset.fingerprint != replay:
+        if other.trained_on is not None:
             logger.warning(
                 "%s ('%s', fingerprint %s) is not the data set that %s was trained on ('%s', %s)",
                 place,

@@ -46,7 +46,6 @@ from cefito.runs.folder import (
     trained_videos,
     video_ids,
 )
-from cefito.runs.hub import HUB, fetched
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
@@ -76,7 +75,7 @@ class Run:
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
-    copy_of: str = ""  # the archive, or run on a hub, that its folder is a copy of
+    copy_of: str = ""  # the archive that its folder is a copy of
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +86,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """What was opened, for messages: the archive or the name on a hub, else the folder."""
+        """What was opened, for messages: the archive, else the folder."""
         return self.copy_of or str(self.folder)
 
     @property
@@ -140,8 +139,10 @@ class Run:
     def check_own(self) -> None:
         """Refuse a run whose folder is a copy in a cache, before anything is written there."""
         if self.copy_of:
-            problem = "is a shared run, which stays as it is. Make a run folder of it"
-            raise RunError(f"{self.copy_of}: {problem} by cefito pull first.")
+            raise RunError(
+                f"{self.copy_of}: is a shared run, which stays as it is. Unpack it into a folder "
+                "first, as by unzip."
+            )
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -242,7 +243,7 @@ def write_run(run: Run) -> Run:
 def open_run(
     folder: Path | str, *, horizon: int | None = None, device: torch.device | str | None = None
 ) -> Run:
-    """Open a finished run: a run folder, a zip archive of one, or `hub:USER/NAME`.
+    """Open a finished run: a run folder, or a zip archive of one.
 
     Args:
         folder: A run folder, or one that holds runs of several horizons (`train_runs`).
@@ -307,13 +308,7 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
 
 
 def local_folder(place: Path | str) -> Path:
-    """Return the local folder of a run named by a folder, a zip archive or `hub:USER/NAME`.
-
-    Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
-    `huggingface_hub`.
-    """
-    if str(place).startswith(HUB):
-        return fetched(str(place))
+    """Return the folder of a run, or the one in the cache that its archive is unpacked into."""
     path = Path(place)
     return unpacked(path) if path.is_file() else path
 

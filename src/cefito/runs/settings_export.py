@@ -1,24 +1,19 @@
-"""Settings as a preset file, and differences between two sets of them."""
+"""Settings as a preset file, and settings of a run that differ from its preset."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cefito.data.annotations import Taxonomy
-from cefito.planners.methods import (
-    METHODS,
-    check_sections,
-    load_config,
-    method_settings,
-)
-from cefito.runs.folder import RUN_FILE, RunInfo
-from cefito.runs.hub import HUB
+from cefito.errors import CefitoError
+from cefito.planners.methods import METHODS, load_config
+from cefito.runs.folder import RunInfo
 from cefito.settings import flattened
+
+if TYPE_CHECKING:
+    from cefito.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -47,60 +42,29 @@ def settings_values(
     return values
 
 
-def settings_text(
-    preset: str,
-    *,
-    dataset: str = "",
-    horizon: int = 0,
-    overrides: Mapping[str, Any] | None = None,
-    method: str = "",
-) -> str:
-    """Return a preset file of the settings of a preset; arguments as `settings_values`."""
-    values = settings_values(
-        preset, dataset=dataset, horizon=horizon, overrides=overrides, method=method
-    )
-    which = [f"preset {Path(preset).stem}"]
-    which += [f"data set {dataset}"] * bool(dataset) + [f"T = {horizon}"] * bool(horizon)
-    which += [f"of {method}"] * bool(method)
-    lines = [f"# Settings: {', '.join(which)}."]
+def settings_text(values: Mapping[str, Any], title: str) -> str:
+    """Return a preset file of settings by section, with a title in its first line."""
+    lines = [f"# Settings: {title}."]
     for name, section in values.items():
         lines += _table(name, section)
     return "\n".join(lines) + "\n"
 
 
-def compare_settings(
-    run: Path, other: str, *, overrides: Mapping[str, Any] | None = None
-) -> list[SettingDifference]:
-    """Compare the settings of a run with another run, or with a preset for its data set."""
-    from cefito.runs.run import local_folder  # loads torch, which presets are shown without
-
-    run = local_folder(run)
-    info = RunInfo.read(run)
-    check_sections(overrides or {}, [info.method])
-    ours = _run_values(run, info)
-    if zipfile.is_zipfile(other) or other.startswith(HUB) or (Path(other) / RUN_FILE).exists():
-        folder = local_folder(other)
-        theirs = _run_values(folder, RunInfo.read(folder))
-    else:
-        taxonomy = run / "taxonomy.json"
-        theirs = load_config(
-            other,
-            method=info.method,
-            dataset=Taxonomy.read(taxonomy).dataset if taxonomy.exists() else info.dataset.name,
-            horizon=info.horizon,
-            overrides=overrides,
-        ).sections
-    left, right = flattened(ours), flattened(theirs)
+def changes_of_preset(run: Run) -> list[SettingDifference] | None:
+    """Return settings of a run that differ from its preset; None if that is not available."""
+    info = RunInfo.read(run.folder)  # its steps are all that it was trained for
+    try:
+        preset = load_config(
+            info.preset, method=info.method, dataset=run.taxonomy.dataset, horizon=info.horizon
+        )
+    except CefitoError:
+        return None
+    ours, theirs = flattened(run.settings.model_dump(mode="json")), flattened(preset.sections)
     return [
-        SettingDifference(setting=key, ours=left.get(key), theirs=right.get(key))
-        for key in dict.fromkeys([*left, *right])
-        if left.get(key) != right.get(key)
+        SettingDifference(setting=key, ours=ours.get(key), theirs=theirs.get(key))
+        for key in dict.fromkeys([*ours, *theirs])
+        if ours.get(key) != theirs.get(key)
     ]
-
-
-def _run_values(folder: Path, info: RunInfo) -> dict[str, Any]:
-    place = str(folder / RUN_FILE)
-    return method_settings(info.method, info.config, place=place).model_dump(mode="json")
 
 
 def _table(place: str, values: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Start of a finetuning: a run, and the windows of other data sets in its ids."""
+"""Start of a finetuning: a run, and the windows of another data set in its ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
 from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, split_videos
 from cefito.errors import DataError
 from cefito.files import sha256
-from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos
+from cefito.runs.folder import StartReference, TrainedVideos
 from cefito.runs.matching import check_observed
 from cefito.runs.run import Run
 
@@ -28,18 +28,12 @@ class Start:
 
     run: Run
     taxonomy: Taxonomy  # its vocabulary with the data set's new tasks and actions
-    replay: PreparedDataset | None  # a data set whose windows are mixed in
-    seen: TrainedVideos | None  # by the run; None if unknown
 
     @classmethod
-    def make(cls, run: Run, dataset: PreparedDataset, replay: PreparedDataset | None) -> Start:
+    def make(cls, run: Run, dataset: PreparedDataset) -> Start:
         """Check that a run can be finetuned on a data set."""
-        taxonomy = run.taxonomy
-        for given in (dataset, replay):
-            if given is not None:
-                check_observed(run, given)
-                taxonomy = extended_taxonomy(taxonomy, given.taxonomy)
-        return cls(run=run, taxonomy=taxonomy, replay=replay, seen=run.videos)
+        check_observed(run, dataset)
+        return cls(run=run, taxonomy=extended_taxonomy(run.taxonomy, dataset.taxonomy))
 
     def reference(self) -> StartReference:
         """Return the entry in the record of the new run."""
@@ -50,7 +44,6 @@ class Start:
             dataset=self.run.info.dataset,
             seed=self.run.info.seed,
             weights=digest(hashes.encode()).hexdigest(),
-            replay=None if self.replay is None else DatasetReference.of(self.replay),
             new_tasks=len(self.taxonomy.tasks) - len(known.tasks),
             new_actions=len(self.taxonomy.actions) - len(known.actions),
         )
@@ -58,48 +51,18 @@ class Start:
     def windows(
         self, dataset: PreparedDataset, *, horizon: int, selection: Selection
     ) -> tuple[Windows, Windows]:
-        """Return the windows to train on and to choose on, in the ids of the new run.
-
-        Videos of a replayed data set are numbered after the data set's own.
-        """
+        """Return the windows to train on and to choose on, in the ids of the new run."""
         train, val = self._roles(
             dataset, *fitting_windows(dataset, horizon=horizon, selection=selection)
         )
-        train, val = self._translated(dataset, train), self._translated(dataset, val)
-        if self.replay is None:
-            return train, val
-        here = {video.video_id for video in dataset.videos}
-        fresh = [video.video_id not in here for video in self.replay.videos]
-        parts = []
-        more, choice = fitting_windows(self.replay, horizon=horizon, selection=selection)
-        if self.seen is not None:  # nothing is chosen on videos that the run was trained on
-            names = self.seen.learned(video.video_id for video in self.replay.videos)
-            learned = names[choice.video]
-            more, choice = joined_windows(more, _of(choice, learned)), _of(choice, ~learned)
-        for own, part in ((train, more), (val, choice)):
-            kept = part.subset(np.flatnonzero(np.array(fresh)[part.video]))
-            further = replace(self._translated(self.replay, kept), action_text=None)
-            further = replace(further, video=further.video + len(dataset.videos))
-            parts.append(joined_windows(own, further))
-        return parts[0], parts[1]
+        return self._translated(dataset, train), self._translated(dataset, val)
 
     def videos(
         self, dataset: PreparedDataset, train: Windows, val: Windows
     ) -> TrainedVideos | None:
         """Return all videos that the new run has seen, also before; None if those are unknown."""
-        if self.seen is None:
-            return None
-        count = len(dataset.videos)
-        found = TrainedVideos.of(
-            dataset, _of(train, train.video < count), _of(val, val.video < count)
-        )
-        if self.replay is not None:
-            parts = [
-                replace(part, video=part.video - count)
-                for part in (_of(train, train.video >= count), _of(val, val.video >= count))
-            ]
-            found = found.with_more(TrainedVideos.of(self.replay, *parts))
-        return found.with_more(self.seen)
+        seen = self.run.videos
+        return None if seen is None else TrainedVideos.of(dataset, train, val).with_more(seen)
 
     def _translated(self, dataset: PreparedDataset, windows: Windows) -> Windows:
         match = match_vocabulary(self.taxonomy, dataset.taxonomy)
@@ -122,10 +85,11 @@ class Start:
         it does not, videos that the run knows keep their role, and a share of the new videos is
         held out for validation.
         """
-        if self.seen is None or val.split != "val":
+        seen = self.run.videos
+        if seen is None or val.split != "val":
             return train, val
         ids = [video.video_id for video in dataset.videos]
-        learned, known = self.seen.learned(ids), self.seen.known(ids)
+        learned, known = seen.learned(ids), seen.known(ids)
         if not learned[val.video].any():
             return train, val
         annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)

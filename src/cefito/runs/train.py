@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import (
     RUN_FILE,
     TUNING_FILE,
-    TUNING_FOLDER,
     DatasetReference,
     RunInfo,
     TrainedVideos,
+    check_manifest,
     folders_for,
     versions,
     window_sizes,
@@ -136,37 +137,16 @@ def _withdraw(folder: Path) -> None:
             path.rmdir()
 
 
-def finished_run(
-    folder: Path,
-    *,
-    fingerprint: str,
-    config: RunConfig,
-    horizon: int,
-    seed: int,
-    shortest: int | None = None,
-    selection: Selection = "held-out",
-) -> Run | None:
-    """Open the run in a folder if it is finished and of these very settings, else return None."""
-    if not (folder / RUN_FILE).exists():
-        return None
-    try:
-        info = RunInfo.read(folder)
-        if not info.finished or info.started_from is not None:
-            return None
-        found = (info.method, info.config, info.dataset.fingerprint, info.horizon, info.shortest)
-        asked = (config.method, config.sections, fingerprint, horizon, shortest)
-        same = (*found, info.seed, info.selection) == (*asked, seed, selection)
-        return open_run(folder) if same else None
-    except CefitoError:  # a training into the folder will report or mend it
-        return None
+def _whole(folder: Path) -> bool:
+    """Whether a folder holds a finished run whose files are as they were written."""
+    with suppress(RunError):
+        return RunInfo.read(folder).finished and bool(check_manifest(folder, (RUN_FILE,)))
+    return False
 
 
 def _begun(info: RunInfo) -> str:
-    """Digests of the weights and data that a run began with; empty for a fresh one."""
-    begun = info.started_from
-    if begun is None:
-        return ""
-    return begun.weights + ("" if begun.replay is None else begun.replay.fingerprint)
+    """Digest of the weights that a run began with; empty for a fresh one."""
+    return "" if info.started_from is None else info.started_from.weights
 
 
 def new_info(
@@ -215,9 +195,8 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     """Check that a training may write into a folder, without writing."""
     folder = Path(folder)
     if not (folder / RUN_FILE).exists():
-        tuned = {TUNING_FILE, TUNING_FOLDER}
         if folder.is_dir() and any(
-            not is_leftover(path) and path.name not in tuned for path in folder.iterdir()
+            not is_leftover(path) and path.name != TUNING_FILE for path in folder.iterdir()
         ):
             raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
         return
@@ -253,11 +232,11 @@ def train_runs(
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
 
-    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
-    several, finished runs are opened and not trained again. Arguments are checked before the first
-    training begins; they are those of `train_run`, with the settings of each horizon, by T and all
-    of one method, in `configs`. `each` is called with every run as soon as it is finished, and
-    whether it was trained now. Return the runs, by T.
+    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Finished
+    runs are opened and not trained again, unless their files were damaged. Arguments are checked
+    before the first training begins; they are those of `train_run`, with the settings of each
+    horizon, by T and all of one method, in `configs`. `each` is called with every run as soon as it
+    is finished, and whether it was trained now. Return the runs, by T.
 
     Raises:
         ConfigError: No horizon, or as `train_run`.
@@ -280,7 +259,7 @@ def train_runs(
             check_run_folder(place, info)
     runs = {}
     for horizon, place in folders.items():
-        finished = several and (place / RUN_FILE).exists() and RunInfo.read(place).finished
+        finished = _whole(place)
         runs[horizon] = train_run(
             dataset,
             place,
@@ -291,7 +270,7 @@ def train_runs(
             selection=selection,
             device=device,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
-            reuse=several,
+            reuse=finished,
         )
         if each is not None:
             each(runs[horizon], not finished)

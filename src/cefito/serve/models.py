@@ -244,10 +244,7 @@ def open_models(
 def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
     """The shortest ends of the paths that distinguish runs of one horizon."""
     paths = [
-        Path(str(given).removeprefix("hub:")).with_suffix("")
-        if given.suffix == ".zip" or str(given).startswith("hub:")
-        else given.resolve()
-        for given, _ in opened
+        given.with_suffix("") if given.suffix == ".zip" else given.resolve() for given, _ in opened
     ]
     for count in range(1, 1 + max(len(path.parts) for path in paths)):
         names = ["/".join(path.parts[-count:]) for path in paths]

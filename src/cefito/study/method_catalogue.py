@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from cefito.planners.base import Abilities, Shape
@@ -12,47 +12,29 @@ PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_d
 """CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
 
 
-@dataclass(frozen=True)
-class ListedMethod:
-    """A method as it is listed."""
-
-    method: Method
-    can: tuple[str, ...]  # abilities of its planners, in words
-    parameters: dict[str, int]  # of each network at the published size; empty if there is none
-    package: str | None = None  # other package that adds it, with its version
-
-    def to_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
-        method = self.method
-        return {
-            "name": method.name,
-            "title": method.title or method.name,
-            "what": method.line,
-            "package": self.package,
-            "paper": None if method.paper is None else method.paper.to_dict(),
-            "needs": list(method.needs),
-            "uses": list(method.uses),
-            "can": list(self.can),
-            "parameters": self.parameters or None,
-            "rows": [
-                {name: getattr(row, name) for name in ("name", "title", "oracle", "ablation")}
-                for row in method.variants
-            ],
-        }
-
-
-def listed_methods() -> list[ListedMethod]:
-    """Return all registered methods, in the order of their registration.
+def listed_methods() -> list[dict[str, Any]]:
+    """Return all registered methods as values for JSON, in the order of their registration.
 
     A list needs no network of methods that declare their abilities, as all of this package do.
     """
     return [
-        ListedMethod(
-            method=method,
-            can=abilities_of(method),
-            parameters=dict(method.parameters) if method.abilities else published_sizes(method),
-            package=" ".join(METHODS.package(name) or ()) or None,
-        )
+        {
+            "name": name,
+            "title": method.title or name,
+            "what": method.line,
+            "package": " ".join(METHODS.package(name) or ()) or None,
+            "paper": None if method.paper is None else method.paper.to_dict(),
+            "needs": list(method.needs),
+            "uses": list(method.uses),
+            "can": list(abilities_of(method)),
+            # of each network at the published size
+            "parameters": dict(method.parameters if method.abilities else published_sizes(method))
+            or None,
+            "rows": [
+                {key: getattr(row, key) for key in ("name", "title", "oracle", "ablation")}
+                for row in method.variants
+            ],
+        }
         for name, method in METHODS.items()
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,6 @@ from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.results import Results
 from cefito.study.study import Study
 from cefito.study.trials import ROWS, find_rows
-
-logger = logging.getLogger(__name__)
 
 _COUNTS = (10, 25, 50, 100, 250)  # numbers N of negatives
 _SHARES = (0.0, 0.25, 0.5, 0.8, 1.0)  # shares r of hard negatives
@@ -62,12 +59,6 @@ def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | Non
     return replace(
         study, rows=experiment.rows(study.dataset), horizons=horizons or experiment.horizons
     )
-
-
-def draw_experiment(name: str, study: Study, results: Results) -> list[Path]:
-    """Draw the figure of an experiment, if it has one, into the study's folder."""
-    draw = find_experiment(name).draw
-    return draw(study, results, study.out) if draw else []
 
 
 # Rows
@@ -156,29 +147,20 @@ def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
     return [out / "negatives.png"]
 
 
-def _draw_runtime(study: Study, results: Results, out: Path) -> list[Path]:
-    """Seconds and token forwards a query against the horizon; nothing at a single horizon."""
-    target = out / "runtime.png"
-    if len(study.horizons) < 2:
-        logger.warning(
-            "%s is not drawn: it shows costs against the horizon, and there is only one (T = %s). "
-            "The table has the numbers.",
-            target.name,
-            study.horizons[0],
-        )
-        return []
+def _draw_runtime(_: Study, results: Results, out: Path) -> list[Path]:
+    """Seconds and token forwards a query against the horizon."""
     draw_curves(
         {
             "runtime": _cost_curves(results, "seconds_per_query"),
             "token forwards": _cost_curves(results, "token_forwards_per_query"),
         },
-        target,
+        out / "runtime.png",
         labels=("horizon T",) * 2,
         values=("seconds a query", "token forwards a query"),
         log_values=True,
         title=_title(results),
     )
-    return [target]
+    return [out / "runtime.png"]
 
 
 def _cost_curves(results: Results, cost: str) -> list[Curve]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.score import evaluate_planner, successes
-from cefito.evaluation.tuning import read_tuning, tune, tuning_key
+from cefito.evaluation.tuning import tune
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
@@ -75,20 +75,16 @@ def tuned_study(study: Study, budget: float, *, progress: Progress = silent) -> 
             if place in chosen or not find_method(trial.row.method).settings.tunable:
                 continue
             folder = trial.run_folder.parents[2] / "tuned" / trial.run_folder.name
-            arguments: dict[str, Any] = {
-                "horizon": trial.horizon,
-                "budget": budget,
-                "seed": study.seeds[0],
-            }
-            key = tuning_key(study.dataset.fingerprint, trial.config, **arguments)
             try:
-                found = read_tuning(folder, key) or tune(
+                found = tune(
                     study.dataset,
                     folder,
                     config=trial.config,
+                    horizon=trial.horizon,
+                    budget=budget,
+                    seed=study.seeds[0],
                     device=pick_device(study.device),
                     progress=prefixed(progress, f"{trial.row.name}, T = {trial.horizon}"),
-                    **arguments,
                 )
             except CefitoError as problem:  # a failing planner must not stop the others
                 logger.warning("%s is not tuned: %s", trial.label, problem)

@@ -1,9 +1,7 @@
-"""Tables of a study's results: scores, differences, whether the energy adds anything, and CSV."""
+"""Tables of a study's results: scores and differences."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +39,6 @@ _UNKNOWN_LENGTH = (
 _SEEDS = 3  # fewer say little
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
-_FORMULA = tuple("=+-@\t\r")
-_COSTS = ("seconds_per_query", "token_forwards_per_query")
 
 
 def result_tables(
@@ -282,37 +278,3 @@ def paired_rows(
     ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
     difference = paired_difference(ours, theirs, video[both])
     return difference if common else replace(difference, seeds=None), len(both)
-
-
-def to_csv(results: Results) -> str:
-    """All scores as CSV to the last digit, a line for each row and horizon."""
-    longest = max(results.horizons)
-    scores = [*metric_heads(), *CALIBRATION_HEADS]
-    heads = ["row", "planner", "dataset", "selection", "horizon", "seeds", "windows"]
-    heads += ["sampled_from", "exact"]
-    heads += [f"{name}{part}" for name in scores for part in ("", "_half_width_90")]
-    heads += ["success_rate_bootstrap_width", *_COSTS, "parameters"]
-    heads += [f"accuracy_step_{step + 1}" for step in range(longest)]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(heads)
-    for horizon in results.horizons:
-        for row in results.rows:
-            trials = results.scored(horizon, row.name)
-            if not trials:
-                continue
-            names = (row.name, row.title, results.dataset.name, results.selection)
-            # spreadsheets take a text that begins so as a formula
-            line: list[Any] = [f"'{name}" if name[:1] in _FORMULA else name for name in names]
-            line += [results.steps(horizon), len(trials), trials[0].windows, trials[0].sampled_from]
-            line.append(all(trial.exact for trial in trials))
-            for name in scores:
-                interval = metric_interval(trials, name)
-                line += [None, None] if interval is None else [interval.mean, interval.half_width]
-            rates = [trial.success_rate for trial in trials]
-            line.append(bootstrap_width(rates) if len(rates) > 1 else None)
-            line += [np.mean([getattr(trial, cost) for trial in trials]) for cost in _COSTS]
-            line.append(sum(trials[0].parameters.values()))
-            line += np.mean([trial.position_accuracy for trial in trials], axis=0).tolist()
-            writer.writerow([*line, *[""] * (longest - horizon)])
-    return stream.getvalue()

@@ -199,10 +199,5 @@ def read_trial(trial: Trial) -> TrialFile | FailureFile | None:
     value = read_json(trial.path, TrialFile.remedy, RunError)
     if not isinstance(value, dict) or value.get("key") != trial.key:
         return None
-    return parse_trial(value, trial.path)
-
-
-def parse_trial(value: Any, path: Path) -> TrialFile | FailureFile:
-    """Validate the content of a trial's file."""
-    failed = isinstance(value, dict) and "error" in value
-    return FailureFile.parse(value, path) if failed else TrialFile.parse(value, path)
+    kind: type[TrialFile | FailureFile] = FailureFile if "error" in value else TrialFile
+    return kind.parse(value, trial.path)

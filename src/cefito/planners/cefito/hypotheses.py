@@ -51,8 +51,8 @@ class Hypotheses:
         if not self.by_chain:
             if self.task_model is None:
                 raise RunError(
-                    "this run has no task classifier, so tasks must be given. Or add one: cefito "
-                    "import-checkpoint FILE --kind task-classifier --out RUN.",
+                    "this run has no task classifier, so tasks must be given. Or import it again "
+                    "with one (cefito import-checkpoint --classifier).",
                     setting="task",
                 )
             return self.task_model.log_probabilities(queries).astype(np.float64)
