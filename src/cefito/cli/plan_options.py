@@ -206,9 +206,9 @@ class QueryOptions:
         goal_image: Picture of the scene after the last step.
         goal_text: The scene after the last step in words, as in "a folded tent", instead of a
             goal; for runs on features of CLIP.
-        features: .npy or .npz file with features of a video, one row a second, of the model that
-            the run was trained on; with --start and --end. Rows are joined as in the run's data
-            set.
+        features: File with features of a video (.npy, .npz, .pt, .h5), one row a second, of the
+            model that the run was trained on; with --start and --end. Rows are joined as in the
+            run's data set.
         start: Second of the video at which the first step begins, as 62.5 or 1:02.5.
         end: Second of the video at which the last step ends.
         without_goal: With a video of the data set, plan without its goal observation.

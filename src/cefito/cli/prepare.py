@@ -50,8 +50,9 @@ class Observed:
     """Options of a preparation: `ObservationOptions`, files, and what is printed.
 
     Attributes:
-        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
-            --videos, features are written there; by default into a folder beside the data set.
+        features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], one row a
+            second. With --videos, features are written there; by default into a folder beside the
+            data set.
         videos: Folder of videos, whose features are extracted first and whose frames reports show.
         name: Name shown in tables; by default the name of the annotations.
         json: Print what was left out as JSON instead of a table.

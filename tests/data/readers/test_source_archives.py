@@ -2,6 +2,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.data.readers.feature_files import FeatureError, FileFolder, load_features
 from cefito.errors import DataError
@@ -42,6 +43,41 @@ def test_plain_arrays_and_archives_with_one_array(tmp_path, features_of):
         assert np.array_equal(read(tmp_path / name, [7, 11]), whole[[7, 11]])
 
 
+@pytest.mark.parametrize("ending", ["pt", "pth"])
+def test_tensors(tmp_path, features_of, ending):
+    whole = torch.from_numpy(features_of("a", 12))
+    path = tmp_path / f"a.{ending}"
+    for stored in (whole, {"frames_features": whole, "fps": 1}, {"x": whole.bfloat16()}):
+        torch.save(stored, path)
+        np.testing.assert_allclose(read(path), whole, rtol=0 if stored is whole else 0.01)
+    torch.save({"x": whole, "y": whole}, path)
+    assert "expected one array 'frames_features', found 'x', 'y'" in refused(path)[1]
+    torch.save(torch.ones(3, 2, dtype=torch.int64), path)
+    assert "holds int64 [3, 2]" in refused(path)[1]
+    path.write_bytes(path.read_bytes()[:-40])
+    assert "is truncated" in refused(path)[1]
+
+
+def test_tensors_in_pickled_objects_are_never_loaded(tmp_path, flag):
+    torch.save({"x": Trap(flag)}, tmp_path / "a.pt")
+    assert "never loaded" in refused(tmp_path / "a.pt")[1]
+    assert not flag.exists()
+
+
+def test_hdf5(tmp_path, features_of):
+    h5py = pytest.importorskip("h5py")
+    whole, path = features_of("a", 12), tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["features"] = whole
+        file.create_group("about")
+    np.testing.assert_array_equal(read(path, [3, 4]), whole[3:5])
+    with h5py.File(path, "a") as file:
+        file["more"] = whole
+    assert "expected one array 'frames_features', found 'features', 'more'" in refused(path)[1]
+    path.write_bytes(path.read_bytes()[:100])
+    assert "truncated or damaged" in refused(path)[1]
+
+
 def refused(path, wanted=None):
     with pytest.raises(FeatureError) as caught:
         read(path, wanted)
@@ -71,7 +107,7 @@ def test_damage(tmp_path, write_archive, features_of):
     path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
     assert "Bad CRC-32" in refused(path, [0])[1]
     two = archive(tmp_path / "two.npy", one=npy_bytes(whole), two=npy_bytes(whole))
-    assert "array 'frames_features.npy', found 'one.npy', 'two.npy'" in refused(two)[1]
+    assert "array 'frames_features', found 'one', 'two'" in refused(two)[1]
     assert refused(tmp_path / "none.npy")[1].endswith("no such file.")
     np.save(tmp_path / "b.npy", whole)
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:-1])
@@ -145,5 +181,5 @@ def test_files_that_are_not_there(folder, tmp_path):
 def test_folders_without_features(tmp_path):
     with pytest.raises(DataError, match="no such folder"):
         FileFolder(tmp_path / "none")
-    with pytest.raises(DataError, match=r"holds no .npy or .npz files"):
+    with pytest.raises(DataError, match=r"holds no .npy, .npz, .*\.hdf5 files"):
         FileFolder(tmp_path)

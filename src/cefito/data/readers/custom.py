@@ -57,8 +57,8 @@ def prepare(
             or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
             holds finished observations, and only `name` applies.
         target: New folder.
-        features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
-            writes them.
+        features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], as `cefito
+            extract` writes them.
         name: Name shown in tables; by default the one of the annotations.
         progress: Shows progress.
         options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, `video_table`,

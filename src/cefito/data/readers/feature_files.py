@@ -1,4 +1,4 @@
-"""Feature files: a NumPy array a video, or an archive that holds one, and folders of them.
+"""Feature files: an array a video, of NumPy, PyTorch or HDF5, and folders of them.
 
 The published S3D features are `.npz` archives although their names end in `.npy`; of the members,
 only `frames_features.npy` is opened, because others may be pickled.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_binary, load_npy, load_npz
 from cefito.data.annotations import nfc
-from cefito.errors import DataError, explained
+from cefito.errors import DataError, RunError, explained
+from cefito.files import load_torch
 
 _MEMBER = "frames_features"
-_ENDINGS = (".npy", ".npz")
+_TORCH, _HDF5 = (".pt", ".pth"), (".h5", ".hdf5")
+_ENDINGS = (".npy", ".npz", *_TORCH, *_HDF5)
 _MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
 
 
@@ -69,16 +71,10 @@ class FeatureArray:
 
 
 def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
-    """Load the feature file of one video: an array, or an archive, whatever its name ends in."""
+    """Load the feature file of one video: one array, or an archive or a mapping that holds it."""
     try:
-        check_binary(path)
-        kinds = OSError, zipfile.BadZipFile
-        damaged = explained(path, "truncated or damaged", "Extract or copy it again.", *kinds)
-        with damaged, path.open("rb") as file:
-            packed = file.read(2) == b"PK"
-            member = _member(path) if packed else ""
-        values = load_npz(path, (member,))[member] if packed else load_npy(path)
-    except DataError as problem:
+        values = _stored(path)
+    except (DataError, RunError) as problem:
         raise FeatureError("unreadable", str(problem)) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
         found = f"holds {values.dtype} {list(values.shape)}"
@@ -87,14 +83,44 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
     return FeatureArray(path, values, rate)
 
 
-def _member(path: Path) -> str:
-    with zipfile.ZipFile(path) as archive:
-        arrays = [name for name in archive.namelist() if name.endswith(".npy")]
-    named = [name for name in arrays if name == f"{_MEMBER}.npy"] or arrays
+def _stored(path: Path) -> NDArray[Any]:
+    """The one array in a file; of NumPy if it does not end as files of PyTorch or HDF5."""
+    if path.suffix in _TORCH:
+        found = load_torch(path, "Save its tensor alone.")
+        tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
+        arrays = {
+            str(name): tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+            for name, tensor in tensors.items()
+            if hasattr(tensor, "is_floating_point")
+        }
+        return arrays[_only(path, arrays)]
+    if path.suffix in _HDF5:
+        remedy = "Run: pip install h5py"
+        with explained(path, "cannot be read without h5py", remedy, ImportError, error=DataError):
+            import h5py
+        damaged = explained(path, "truncated or damaged", "Copy it again.", OSError, RuntimeError)
+        with damaged, h5py.File(path) as file:
+            arrays = {name: each for name, each in file.items() if isinstance(each, h5py.Dataset)}
+            values: NDArray[Any] = arrays[_only(path, arrays)][()]
+            return values
+    check_binary(path)
+    remedy, kinds = "Extract or copy it again.", (OSError, zipfile.BadZipFile)
+    with explained(path, "truncated or damaged", remedy, *kinds):
+        if not zipfile.is_zipfile(path):
+            return load_npy(path)
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+        member = _only(path, [name.removesuffix(".npy") for name in names])
+        return load_npz(path, (member,))[member]
+
+
+def _only(path: Path, names: Collection[str]) -> str:
+    """The name of the array of features: the only one, or that of the published files."""
+    named = [name for name in names if name == _MEMBER] or [*names]
     if len(named) != 1:
-        found = ", ".join(map(repr, arrays[:4])) or "none"
-        raise DataError(f"{path}: expected one array '{_MEMBER}.npy', found {found}.")
-    return named[0].removesuffix(".npy")
+        found = ", ".join(map(repr, named[:4])) or "none"
+        raise DataError(f"{path}: expected one array '{_MEMBER}', found {found}.")
+    return named[0]
 
 
 def feature_name(entry: str) -> str:
