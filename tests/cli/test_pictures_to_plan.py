@@ -144,3 +144,8 @@ def test_real_films_to_a_plan_in_three_commands(real_films, tmp_path, capsys):
         assert main(["plan", run, "--initial-image", before, "--goal-image", after, "--json"]) == 0
         best = json.loads(capsys.readouterr().out)["plans"][0]
         assert best["names"] == names[number % 3 :] + names[: number % 3]
+    pytest.importorskip("fastapi")
+    from cefito.serve.models import open_models
+
+    (served,) = open_models([Path(run)], encoder="auto").runs
+    assert (served.pictures, served.video) == (True, True)

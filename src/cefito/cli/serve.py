@@ -53,7 +53,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     dataset: SeveralPaths = (),
-    encoder: str | None = None,
+    encoder: str = "auto",
     weights: Path | None = None,
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
@@ -74,7 +74,8 @@ def serve(
         port: Port to listen on; 0 for any free port.
         dataset: A data set whose videos requests may name; may be repeated.
         encoder: Encoder of uploaded pictures and videos, as in cefito extract; own for the encoder
-            of the run's features. Without it uploads are refused.
+            of the run's features; auto for it if that is efficientnet-lite0. Other runs refuse
+            uploads.
         weights: Weights file of the encoder s3d.
         token_file: File that holds the token.
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
@@ -97,7 +98,7 @@ def serve(
         "runs": (run, *more),
         "datasets": dataset,
         "device": device,
-        "encoder": encoder if encoder is not None or weights is None else "own",
+        "encoder": "own" if encoder == "auto" and weights is not None else encoder,
         "weights": weights,
         "token": token,
         "mcp": mcp,

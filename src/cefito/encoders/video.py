@@ -29,6 +29,8 @@ from cefito.progress import Advance, Progress, silent
 
 BATCH = 4
 """Default clips per batch."""
+INSTALLED = "efficientnet-lite0"
+"""The encoder that is installed with its weights."""
 
 
 class VideoEncoder(Protocol):
@@ -101,7 +103,7 @@ def open_encoder(
         "layer": layer,
         "revision": revision,
     }
-    name = name or ("efficientnet-lite0" if weights is None else "s3d")
+    name = name or (INSTALLED if weights is None else "s3d")
     opener, taken = _opener(name), settings_of(name)
     for setting, value in given.items():
         if value is not None and setting not in taken:
@@ -166,7 +168,7 @@ ENCODERS: Registry[Opener] = Registry(
     "cefito.encoders",
     "encoder",
     {
-        "efficientnet-lite0": _open_efficientnet,
+        INSTALLED: _open_efficientnet,
         "s3d": _open_s3d,
         **{name: partial(_open_images, name) for name in IMAGE_MODELS},
     },

@@ -15,6 +15,7 @@ import torch
 from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import find_task
+from cefito.encoders.video import INSTALLED
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.question import steps_range
@@ -274,10 +275,12 @@ def _with_encoder(
     """The runs, with the kinds of uploads that can be encoded for them."""
     result, reasons = [], []
     for one in served:
+        recipe = ObservationRecipe.of(one.run)
         try:
-            observer = ObservationRecipe.of(one.run).open(
-                None if encoder == "own" else encoder, weights=weights
-            )
+            if encoder == "auto" and recipe.made_with.get("model") != INSTALLED:
+                result.append(one)
+                continue
+            observer = recipe.open(None if encoder in ("auto", "own") else encoder, weights=weights)
             one = replace(
                 one, pictures=observer.sees_pictures, video=True, text=observer.reads_texts
             )

@@ -76,7 +76,7 @@ class Service:
         if recipes:
             decoder = Decoder(
                 recipes,
-                encoder=None if settings.encoder == "own" else settings.encoder,
+                encoder=None if settings.encoder in ("auto", "own") else settings.encoder,
                 weights=settings.weights,
                 pixels=int(limits.upload_megapixels * 1e6),
                 memory=int(limits.upload_memory_mib * 2**20),

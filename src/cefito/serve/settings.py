@@ -86,7 +86,8 @@ class ServiceSettings(Settings):
     runs: tuple[Path, ...] = Field(min_length=1)  # as for `open_run`, or folders of horizons
     datasets: tuple[Path, ...] = ()  # data sets whose videos requests may name
     device: str = "cpu"  # of the planners: auto, cpu or cuda
-    # of uploads, as for `open_encoder`; "own" for each run's own, None refuses uploads
+    # of uploads, as for `open_encoder`; "own" for each run's own, "auto" for it if it is the one
+    # that is installed with its weights; None refuses uploads
     encoder: str | None = None
     weights: Path | None = None  # file of the encoder s3d
     token: SecretStr | None = None  # that clients must send; None admits everybody
