@@ -89,7 +89,8 @@ def build_app() -> App:
         default_parameter=Parameter(converter=convert_option),
         help="Plan the steps between two observations by searching a learned energy field.",
         help_epilogue="Every command also takes --verbose (say more), --quiet (results and errors "
-        f"alone) and {TRACEBACK} (with an error, show also where in the program it came from).",
+        f"alone), {TRACEBACK} (with an error, show also where in the program it came from) and "
+        "--threads N (one by default: networks are small; all cores for encoders and large presets).",
     )
     other = Group("Other", sort_key=len(GROUPS))
     app["--help"].group = app["--version"].group = other
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     the number of the signal that ended it.
     """
     from cefito.cli import console
-    from cefito.cli.console import at_volume, split_volume
+    from cefito.cli.console import at_volume, split_threads, split_volume
 
     given = sys.argv[1:] if argv is None else list(argv)
     console.open_streams()
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if any("\0" in part for part in kept):
             raise CefitoError("an argument contains a NUL character, which no name can have.")
         with console.ending_signals("SIGTERM", "SIGHUP"):
-            kept, chosen = split_volume(kept)
+            kept, chosen = split_volume(split_threads(kept))
             with at_volume(chosen):
                 result = build_app()(kept, exit_on_error=False, print_error=False)
                 sys.stdout.flush()

@@ -71,7 +71,37 @@ def split_volume(argv: Sequence[str]) -> tuple[list[str], Volume]:
     return [*rest, *argv[end:]], VOLUMES[given.pop()] if given else Volume.NORMAL
 
 
-_LONGEST = 2000
+_OWN_THREADS = ("plan-batch", "serve")  # commands with an option --threads of their own
+_ALL_CORES = ("extract", "embed", "data", *_OWN_THREADS)
+_LARGE = ("paper", "released")  # presets of large networks
+
+
+def split_threads(argv: Sequence[str]) -> list[str]:
+    """Take `--threads N` off the arguments, and set the number of threads of this process.
+
+    Unless OMP_NUM_THREADS is set, the default is one: networks are small, so that more threads gain
+    little, and wait for each other where other programs run. Encoders and presets of large networks
+    have all cores. PyTorch reads the variable when it is imported.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    words = [part for word in argv[:end] for part in word.split("=", 1)]
+    place = words.index("--threads") if "--threads" in words else None
+    if place is None or argv[0] in _OWN_THREADS:
+        if argv and argv[0] not in _ALL_CORES and not set(_LARGE) & set(words):
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return list(argv)
+    number = words[place + 1] if place + 1 < len(words) else ""
+    if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= _MOST_THREADS):
+        expected = f"expected a number from 1 to {_MOST_THREADS}"
+        raise ConfigError(f"--threads {number}: {expected}.".replace(" :", ":"))
+    os.environ["OMP_NUM_THREADS"] = number
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(number))
+    first = next(i for i, word in enumerate(argv) if word.split("=", 1)[0] == "--threads")
+    return [*argv[:first], *argv[first + 1 + (argv[first] == "--threads") :]]
+
+
+_LONGEST, _MOST_THREADS = 2000, 1024
 _NARROWEST, _WIDEST = 40, 400  # columns of help and of tables
 # control characters but tab and newline, and those that turn the direction of writing
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -80,6 +80,9 @@ def train(
         )
         for length in chosen
     }
+    import torch
+
+    from cefito.executors.processes import cores
     from cefito.runs.folder import folders_for
     from cefito.runs.train import train_runs
     from cefito.runtime import pick_device
@@ -114,6 +117,7 @@ def train(
             selection=selection,
             device=place,
             progress=progress,
+            workers=max(1, cores() // torch.get_num_threads()),
             each=_report,
         )
         if asked is None:

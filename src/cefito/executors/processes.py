@@ -137,14 +137,14 @@ def threads_each(workers: int) -> int:
 
     OMP_NUM_THREADS is the number for each worker, as long as there are cores for all.
     """
-    setting, threads = os.environ.get("OMP_NUM_THREADS", ""), _cores()
+    setting, threads = os.environ.get("OMP_NUM_THREADS", ""), cores()
     if "torch" in sys.modules:
         threads = int(sys.modules["torch"].get_num_threads())
     elif setting.isdecimal():
         threads = int(setting)
-    return max(1, min(threads, _cores() // workers) if setting.isdecimal() else threads // workers)
+    return max(1, min(threads, cores() // workers) if setting.isdecimal() else threads // workers)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -19,9 +20,12 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
+from cefito.executors.base import Done
+from cefito.executors.processes import ProcessExecutor
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Fitted, Queries, Shape, Vocabulary
 from cefito.planners.base_planner import BasePlanner
+from cefito.progress import silent
 from cefito.runtime import (
     count_parameters,
     derived_seed,
@@ -34,6 +38,49 @@ from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, Trai
 from cefito.training.trainer import TrainingContext
 
 Network = TypeVar("Network", bound=nn.Module)
+
+
+def side_by_side(
+    train: Callable[..., TrainingResult],
+    members: Sequence[tuple[int, str, Any]],
+    context: TrainingContext,
+) -> list[TrainingResult]:
+    """Return the results of `train(context, *member)`, which trains the last of a member in place.
+
+    With several workers, each is trained in a process of its own; equal weights come of it.
+
+    Raises:
+        RunError: A process was ended, or failed.
+    """
+    if min(context.workers, len(members)) == 1:
+        results = [train(context, *member) for member in members]
+    else:
+        apart = partial(
+            _trained_apart, partial(train, replace(context, progress=silent, workers=1))
+        )
+        with context.progress("networks", total=len(members)) as advance:
+            executor = ProcessExecutor(context.workers)
+            outcomes = executor.map(apart, members, advance=advance)
+        results = []
+        for (_, name, network), outcome in zip(members, outcomes, strict=True):
+            if not isinstance(outcome, Done):
+                raise RunError(f"the training of network '{name}' ended: {outcome}.")
+            weights, result = outcome.value
+            load_weights(
+                network, {key: torch.from_numpy(each) for key, each in weights.items()}, name
+            )
+            results.append(result)
+    for _, _, network in members:
+        network.eval()
+    return results
+
+
+def _trained_apart(
+    train: Callable[..., TrainingResult], member: tuple[int, str, Any]
+) -> tuple[dict[str, NDArray[Any]], TrainingResult]:
+    """Train a copy of a network; return its weights, and the result."""
+    result = train(*member)
+    return {name: tensor.numpy() for name, tensor in member[2].state_dict().items()}, result
 
 
 def data_shape(windows: Windows, text: NDArray[Any] | None = None) -> Shape:
@@ -188,28 +235,47 @@ class Ensemble(Sized, Generic[Network]):
         of all but the first network are derived from `seed`. Learned networks of `start` are begun
         with, if there are any. A `suffix` distinguishes several trainings of such networks.
         """
-        results = {}
-        for member, (network, name) in enumerate(cls._named(networks, suffix)):
-            untyped: Any = network
-            own = cls._seed(seed, member)
-            with cls.learning(network, train):
-                untyped.reset(generator_for("cpu", own, cls._stream()))
-                if start is not None:
-                    cls.begin(network, start.networks[member])
-                network.to(context.device)
-                loss = cls.make_loss(network, train, val, settings, *given)
-                centred = not cls.own_mean and getattr(untyped.config, "centre", False)
-                if centred and start is None:
-                    untyped.mean.copy_(loss.observations.mean)
-                results[cls.title + name] = context.part(cls.part + name).train(
-                    cls.title + name,
-                    loss,
-                    cls.training_of(settings),
-                    seed=own,
-                    settings=determining,
-                )
-                network.eval()
-        return results
+        train_one = partial(
+            cls._train_member, train, val, settings, given, determining, seed, start
+        )
+        members = cls._named(networks, suffix)
+        results = side_by_side(train_one, members, context)
+        return {
+            cls.title + name: result for (_, name, _), result in zip(members, results, strict=True)
+        }
+
+    @classmethod
+    def _train_member(
+        cls,
+        train: Windows,
+        val: Windows,
+        settings: Any,
+        given: tuple[Any, ...],
+        determining: Any,
+        seed: int,
+        start: Self | None,
+        context: TrainingContext,
+        member: int,
+        name: str,
+        network: Any,
+    ) -> TrainingResult:
+        own = cls._seed(seed, member)
+        with cls.learning(network, train):
+            network.reset(generator_for("cpu", own, cls._stream()))
+            if start is not None:
+                cls.begin(network, start.networks[member])
+            network.to(context.device)
+            loss = cls.make_loss(network, train, val, settings, *given)
+            centred = not cls.own_mean and getattr(network.config, "centre", False)
+            if centred and start is None:
+                network.mean.copy_(loss.observations.mean)
+            return context.part(cls.part + name).train(
+                cls.title + name,
+                loss,
+                cls.training_of(settings),
+                seed=own,
+                settings=determining,
+            )
 
     @classmethod
     def train_further(
@@ -235,22 +301,41 @@ class Ensemble(Sized, Generic[Network]):
             "optimiser": training.optimiser.model_copy(update={"epochs": epochs}),
             "stopping": StoppingConfig(every=0, patience=0),
         }
-        for member, (network, name) in enumerate(cls._named(networks, suffix)):
-            with cls.learning(network, both):
-                context.part(f"{cls.part}{name}-all-videos").train(
-                    f"{cls.title}{name} on all videos",
-                    cls.make_loss(network, both, val, settings, *given),
-                    training.model_copy(update=changes),
-                    seed=derived_seed(cls.further_seed(seed, member), named_stream("all videos")),
-                    settings=[determining, training.model_dump()],
-                )
-                network.eval()
+        config = training.model_copy(update=changes)
+        train_one = partial(cls._train_on, both, val, settings, given, determining, seed, config)
+        side_by_side(train_one, cls._named(networks, suffix), context)
+
+    @classmethod
+    def _train_on(
+        cls,
+        both: Windows,
+        val: Windows,
+        settings: Any,
+        given: tuple[Any, ...],
+        determining: Any,
+        seed: int,
+        config: Any,
+        context: TrainingContext,
+        member: int,
+        name: str,
+        network: Any,
+    ) -> TrainingResult:
+        with cls.learning(network, both):
+            return context.part(f"{cls.part}{name}-all-videos").train(
+                f"{cls.title}{name} on all videos",
+                cls.make_loss(network, both, val, settings, *given),
+                config,
+                seed=derived_seed(cls.further_seed(seed, member), named_stream("all videos")),
+                settings=[determining, cls.training_of(settings).model_dump()],
+            )
 
     @staticmethod
-    def _named(networks: Sequence[Network], suffix: str) -> Iterator[tuple[Network, str]]:
-        """Yield networks with the ends of their names."""
-        for member, network in enumerate(networks):
-            yield network, f"{suffix}-{member}" if member else suffix
+    def _named(networks: Sequence[Network], suffix: str) -> list[tuple[int, str, Network]]:
+        """Return the numbers of networks, the ends of their names, and the networks."""
+        return [
+            (member, f"{suffix}-{member}" if member else suffix, network)
+            for member, network in enumerate(networks)
+        ]
 
     @classmethod
     def rebuild(

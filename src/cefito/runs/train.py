@@ -48,6 +48,7 @@ def train_run(
     trainings: Path | str | None = None,
     reuse: bool = False,
     start: Start | None = None,
+    workers: int = 1,
 ) -> Run:
     """Train a planner into a run folder, or resume where a killed training stopped.
 
@@ -67,6 +68,8 @@ def train_run(
         reuse: Open a finished run of the same settings in the folder, instead of repeating the end
             of its training.
         start: Start of a finetuning; see `cefito.runs.finetune.finetune`.
+        workers: Processes that train the networks of an ensemble side by side, on a CPU. A script
+            that asks for several needs `if __name__ == "__main__":`.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method.
@@ -106,6 +109,7 @@ def train_run(
             shared=trainings is not None,
             key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
             progress=progress,
+            workers=workers if str(device) == "cpu" else 1,
         )
         fit = planner.fit if start is None else start.run.planner.refit
         try:
@@ -228,6 +232,7 @@ def train_runs(
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
+    workers: int = 1,
     each: Callable[[Run, bool], None] | None = None,
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
@@ -271,6 +276,7 @@ def train_runs(
             device=device,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             reuse=finished,
+            workers=workers,
         )
         if each is not None:
             each(runs[horizon], not finished)

@@ -296,6 +296,7 @@ class TrainingContext:
     shared: bool = False  # equal trainings are done once, in folders named by a digest
     key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
+    workers: int = 1  # processes for networks that do not depend on each other, on a CPU
 
     def part(self, name: str) -> Self:
         """Return the context for one of a planner's networks."""
