@@ -20,7 +20,7 @@ BUDGETS = {
     "field": 1_993,
     "ground": 1_887,
     "inference": 2_464,
-    "planners": 12_858,
+    "planners": 12_861,
     "report": 1_347,
     "runs": 2_117,
     "search": 2_886,

@@ -195,8 +195,7 @@ def answers(
             progress=progress,
         )
     except ConfigError as problem:  # a planner knows ids only
-        message = in_words(str(problem), taxonomy)
-        raise ConfigError(message, setting=problem.setting) from problem
+        raise ConfigError(in_words(str(problem), taxonomy), setting=problem.setting) from problem
     check_plans(planner, found, len(taxonomy.actions))
     interrupted = stop is not None and stop()
     return [

@@ -12,6 +12,7 @@ NARROW = {
     "any_length.width": 8,
     "any_length.emission": 8,
     "any_length.members": 2,
+    "any_length_training.all_videos": 0.0,  # so that some actions are impossible
     "any_length_training.optimiser.epochs": 2,
 }
 

@@ -124,7 +124,8 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         self.scale = nn.Parameter(torch.tensor(config.scale))
         self.end_factors = nn.Parameter(torch.full((2,), config.ends))
         shape = (tasks, actions, actions)
-        self.change = nn.Parameter(torch.zeros(shape))
+        if config.learned:
+            self.change = nn.Parameter(torch.zeros(shape))
         counted = torch.zeros(shape) if transitions is None else transitions.clone()
         self.register_buffer("counted", counted)
         self._register(states)
@@ -138,7 +139,8 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         nn.init.normal_(self.ends, generator=generator)
         nn.init.constant_(self.scale, self.config.scale)
         nn.init.constant_(self.end_factors, self.config.ends)
-        nn.init.zeros_(self.change)
+        if self.config.learned:
+            nn.init.zeros_(self.change)
         if self.words is not None:
             self.words.reset(generator)
 
@@ -171,7 +173,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     @property
     def transitions(self) -> Tensor:
         """Scores of transitions [C, A, A]."""
-        return self.counted + self.change
+        return self.counted + self.change if self.config.learned else self.counted
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None

@@ -35,6 +35,7 @@ class ChainConfig(Settings):
     # initial factor, learned, of the logits of each end that are added to the emissions of its step
     ends: float = 0.3
     smoothing: float = Field(0.2, gt=0)  # added to each count of a transition within a task
+    learned: bool = True  # learn transitions around the logarithms of the smoothed counts
     words: bool = False  # learn vectors of the words that names of several actions share
     normalise: bool = True  # layer-normalise observations
     centre: bool = True  # subtract the training windows' mean observation first
