@@ -24,7 +24,7 @@ BUDGETS = {
     "report": 1_214,
     "runs": 2_117,
     "search": 3_040,
-    "serve": 3_509,
+    "serve": 3_510,
     "study": 2_207,
     "testing": 500,
     "tests": 46_553,
