@@ -140,6 +140,7 @@ def test_lost_epochs_are_noted(folder, tmp_path):
     assert re.search(r"metrics.jsonl of T2, seed0, classifier\S* has 0 of [1-9]\d* epochs", note)
 
 
+@pytest.mark.nightly
 def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
     few = made.model_copy(update={"curves": made.curves[:1]})  # a large page takes axe long
     save_report(few, tmp_path / "report.html")

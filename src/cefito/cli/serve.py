@@ -106,17 +106,16 @@ def serve(
         "limits": limited,
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
+    from cefito.serve import process
     from cefito.serve.app import create_app
-    from cefito.serve.process import listen
-    from cefito.serve.process import serve as run_server
 
-    with listen(host, port) as listening:
+    with process.listen(host, port) as listening:
         with log_warnings():
             app = create_app(settings)
         names = sorted({served.title for served in app.state.service.models.runs})
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        run_server(
+        process.serve(
             app,
             listening,
             limits=limited,

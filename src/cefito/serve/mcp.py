@@ -203,8 +203,9 @@ class ToolServer:
         """Answer messages on stdin until it ends; stdout has the answers alone."""
         self.service.start()
         try:
-            async with stdio_server() as streams:
-                await self._server.run(*streams, self._server.create_initialization_options())
+            options = self._server.create_initialization_options()
+            async with stdio_server() as (messages, answers):
+                await self._server.run(messages, answers, options)
         finally:
             await anyio.to_thread.run_sync(self.service.close)
 
