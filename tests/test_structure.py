@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_105,
     "benchmarks": 4_655,
-    "cli": 3_512,
+    "cli": 3_515,
     "data": 7_183,
     "encoders": 1_990,
     "evaluation": 2_490,
