@@ -26,7 +26,6 @@ def planners(*, json: Flag = False) -> None:
     """
     from cefito.planners.methods import METHODS
     from cefito.study.method_catalogue import listed_methods
-    from cefito.study.trials import ROWS
 
     with log_warnings():
         methods = listed_methods()
@@ -54,19 +53,23 @@ def planners(*, json: Flag = False) -> None:
     table(
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
-        [(row.name, row.title, row.method, _kind(row)) for row in ROWS.values()],
+        [
+            (row.name, row.title, row.method, _kind(row))
+            for method in METHODS.values()
+            for row in method.variants
+        ],
     )
 
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.study.trials import needs_server
+    from cefito.planners.methods import SERVER, find_method
 
     if row.oracle:
         return "oracle"
     if row.ablation:
         return "ablation"
-    return "asks llm.model" if needs_server(row) else ""
+    return "asks llm.model" if SERVER in find_method(row.method).needs else ""
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:
