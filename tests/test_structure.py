@@ -11,30 +11,30 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
-    "benchmarks": 4_655,
-    "cli": 3_651,
-    "data": 6_921,
-    "encoders": 1_990,
-    "evaluation": 2_677,
+    "benchmarks": 4_797,
+    "cli": 3_559,
+    "data": 7_110,
+    "encoders": 2_014,
+    "evaluation": 2_490,
     "executors": 573,
     "field": 1_993,
-    "ground": 1_887,
-    "inference": 2_464,
-    "planners": 12_861,
-    "report": 1_347,
-    "runs": 2_117,
+    "ground": 1_819,
+    "inference": 2_431,
+    "planners": 12_946,
+    "report": 1_206,
+    "runs": 1_828,
     "search": 2_886,
-    "serve": 3_867,
-    "study": 2_124,
-    "testing": 500,
-    "tests": 46_553,
-    "training": 1_643,
+    "serve": 3_511,
+    "study": 2_176,
+    "testing": 496,
+    "tests": 44_449,
+    "training": 1_644,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 293
+MODULES = 290
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
