@@ -1,13 +1,14 @@
 """Features of all commands: `python -m`, completion, `--verbose` and `--quiet`."""
 
 import logging
+import os
 import subprocess
 import sys
 
 import pytest
 
 from cefito.cli import COMMANDS, build_app, console
-from cefito.cli.console import Volume, at_volume, split_volume, volume
+from cefito.cli.console import Volume, at_volume, split_threads, split_volume, volume
 from cefito.errors import ConfigError
 
 
@@ -40,6 +41,35 @@ def test_options_of_the_volume_stand_anywhere(argv, rest, chosen):
     assert split_volume(argv) == (rest, chosen)
     with pytest.raises(ConfigError, match="expected one of them"):
         split_volume(["--quiet", "--verbose", *argv])
+
+
+@pytest.mark.parametrize(
+    ("line", "rest", "threads"),
+    [
+        ("train DATA --threads 2", "train DATA", "2"),
+        ("--threads=3 train DATA", "train DATA", "3"),
+        ("train DATA", "train DATA", "1"),
+        ("train DATA --preset paper", "train DATA --preset paper", None),
+        ("train DATA --preset=released", "train DATA --preset=released", None),
+        ("extract VIDEOS", "extract VIDEOS", None),
+        ("plan-batch RUN --threads 2", "plan-batch RUN --threads 2", None),
+        ("train -- --threads 2", "train -- --threads 2", "1"),
+    ],
+)
+def test_threads(monkeypatch, line, rest, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
+    assert split_threads(line.split()) == rest.split()
+    assert os.environ.get("OMP_NUM_THREADS") == threads
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    split_threads(line.split())
+    assert os.environ["OMP_NUM_THREADS"] == (threads if threads in ("2", "3") else "7")
+
+
+@pytest.mark.parametrize("given", ["0", "x", "-1", "1.5", "²", ""])
+def test_threads_that_are_none(given):
+    with pytest.raises(ConfigError, match="expected a number from 1 to 1024"):
+        split_threads(["train", "DATA", "--threads", *given.split()])
 
 
 def test_quiet_keeps_results_and_urgent_messages(capsys):

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
-from cefito.executors.base import Done
+from cefito.executors.base import Done, Failed
 from cefito.executors.processes import ProcessExecutor
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Fitted, Queries, Shape, Vocabulary
@@ -39,20 +39,24 @@ from cefito.training.trainer import TrainingContext
 
 Network = TypeVar("Network", bound=nn.Module)
 
+_WORTH_A_PROCESS = 50_000  # examples of a training
+
 
 def side_by_side(
     train: Callable[..., TrainingResult],
     members: Sequence[tuple[int, str, Any]],
     context: TrainingContext,
+    examples: int,
 ) -> list[TrainingResult]:
     """Return the results of `train(context, *member)`, which trains the last of a member in place.
 
-    With several workers, each is trained in a process of its own; equal weights come of it.
+    With several workers, each is trained in a process of its own, with equal results, unless its
+    training takes hardly longer than the start of a process: on fewer `examples` in all epochs.
 
     Raises:
         RunError: A process was ended, or failed.
     """
-    if min(context.workers, len(members)) == 1:
+    if min(context.workers, len(members)) == 1 or examples < _WORTH_A_PROCESS:
         results = [train(context, *member) for member in members]
     else:
         apart = partial(
@@ -62,9 +66,12 @@ def side_by_side(
             executor = ProcessExecutor(context.workers)
             outcomes = executor.map(apart, members, advance=advance)
         results = []
-        for (_, name, network), outcome in zip(members, outcomes, strict=True):
+        for (member, name, network), outcome in zip(members, outcomes, strict=True):
             if not isinstance(outcome, Done):
-                raise RunError(f"the training of network '{name}' ended: {outcome}.")
+                said = "its process was killed"
+                if isinstance(outcome, Failed):
+                    said = outcome.error
+                raise RunError(f"network {member + 1} of {len(members)} was not trained: {said}.")
             weights, result = outcome.value
             load_weights(
                 network, {key: torch.from_numpy(each) for key, each in weights.items()}, name
@@ -239,7 +246,8 @@ class Ensemble(Sized, Generic[Network]):
             cls._train_member, train, val, settings, given, determining, seed, start
         )
         members = cls._named(networks, suffix)
-        results = side_by_side(train_one, members, context)
+        examples = cls.training_of(settings).optimiser.epochs * len(train)
+        results = side_by_side(train_one, members, context, examples)
         return {
             cls.title + name: result for (_, name, _), result in zip(members, results, strict=True)
         }
@@ -303,7 +311,7 @@ class Ensemble(Sized, Generic[Network]):
         }
         config = training.model_copy(update=changes)
         train_one = partial(cls._train_on, both, val, settings, given, determining, seed, config)
-        side_by_side(train_one, cls._named(networks, suffix), context)
+        side_by_side(train_one, cls._named(networks, suffix), context, epochs * len(both))
 
     @classmethod
     def _train_on(

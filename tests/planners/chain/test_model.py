@@ -62,6 +62,15 @@ def same(left, right):
     return all(same_weights(*pair) for pair in pairs)
 
 
+def test_members_that_are_trained_side_by_side_are_equal(model, splits, monkeypatch):
+    monkeypatch.setattr("cefito.planners.network._WORTH_A_PROCESS", 0)
+    apart, results = fit(splits, context=TrainingContext(workers=2))
+    assert same(apart, model)
+    assert set(results) == {"chain", "chain-1"}
+    with pytest.raises(RunError, match=r"network 1 of 2 was not trained: .*CUDA"):
+        fit(splits, context=TrainingContext(workers=2, device="cuda:7"))
+
+
 def test_members_differ_and_the_first_is_that_of_one_member(model, splits):
     one, results = fit(splits, **{"chain.members": 1})
     assert set(results) == {"chain"}

@@ -88,12 +88,13 @@ def _stored(path: Path) -> NDArray[Any]:
     if path.suffix in _TORCH:
         found = load_torch(path, "Save its tensor alone.")
         tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
-        arrays = {
+        arrays: dict[str, Any] = {
             str(name): tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
             for name, tensor in tensors.items()
             if hasattr(tensor, "is_floating_point")
         }
-        return arrays[_only(path, arrays)]
+        tensor: NDArray[Any] = arrays[_only(path, arrays)]
+        return tensor
     if path.suffix in _HDF5:
         remedy = "Run: pip install h5py"
         with explained(path, "cannot be read without h5py", remedy, ImportError, error=DataError):
