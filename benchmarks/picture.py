@@ -106,7 +106,7 @@ def main() -> None:
     work = given.work or Path(tempfile.mkdtemp())
     if not (work / "RUN").is_dir():
         dataset = of_films(work / "DATA", seed=0, progress=silent)
-        config = cefito.load_config("small", method="any-length")
+        config = cefito.load_config("quickstart", method="any-length")
         cefito.train_run(dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0)
     videos = cefito.open_dataset(work / "DATA").videos
     tests = [video.video_id for video in videos if video.split == "test"]
