@@ -29,7 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "field": {"data"},
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
-    "planners": _METHODS,  # knows no run folders
+    "planners": {"executors"} | _METHODS,  # knows no run folders
     "runs": _PLANNERS,
     "inference": _RUNS,
     "evaluation": {"inference"} | _RUNS,

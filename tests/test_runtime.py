@@ -103,7 +103,15 @@ def test_numbers_of_streams_stay():
     }
     assert (Stream.ORDER, Stream.DRAWS) == (0, 1)
     assert named_stream("my network") == 3509553291
-    simulated = {"CAMERA": 1, "STYLES": 2, "NOISE": 3, "CONFUSION": 4, "SPREAD": 5, "WORLD": 100}
+    simulated = {
+        "CAMERA": 1,
+        "STYLES": 2,
+        "NOISE": 3,
+        "CONFUSION": 4,
+        "SPREAD": 5,
+        "WORLD": 100,
+        "FILMS": 101,
+    }
     assert {stream.name: int(stream) for stream in SimulationStream} == simulated
 
 

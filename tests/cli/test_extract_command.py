@@ -78,7 +78,7 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
     ("changed", "message"),
     [
         (["--weights", "nowhere.pth"], "nowhere.pth: no such file. Fetch s3d_howto100m.pth"),
-        (["--weights", None], "the encoder s3d needs the file of its weights"),
+        (["--weights", None], "frames: the encoder efficientnet-lite0 has no such setting."),
         (
             ["--encoder", "i3d"],
             "unknown encoder 'i3d'; expected efficientnet-lite0, s3d, clip, dinov2, the folder of",

@@ -52,7 +52,7 @@ def test_a_model_has_to_be_named(world, refused, tmp_path):
 
 def test_a_method_without_language_model_and_true_ends(simple, refused):
     err = refused("evaluate", simple, "--oracle-ends")
-    assert "nearest window makes no use of the true ends" in err
+    assert "nearest window makes no use of the true first and last action" in err
     assert "--oracle-ends" in err
 
 

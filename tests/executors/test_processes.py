@@ -75,7 +75,7 @@ def test_threads_of_a_worker(setting, cores, workers, each, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", setting)
     threads = int(setting) if setting and setting.isdecimal() else 12
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr("cefito.executors.processes._cores", lambda: cores)
+    monkeypatch.setattr("cefito.executors.processes.cores", lambda: cores)
     assert threads_each(workers) == each
 
 

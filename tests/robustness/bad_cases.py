@@ -37,7 +37,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "world", "{out}"),
     ("config", "show", "small"),
-    ("config", "diff", "{run}", "small"),
     ("check", "{data}"),
     ("new-planner", "Bad", "--out", "{out}"),
     ("evaluate", "{run}", "--sample", "2"),

@@ -113,7 +113,7 @@ def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
 
     served.answer = answer
     windows = splits["test"].sample(20, 0)
-    evaluation, plans = evaluate_planner(planner, windows, top_k=1)
+    evaluation, plans = evaluate_planner(planner, windows)
     replies = evaluation.replies
     outcomes = [plan.reply.outcome for plan in plans]
     assert set(outcomes) == {"replaced", "repaired"}
@@ -128,7 +128,7 @@ def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
     for plan, path, outcome in zip(plans, paths, outcomes, strict=True):
         if outcome == "replaced":
             assert plan.actions.tolist() == path.actions.tolist()
-    again, _ = evaluate_planner(planner, windows, top_k=1)
+    again, _ = evaluate_planner(planner, windows)
     assert again.replies == replies
     assert replies.requests == len(served.asked)
     value = json.dumps(evaluation.to_dict())
