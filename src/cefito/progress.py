@@ -97,7 +97,7 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
 
 @contextmanager
 def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
-    """Write a line every so many seconds, and at the end unless the work passes."""
+    """Write a line from time to time, and at the end unless the work passes."""
     started = written = time.monotonic()
     done, latest = 0.0, ""
 

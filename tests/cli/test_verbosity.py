@@ -51,7 +51,9 @@ def test_options_of_the_volume_stand_anywhere(argv, rest, chosen):
         ("train DATA", "train DATA", "1"),
         ("train DATA --preset paper", "train DATA --preset paper", None),
         ("train DATA --preset=released", "train DATA --preset=released", None),
-        ("extract VIDEOS", "extract VIDEOS", None),
+        ("--quiet extract VIDEOS", "--quiet extract VIDEOS", None),
+        ("plan RUN --task paper", "plan RUN --task paper", "1"),
+        ("--quiet serve RUN --threads 4", "--quiet serve RUN --threads 4", None),
         ("plan-batch RUN --threads 2", "plan-batch RUN --threads 2", None),
         ("train -- --threads 2", "train -- --threads 2", "1"),
     ],
@@ -66,9 +68,9 @@ def test_threads(monkeypatch, line, rest, threads):
     assert os.environ["OMP_NUM_THREADS"] == (threads if threads in ("2", "3") else "7")
 
 
-@pytest.mark.parametrize("given", ["0", "x", "-1", "1.5", "²", ""])
+@pytest.mark.parametrize("given", ["0", "x", "-1", "1.5", "²", "", "2 --threads 3"])
 def test_threads_that_are_none(given):
-    with pytest.raises(ConfigError, match="expected a number from 1 to 1024"):
+    with pytest.raises(ConfigError, match="expected one number from 1 to 1024"):
         split_threads(["train", "DATA", "--threads", *given.split()])
 
 

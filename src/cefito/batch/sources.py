@@ -264,7 +264,7 @@ def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
 
 
 def _places(run: Run, steps: int, *, several: bool) -> list[tuple[int, int]]:
-    """Return the windows of a video that has `steps` steps: the first one, from 0, and the length.
+    """Return the first step, from 0, and the length of each window of a video of `steps` steps.
 
     If `several`, there are windows of every length that the run plans, otherwise the longest one
     from each first step.

@@ -90,7 +90,7 @@ def build_app() -> App:
         help="Plan the steps between two observations by searching a learned energy field.",
         help_epilogue="Every command also takes --verbose (say more), --quiet (results and errors "
         f"alone), {TRACEBACK} (with an error, show also where in the program it came from) and "
-        "--threads N (one by default; all cores for encoders and presets of large networks).",
+        "--threads N (one by default; all cores for extract, embed, data and large presets).",
     )
     other = Group("Other", sort_key=len(GROUPS))
     app["--help"].group = app["--version"].group = other

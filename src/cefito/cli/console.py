@@ -84,21 +84,29 @@ def split_threads(argv: Sequence[str]) -> list[str]:
     have all cores. PyTorch reads the variable when it is imported.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    words = [part for word in argv[:end] for part in word.split("=", 1)]
-    place = words.index("--threads") if "--threads" in words else None
-    if place is None or argv[0] in _OWN_THREADS:
-        if argv and argv[0] not in _ALL_CORES and not set(_LARGE) & set(words):
-            os.environ.setdefault("OMP_NUM_THREADS", "1")
+    places = [at for at in range(end) if argv[at].partition("=")[0] == "--threads"]
+    first = places[0] if places else end
+    name, equals, number = argv[first].partition("=") if places else ("", "", "")
+    if places and not equals:
+        number = argv[first + 1] if first + 1 < end else ""
+    rest = [*argv[:first], *argv[first + (2 if places and not equals else bool(places)) :]]
+    command = next((word for word in rest if not word.startswith("-")), "")
+    if command in _OWN_THREADS:
         return list(argv)
-    number = words[place + 1] if place + 1 < len(words) else ""
-    if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= _MOST_THREADS):
-        expected = f"expected a number from 1 to {_MOST_THREADS}"
-        raise ConfigError(f"--threads {number}: {expected}.".replace(" :", ":"))
+    if not places:
+        words = " ".join(argv).replace("=", " ")
+        large = any(f"--preset {preset}" in words for preset in _LARGE)
+        if command not in _ALL_CORES and not large:
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return rest
+    valid = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= _MOST_THREADS
+    if not valid or len(places) > 1:
+        expected = f"expected one number from 1 to {_MOST_THREADS}"
+        raise ConfigError(f"{name} {number}".strip() + f": {expected}.")
     os.environ["OMP_NUM_THREADS"] = number
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(number))
-    first = next(i for i, word in enumerate(argv) if word.split("=", 1)[0] == "--threads")
-    return [*argv[:first], *argv[first + 1 + (argv[first] == "--threads") :]]
+    return rest
 
 
 _LONGEST, _MOST_THREADS = 2000, 1024

@@ -16,6 +16,7 @@ from cefito.cli.options import Flag, Several, options_class, pairs
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.readers.formats.document import Choices
 from cefito.errors import ConfigError
+from cefito.files import check_new
 from cefito.settings import Settings, validated
 
 if TYPE_CHECKING:
@@ -248,7 +249,8 @@ def _prepare(
     videos = observed.videos
     if videos is None and encoder != DEFAULT_ENCODER:
         raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
-    source = read()  # before the slow extraction, so that errors in it show at once
+    check_new(out, observed.name)  # before the slow extraction, so that errors show at once
+    source = read()
     features = observed.features
     if features is None:
         features = source.features if videos is None else out.parent / f"{out.name}-features"

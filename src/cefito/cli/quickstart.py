@@ -92,8 +92,9 @@ def quickstart(
     talk(
         "What next:\n"
         f"  one plan          cefito plan {out}/run {plan}\n"
-        "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
-        "cefito train DATA --steps 1-6 --out RUN\n"
+        f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}\n"
+        "  your own videos   cefito data prepare custom STEPS.csv DATA --videos FOLDER"
+        f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN\n"
         f"  {_LAST_REAL.format(out=out) if real else _LAST}"
     )
 

@@ -45,7 +45,7 @@ def report(
         out: The .html file to write.
         split: Of a run: train, val or test.
         given: Of a run: what the planner is given.
-        sample: Of a run: score a fixed random sample of so many windows.
+        sample: Of a run: score a fixed random sample of this many windows.
         queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
         dataset: Of a run: where its data set is, if not where it was trained, or another one to
             score it on.

@@ -274,7 +274,7 @@ def conditions(planner: Planner) -> list[Condition]:
 
 
 def sampled(windows: Windows, most: int, seed: int = 0) -> Windows:
-    """Return at most so many windows of each video, drawn at random, in their order.
+    """Return at most `most` windows of each video, drawn at random, in their order.
 
     The guarantee is for a random window of a video, so that it stays.
     """

@@ -102,12 +102,12 @@ class _Candidate:
         return mean, float(np.sqrt(spread) / len(gains))
 
     def wins(self, other: _Candidate, errors: float = 1.0) -> bool:
-        """Whether the score is higher by so many standard errors and success no lower by one."""
+        """Whether the score gains over `errors` standard errors, and success loses at most one."""
         gain, error = self.gain(other)
-        success, its = self.gain(other, "success")
-        if self.stopped is not None or error is None or its is None:
+        success, success_error = self.gain(other, "success")
+        if self.stopped is not None or error is None or success_error is None:
             return False
-        return gain > errors * error and success >= -its
+        return gain > errors * error and success >= -success_error
 
     def record(self, preset: _Candidate) -> TunedChange:
         """Return its record."""

@@ -130,7 +130,7 @@ class Executor(ABC):
 
     @abstractmethod
     def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
-        """Run all jobs in so many workers."""
+        """Run all jobs in `workers` workers."""
 
 
 class SerialExecutor(Executor):

@@ -156,10 +156,10 @@ def _of_weights(slope: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _live(slope: Tensor) -> Tensor | None:
-    """Return the rows to go back through; None for all.
+    """Return the rows to go back through; None if all.
 
-    They are those with a gradient other than zero, and so many others that few different numbers
-    occur: a product is compiled, and kept in memory, for each number of rows.
+    Others are added to the rows with a gradient, up to one of few numbers of rows: a product is
+    compiled, and kept in memory, for each number.
     """
     if slope.device.type != "cpu":
         return None  # counting would wait for the device

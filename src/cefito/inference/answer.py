@@ -234,7 +234,7 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
         ),
         weights=description.weights,
         warnings=contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
-        if len(plans)
+        if len(plans) and (asked.constraints or given)
         else [],
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),

@@ -104,4 +104,10 @@ class Asked:
     @property
     def kind(self) -> Hashable:
         """Equal for questions to one run that can be planned together."""
-        return self.run.steps, self.searched, self.constraints, self.query.extras
+        return (
+            self.run.shortest,
+            self.run.horizon,
+            self.searched,
+            self.constraints,
+            self.query.extras,
+        )

@@ -31,8 +31,8 @@ def contradictions(
 ) -> list[str]:
     """Return a sentence for each part of a query that its observations contradict.
 
-    Without constraints and a given task nothing is computed. Constraints beyond those on single
-    steps and pairs of steps are judged by the task that they lead to.
+    Constraints beyond those on single steps and pairs of steps are judged by the task that they
+    lead to.
 
     Args:
         planner: The planner; without probabilities it contradicts nothing.
@@ -41,8 +41,6 @@ def contradictions(
         taxonomy: Names of the tasks and actions.
         task: The task of its best plan.
     """
-    if not constraints and query.tasks is None:
-        return []
     found: list[str] = []
     if query.tasks is not None and query.done is not None:
         given = taxonomy.tasks[query.tasks[0]]

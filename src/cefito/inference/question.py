@@ -65,7 +65,7 @@ class QueryFacts(Settings):
     steps: Name | None = Field(
         None,
         description="Number of steps of the plans, or a range such as 2-4, for a run of several "
-        "lengths; by default all that it plans.",
+        "lengths; by default every number that it plans.",
         examples=[3, "2-4"],
     )
     constraints: NamedConstraints = Field(

@@ -31,8 +31,8 @@ from cefito.runtime import full_precision
 from cefito.settings import Record
 
 OWN = 0.4
-"""Weight of the network's next step, given the latest observation and the steps done, in the
-geometric mean with the next step that all events together lead to."""
+"""Weight of the network in the geometric mean of two predictions of the next step: the network's,
+from the last observation and the steps done, and the filter's, from all events."""
 STAY = 0.2
 """Probability that no step was done since the observation before, before both are compared."""
 STILL, STEP = 0.05, 0.28
@@ -80,7 +80,7 @@ class Belief(Record):
     )
     remaining: dict[int, float] = Field(
         description="Probability of each number of steps that remain; without a goal, of steps to "
-        "the end, and the largest stands for so many or more."
+        "the end, and the largest stands for that number or more."
     )
 
 

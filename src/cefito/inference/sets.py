@@ -104,7 +104,7 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
     Args:
         run: A calibrated run.
         query: One query.
-        plans: Its best plans, more than `LARGEST_SET` of them if there are so many.
+        plans: Its best plans, more than `LARGEST_SET` of them if there are.
         coverage: Probability with which the sets hold the annotated plan, such as 0.9.
     """
     table = run.calibrated()

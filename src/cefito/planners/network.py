@@ -47,6 +47,7 @@ def side_by_side(
     members: Sequence[tuple[int, str, Any]],
     context: TrainingContext,
     examples: int,
+    again: str = "",
 ) -> list[TrainingResult]:
     """Return the results of `train(context, *member)`, which trains the last of a member in place.
 
@@ -62,13 +63,13 @@ def side_by_side(
         apart = partial(
             _trained_apart, partial(train, replace(context, progress=silent, workers=1))
         )
-        with context.progress("networks", total=len(members)) as advance:
+        with context.progress(f"networks{again}", total=len(members)) as advance:
             executor = ProcessExecutor(context.workers)
             outcomes = executor.map(apart, members, advance=advance)
         results = []
         for (member, name, network), outcome in zip(members, outcomes, strict=True):
             if not isinstance(outcome, Done):
-                said = "its process was killed"
+                said = "its process was killed, perhaps for memory; repeat the command to go on"
                 if isinstance(outcome, Failed):
                     said = outcome.error
                 raise RunError(f"network {member + 1} of {len(members)} was not trained: {said}.")
@@ -311,7 +312,9 @@ class Ensemble(Sized, Generic[Network]):
         }
         config = training.model_copy(update=changes)
         train_one = partial(cls._train_on, both, val, settings, given, determining, seed, config)
-        side_by_side(train_one, cls._named(networks, suffix), context, epochs * len(both))
+        side_by_side(
+            train_one, cls._named(networks, suffix), context, epochs * len(both), " on all videos"
+        )
 
     @classmethod
     def _train_on(

@@ -50,7 +50,7 @@ class Thresholds(Record):
     next_two: tuple[float | None, ...] | None = None
 
     def reaches(self, level: float) -> bool:
-        """Whether so many videos can guarantee a level: at most n / (n + 1)."""
+        """Whether this number of videos can guarantee a level: at most n / (n + 1)."""
         return level <= self.videos / (self.videos + 1)
 
 

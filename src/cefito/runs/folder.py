@@ -318,7 +318,8 @@ def trained_videos(folder: Path) -> TrainedVideos | None:
 
 def video_ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:
     """Return the ids of videos [n] of a data set, each once."""
-    return tuple(dataset.videos[video].video_id for video in np.unique(videos))
+    every = dataset.videos
+    return tuple(every[video].video_id for video in np.unique(videos))
 
 
 _NAME = re.compile(r"T([1-9][0-9]{0,3})")

@@ -79,7 +79,7 @@ class Start:
     def _roles(
         self, dataset: PreparedDataset, train: Windows, val: Windows
     ) -> tuple[Windows, Windows]:
-        """Return windows to train and to choose on; the run was not trained on the latter.
+        """Return windows to train on, and windows to choose epochs on that the run has not learned.
 
         If the data set marks validation videos, those that the run was trained on are left out. If
         it does not, videos that the run knows keep their role, and a share of the new videos is

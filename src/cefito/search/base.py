@@ -234,7 +234,7 @@ class SpaceSize:
         return max(_tree_tokens(self.choices), _tree_tokens(self.choices[::-1]))
 
     def tokens_apart(self, sequences: int) -> int:
-        """Most tokens of so many sequences evaluated in any batches: 2T each, and the root."""
+        """Most tokens of `count` sequences evaluated in any batches: 2T each, and the root."""
         return 1 + 2 * len(self.choices) * sequences
 
 

@@ -313,7 +313,7 @@ class AutoSearch(AutoSettings, Search):
         return GuidedSearch(**values_of(self, GuidedSettings))
 
     def affordable(self, field: Searchable, actions: int) -> bool:
-        """Whether an exact search over so many actions fits the budget without constraints."""
+        """Whether an exact search over the actions fits the budget without constraints."""
         whole = SpaceSize(actions, (actions,) * field.horizon, free=True)
         tokens = len(components_of(field)) * whole.tree_tokens
         return operations(field, SearchCost(tokens, whole.leaves)) <= self.budget_gflop * 1e9

@@ -195,7 +195,7 @@ class NGramPrior:
         return StepCosts(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
 
     def table_bytes(self, size: int) -> int:
-        """Return the approximate memory of the tables of a task with so many actions."""
+        """Return the approximate memory of the tables of a task with this number of actions."""
         return 8 * int(size**self.order)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

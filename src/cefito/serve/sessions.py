@@ -112,7 +112,7 @@ class Sessions:
     async def state(
         self, request: Request, id_: str, top_k: int, steps: int | None
     ) -> SessionAnswer:
-        """The present state of a session, with so many plans, of one length or of all."""
+        """The present state of a session, with its best plans, of one length or of all."""
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)

@@ -122,7 +122,7 @@ class Decoder:
 
 
 def _limit_memory(more: int) -> None:
-    """Let this process's address space grow by so many bytes (Linux)."""
+    """Let this process's address space grow by at most `more` bytes (Linux)."""
     if sys.platform == "linux":
         import resource
 

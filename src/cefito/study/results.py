@@ -163,7 +163,7 @@ def _read(trial: Trial) -> TrialFile | FailedTrial:
 
 
 def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
-    """Return a trial with the numbers of its windows; None in their place if it has all."""
+    """Return a trial with the row numbers of its windows, or None if it has all."""
     scored = None
     if len(record.videos) < len(windows.video):
         every = _places(windows.video, windows.start, windows.length)

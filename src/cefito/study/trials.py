@@ -174,7 +174,7 @@ class TrialFile(TrialScores):
 class ScoredTrial(TrialScores):
     """A scored trial in a results file."""
 
-    scored: list[int] | None  # numbers of its windows among those of the horizon; None for all
+    scored: list[int] | None  # row numbers of its windows; None if it has all of the horizon
 
 
 class FailedTrial(_Place):

@@ -215,7 +215,7 @@ class Training:
         return values
 
     def _rate(self, steps: int) -> float:
-        """Return the learning rate of the current step, of so many steps an epoch."""
+        """Return the learning rate of the current step, given the steps of an epoch."""
         config, total = self.config, self.config.epochs * steps
         rising = config.warmup * total
         if self.state.step < rising:

@@ -86,12 +86,12 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
 def _stored(path: Path) -> NDArray[Any]:
     """The one array in a file; of NumPy if it does not end as files of PyTorch or HDF5."""
     if path.suffix in _TORCH:
-        found = load_torch(path, "Save its tensor alone.")
+        found = load_torch(path, "Make it again.")
         tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
         arrays: dict[str, Any] = {
-            str(name): tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
-            for name, tensor in tensors.items()
-            if hasattr(tensor, "is_floating_point")
+            str(name): (each.float() if each.is_floating_point() else each).numpy(force=True)
+            for name, each in tensors.items()
+            if hasattr(each, "is_floating_point") and not each.is_sparse
         }
         tensor: NDArray[Any] = arrays[_only(path, arrays)]
         return tensor
@@ -120,7 +120,8 @@ def _only(path: Path, names: Collection[str]) -> str:
     named = [name for name in names if name == _MEMBER] or [*names]
     if len(named) != 1:
         found = ", ".join(map(repr, named[:4])) or "none"
-        raise DataError(f"{path}: expected one array '{_MEMBER}', found {found}.")
+        remedy = "Save one array [seconds, D] alone."
+        raise DataError(f"{path}: expected one array '{_MEMBER}', found {found}. {remedy}")
     return named[0]
 
 

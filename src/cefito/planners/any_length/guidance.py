@@ -284,7 +284,7 @@ class SessionModel:
         )
 
     def _history(self, done: Tensor | None, recency: float) -> History:
-        """Return the features of steps done [D, K], each as if it was certain that one was done."""
+        """Return the features of the steps done, of whose rows [D, K] each is made to sum to 1."""
         device, count = self.model.device, self.model.states.lookup.shape[1]
         rows = torch.zeros(0, count, device=device) if done is None else done.to(device)
         rows = rows / rows.sum(dim=1, keepdim=True).clamp_min(1e-30)

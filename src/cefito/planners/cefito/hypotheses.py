@@ -121,7 +121,7 @@ def likely(
     log_tasks: NDArray[np.float64],  # log-probability of each task [N, C]
     tasks: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return so many likeliest tasks of each query [N, n], and whether each is to be searched."""
+    """Return the n likeliest tasks of each query [N, n], and whether each is to be searched."""
     ranked = np.argsort(-log_tasks, axis=1, kind="stable")[:, :tasks]
     kept = np.take_along_axis(log_tasks, ranked, axis=1) >= _PLAUSIBLE
     kept[:, :1] = True

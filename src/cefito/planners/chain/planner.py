@@ -154,8 +154,8 @@ def likeliest_sequences(
 ) -> list[Listed]:
     """Return the sequences of the largest sums over tasks for each query.
 
-    The best pairs of task and sequence are listed until no other sequence can have a larger sum, at
-    most 1,024 pairs; `exact` is False where that many do not suffice. `tasks`, ascending int64
+    List the best pairs of task and sequence, at most 1,024, until no other sequence can have a
+    larger sum; `exact` is False if 1,024 pairs are too few. `tasks`, ascending int64
     [B, n], are the only ones with possible sequences, if that is known.
     """
     states = scores.states

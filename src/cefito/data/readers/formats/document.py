@@ -132,7 +132,7 @@ class Document:
     def rate(self, video: str, written: object = None, problem: str = "", where: str = "") -> float:
         """Return the frames per second of a video: as given, or else as `written` in the file.
 
-        If nobody gave them, refuse the file by the `problem`.
+        Raise a DataError with `problem` if nobody gave them.
         """
         found = self.rate_of(video) or self.choices.frame_rate
         if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
