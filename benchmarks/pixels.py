@@ -35,6 +35,7 @@ from cefito.encoders.video import open_encoder
 from cefito.evaluation.score import evaluate_planner
 from cefito.evaluation.statistics import seed_interval
 from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
@@ -132,7 +133,7 @@ def train(data: Path, run: Path, method: str, seed: int) -> dict[str, Any]:
 def plan(run: Path) -> dict[str, Any]:
     opened = open_run(run)
     test = cut_windows(opened.dataset(), horizon=3, split="test")
-    opened.planner.plan(test.queries)
+    opened.planner.plan(Queries.from_windows(test), 5)
     return {"windows": len(test)}
 
 
