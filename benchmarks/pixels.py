@@ -39,7 +39,7 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
-NOISES = (0.5, 1.0, 1.5)  # standard deviations of the noise on the truth
+NOISES = (0.1, 0.25, 0.5, 1.0)  # standard deviations of the noise on the truth
 METHODS = ("chain", "nearest")
 
 
