@@ -64,6 +64,11 @@ def test_tensors_in_pickled_objects_are_never_loaded(tmp_path, flag):
     assert not flag.exists()
 
 
+def test_films_are_no_features(tmp_path):
+    (tmp_path / "a.MP4").write_bytes(b"film")
+    assert "is a film or a picture, not features. Give it as" in refused(tmp_path / "a.MP4")[1]
+
+
 def test_hdf5(tmp_path, features_of):
     h5py = pytest.importorskip("h5py")
     whole, path = features_of("a", 12), tmp_path / "a.h5"

@@ -26,6 +26,7 @@ from cefito.files import load_torch
 _MEMBER = "frames_features"
 _TORCH, _HDF5 = (".pt", ".pth"), (".h5", ".hdf5")
 _ENDINGS = (".npy", ".npz", *_TORCH, *_HDF5)
+_SEEN = (".mp4", ".mkv", ".mov", ".webm", ".avi", ".png", ".jpg", ".jpeg")
 _MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
 
 
@@ -85,6 +86,9 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
 
 def _stored(path: Path) -> NDArray[Any]:
     """The one array in a file; of NumPy if it does not end as files of PyTorch or HDF5."""
+    if path.suffix.lower() in _SEEN:
+        remedy = "Give it as a video or picture, or extract its features"
+        raise DataError(f"{path}: is a film or a picture, not features. {remedy}.")
     if path.suffix in _TORCH:
         found = load_torch(path, "Make it again.")
         tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
