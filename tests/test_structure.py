@@ -25,7 +25,7 @@ BUDGETS = {
     "runs": 1_829,
     "search": 2_886,
     "serve": 3_511,
-    "study": 2_176,
+    "study": 2_174,
     "testing": 496,
     "tests": 44_503,
     "training": 1_644,

@@ -287,7 +287,7 @@ def _with_encoder(
         except CefitoError as problem:
             reasons.append(problem)
         result.append(one)
-    if len(reasons) == len(served):
+    if len(reasons) == len(served) and encoder != "auto":
         raise reasons[0]
     for reason in reasons:
         logging.getLogger(__name__).warning("no uploads for one of the runs: %s", reason)

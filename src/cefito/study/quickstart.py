@@ -148,9 +148,7 @@ def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> P
     """Return the data set of a folder, which holds at most drawn films when it is made."""
     if (folder / name).exists():
         return open_dataset(folder / name)
-    if (
-        folder.exists() and any(part.name != FILMS for part in folder.glob("[!.]*"))
-    ) or folder.is_file():
+    if folder.is_file() or any(part.name != FILMS for part in folder.glob("[!.]*")):
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
         )
