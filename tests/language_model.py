@@ -32,44 +32,22 @@ class ParsedPrompt:
         ]
         (self.horizon,) = (int(line.split(": ")[1]) for line in lines if "Number of steps" in line)
         self.first, self.last = (
-            [int(number) for number in re.findall(r"(?<![.\d(])\d+", line.split(": ")[1])]
-            for line in lines
-            if re.match(r"(First|Last) step", line)
+            int(line.split(": ")[1]) for line in lines if re.match(r"(First|Last) step", line)
         )
-        self.graph = {
-            int(found[1]): {
-                int(after): float(share) for after, share in re.findall(r"(\d+) (\d\.\d\d)", line)
-            }
-            for line in lines
-            if (found := re.match(r"(\d+) -> ", line))
-        }
 
     def plan(self) -> list[int]:
-        """A plan from the likeliest first to the likeliest last action."""
+        """A plan from the first to the last action."""
         count = len(self.actions)
         middle = [
             self.actions[(self.offset // count ** (step % 2) + step) % count]
             for step in range(self.horizon - 2)
         ]
-        return [self.first[0], *middle, self.last[0]][: self.horizon]
-
-    def likeliest(self) -> list[int]:
-        """The most probable path by the transitions in the prompt."""
-        best = {self.first[0]: (1.0, [self.first[0]])}
-        for _ in range(self.horizon - 1):
-            reached: dict[int, tuple[float, list[int]]] = {}
-            for action, (share, path) in best.items():
-                for after, more in self.graph.get(action, {}).items():
-                    if share * more > reached.get(after, (0.0, []))[0]:
-                        reached[after] = (share * more, [*path, after])
-            best = reached
-        return best.get(self.last[0], (0.0, self.plan()))[1]
+        return [self.first, *middle, self.last][: self.horizon]
 
 
 def answered(body: dict[str, Any]) -> str:
     """A valid answer to a request."""
-    prompt = ParsedPrompt(body["messages"][1]["content"])
-    plan = prompt.likeliest() if prompt.graph else prompt.plan()
+    plan = ParsedPrompt(body["messages"][1]["content"]).plan()
     return json.dumps({f"step_{step}": action for step, action in enumerate(plan, 1)})
 
 

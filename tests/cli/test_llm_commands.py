@@ -47,7 +47,7 @@ def simple(world, tmp_path_factory):
 
 def test_a_model_has_to_be_named(world, refused, tmp_path):
     train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run")
-    assert "llm.model: no language model is named." in refused(*train, "--method", "llm-ranked")
+    assert "llm.model: no language model is named." in refused(*train, "--method", "llm-ends")
 
 
 def test_a_method_without_language_model_and_true_ends(simple, refused):
@@ -100,7 +100,7 @@ def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", served.url)
     out = tmp_path / "run"
-    train = ("train", world.folder, "--horizon", 3, "--out", out, "--method", "llm-ranked", *SET)
+    train = ("train", world.folder, "--horizon", 3, "--out", out, "--method", "llm-ends", *SET)
     assert call(*train)[0] == 0
     assert call("evaluate", out, "--sample", 3)[0] == 0
     sent = {name.lower(): value for name, value in served.headers[0].items()}

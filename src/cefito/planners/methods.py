@@ -223,8 +223,7 @@ METHODS: Registry[Method] = Registry(
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",
-            "llm-ends": "language_model.method:LLM_ENDS",
-            "llm-ranked": "language_model.method:LLM_RANKED",
+            "llm-ends": "language_model.method:LLM",
             "nearest": "simple.method:NEAREST",
             "frequent": "simple.method:FREQUENT",
         }.items()

@@ -10,7 +10,7 @@ import pytest
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.records import Replies
-from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
+from cefito.planners.language_model.planner import LlmPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.study.tables import replies_title
@@ -29,7 +29,7 @@ def settings(**llm):
 @pytest.fixture(scope="module")
 def ends(splits, language_model):
     given = {"settings": settings(), "seed": 0}
-    planner = LlmEndsPlanner.fit(splits["train"], splits["val"], **given).planner
+    planner = LlmPlanner.fit(splits["train"], splits["val"], **given).planner
     assert language_model.asked == []  # nothing is asked while fitting
     return planner
 
@@ -41,10 +41,10 @@ def make(ends, monkeypatch, tmp_path):
     with stand() as served:
         monkeypatch.setenv("CEFITO_LLM_BASE_URL", served.url)
 
-        def make(kind=LlmEndsPlanner, **llm):
+        def make(**llm):
             config = settings(**{"retries": 0, **llm}).llm
             parts = (ends.pkg, ends.task_model, ends.names, ends.task_actions)
-            return kind(*parts, config), served
+            return LlmPlanner(*parts, config), served
 
         yield make
 
@@ -65,7 +65,7 @@ def test_prompts_state_the_ends_that_pkg_recognises(make, queries):
     requests = planner.requests(queries)
     for request, (first, last), task in zip(requests, recognised, tasks, strict=True):
         prompt = ParsedPrompt(facts(request))
-        assert (prompt.first, prompt.last) == ([first], [last])
+        assert (prompt.first, prompt.last) == (first, last)
         assert set(prompt.actions) == {first, last, *planner.task_actions[task]}
         assert f"Task (recognised): {planner.names.tasks[task]}" in facts(request)
     for plan, (first, last) in zip(planner.plan(queries, 1), recognised, strict=True):
@@ -73,32 +73,18 @@ def test_prompts_state_the_ends_that_pkg_recognises(make, queries):
     assert len(served.asked) == len(set(served.questions))
 
 
-@pytest.mark.parametrize("kind", [LlmEndsPlanner, LlmRankedPlanner])
-def test_only_oracle_prompts_state_the_truth(kind, make, queries, splits):
+def test_only_oracle_prompts_state_the_truth(make, queries, splits):
     truth = splits["test"].actions[:8][:, [0, -1]]
     wrong = (truth + 1) % len(splits["test"].taxonomy.actions)
-    planner, _ = make(kind, graph=True)
+    planner, _ = make()
     assert not any("annotated" in facts(request) for request in planner.requests(queries))
     for given in (truth, wrong):
         oracle = planner.requests(replace(queries, ends=given))
         for request, (first, last) in zip(oracle, given.tolist(), strict=True):
             assert "First step (annotated)" in facts(request)
             prompt = ParsedPrompt(facts(request))
-            assert (prompt.first, prompt.last) == ([first], [last])
+            assert (prompt.first, prompt.last) == (first, last)
             assert (request.choices[0], request.choices[-1]) == ((first,), (last,))
-
-
-def test_ranked_candidates(make, queries):
-    planner, _ = make(LlmRankedPlanner, candidates=3, tasks=2)
-    shares = np.exp(planner.task_model.log_probabilities(queries))
-    for request, row in zip(planner.requests(queries), shares, strict=True):
-        prompt = ParsedPrompt(facts(request))
-        assert len(prompt.first) == len(prompt.last) == 3
-        for task in row.argsort()[::-1][:2]:
-            assert f"{row[task]:.2f} {planner.names.tasks[task]}: " in facts(request)
-        assert request.choices == (tuple(prompt.actions),) * HORIZON
-    known = planner.requests(queries.with_task(2))
-    assert all(f"Task (given): {planner.names.tasks[2]}" in facts(one) for one in known)
 
 
 def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
@@ -147,7 +133,7 @@ def test_stopped_queries_get_plans_of_pkg(make, queries):
 def test_settings_are_checked_before_training(splits, monkeypatch):
     monkeypatch.setattr("cefito.training.trainer.Training", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ConfigError, match="no language model is named"):
-        LlmEndsPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
+        LlmPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
 
 
 def test_unknown_tasks_and_ends(ends, queries):
@@ -166,24 +152,16 @@ def test_malformed_ends(queries):
             replace(queries, ends=given)
 
 
-@pytest.mark.parametrize(
-    ("kind", "llm", "name"),
-    [
-        (LlmEndsPlanner, {}, "LLM, recognised ends"),
-        (LlmRankedPlanner, {"graph": True}, "LLM, ranked ends + PKG"),
-    ],
-)
-def test_descriptions(kind, llm, name, make):
-    planner, _ = make(kind, **llm)
-    description = planner.describe()
-    assert description.name == f"{name} (stand-in)"
+def test_descriptions(ends):
+    description = ends.describe()
+    assert description.name == "LLM, recognised ends (stand-in)"
     assert description.language_model.model == "stand-in"
     assert description.parameters.keys() == {"step model", "task classifier"}
 
 
 def test_loaded_planners_ask_the_same(ends, queries, tmp_path):
     ends.save(tmp_path)
-    loaded = LlmEndsPlanner.load(tmp_path, settings=settings())
+    loaded = LlmPlanner.load(tmp_path, settings=settings())
     assert loaded.requests(queries) == ends.requests(queries)
 
 

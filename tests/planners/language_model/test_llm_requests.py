@@ -26,8 +26,7 @@ def config(**more):
 
 
 def request(last=3, **more):
-    ends = {"first": ((0, 1.0),), "last": ((last, 1.0),), "fixed_ends": True}
-    context = PromptContext(tasks=((0, 1.0),), task_actions={0: (0, 1, 2, 3)}, **ends)
+    context = PromptContext(task=0, task_actions=(0, 1, 2, 3), first=0, last=last)
     return first_request(context, NAMES, 3, config(**more))
 
 
@@ -120,7 +119,7 @@ def test_refusals_give_no_plan(serve):
     [
         (401, ConfigError, "refuses access", ""),
         (404, ConfigError, "has no model 'm', or no chat completions", "llm.model"),
-        (422, ConfigError, "does not take the request", "llm.answer_format"),
+        (422, ConfigError, "does not take the request", "llm.extra"),
         (500, RunError, "in 3 tries. Received responses are cached: repeat the command", ""),
         (httpx2.ReadTimeout("slow"), RunError, "no answer in time (llm.timeout), in 3 tries", ""),
         (httpx2.ConnectError("nobody there"), RunError, "nobody there, in 3 tries", ""),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,7 +11,12 @@ from dataclasses import dataclass
 
 from cefito.errors import ConfigError
 from cefito.planners.language_model.method import LlmConfig
-from cefito.planners.language_model.prompt import Request, repair_request
+from cefito.planners.language_model.prompt import (
+    InvalidAnswerError,
+    Request,
+    parse,
+    repair_request,
+)
 from cefito.planners.language_model.server import (
     Response,
     ResponseCache,
@@ -22,34 +25,6 @@ from cefito.planners.language_model.server import (
     cache_folder,
 )
 from cefito.progress import Progress, silent
-
-_FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
-
-
-class InvalidAnswerError(ValueError):
-    """The answer does not have the requested form; the message is for the model."""
-
-
-def parse(request: Request, content: str) -> tuple[int, ...]:
-    """Return the plan of a JSON object of exactly the requested steps."""
-    text = content.strip()
-    fenced = _FENCE.match(text)
-    try:
-        value = json.loads(fenced[1] if fenced else text)
-    except (ValueError, RecursionError) as problem:
-        raise InvalidAnswerError("it is not valid JSON") from problem
-    names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
-    for name, allowed in zip(names, request.choices, strict=True):
-        given = value[name]
-        if type(given) is not int or given not in allowed:
-            shown = json.dumps(given)[:40]
-            raise InvalidAnswerError(
-                f"{name} is {shown}, expected one of {', '.join(map(str, allowed))}"
-            )
-    return tuple(value[name] for name in names)
-
 
 logger = logging.getLogger(__name__)
 _WORTH_A_WARNING = 20  # requests from which their number is logged as a warning

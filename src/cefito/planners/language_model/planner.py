@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cefito.data.windows import Windows, action_space
 from cefito.errors import ConfigError, RunError
@@ -30,16 +29,12 @@ from cefito.planners.language_model.prompt import (
     PROMPT_VERSION,
     Names,
     PromptContext,
-    Ranked,
     Request,
     first_request,
-    most_probable,
-    probable_successors,
 )
 from cefito.planners.language_model.server import Server, check_settings
 from cefito.planners.network import Sized
 from cefito.planners.pkg.planner import PkgPlanner
-from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
@@ -69,20 +64,19 @@ class Reply:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LlmPlanner(Sized, BasePlanner):
-    """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
+    """Asks a language model for the steps between the recognised ends of each query.
 
-    The prompt states in words what a step model and a task classifier recognise in the query's
-    observations; the step model and the graph are PKG's. Plans may contain the task's actions in
-    training windows and the recognised ends. Facts are computed query by query: a request does not
-    depend on other queries, and is answered once (`ResponseCache`).
+    The prompt states in words the most probable task and ends in the query's observations, by a
+    task classifier and PKG's step model. Plans may contain the task's actions in training windows
+    and the ends. Facts are computed query by query: a request does not depend on other queries, and
+    is answered once (`ResponseCache`). At T = 2 nothing is left to choose, but the model is asked
+    all the same.
 
     An answer is one plan, of energy 0, whatever `top_k` is. An invalid answer is followed by a
     repair request, and finally replaced by PKG's plan; `Plans.reply` says which.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
-    ends_title: ClassVar[str]
-    fixed_ends: ClassVar[bool]
     pkg: PkgPlanner
     task_model: TaskModel
     names: Names
@@ -134,9 +128,8 @@ class LlmPlanner(Sized, BasePlanner):
 
     @property
     def name(self) -> str:
-        """Title in tables: the facts in its prompts, and the model."""
-        more = " + PKG" * self.config.graph
-        return f"LLM, {self.ends_title}{more} ({self.config.model})"
+        """Title in tables, with the language model."""
+        return f"LLM, recognised ends ({self.config.model})"
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -161,9 +154,8 @@ class LlmPlanner(Sized, BasePlanner):
         """Return the request for each query, without asking."""
         queries.check_ids("tasks", len(self.names.tasks))
         queries.check_ids("ends", len(self.names.actions))
-        transitions = transition_probabilities(self.pkg.counts) if self.config.graph else None
         return [
-            first_request(self._context(query, transitions), self.names, self.horizon, self.config)
+            first_request(self._context(query), self.names, self.horizon, self.config)
             for query in queries.blocks(1)
         ]
 
@@ -223,57 +215,15 @@ class LlmPlanner(Sized, BasePlanner):
             completion_tokens=sum(response.completion_tokens for response in responses),
         )
 
-    def _context(self, query: Queries, transitions: NDArray[np.float64] | None) -> PromptContext:
+    def _context(self, query: Queries) -> PromptContext:
         """Return the facts that the prompt of one query states."""
-        tasks = self._tasks(query)
-        first, last = self._ends(query)
-        context = PromptContext(
-            tasks=tasks,
-            task_actions={task: self.task_actions[task] for task, _ in tasks},
+        task = int(self.predict_tasks(query)[0])
+        first, last = self.pkg.predict_ends(query)[0].tolist()
+        return PromptContext(
+            task=task,
+            task_actions=self.task_actions[task],
             first=first,
             last=last,
-            fixed_ends=self.fixed_ends or query.ends is not None,
             true_ends=query.ends is not None,
             true_task=query.tasks is not None,
         )
-        if transitions is None:
-            return context
-        successors = probable_successors(transitions, context.actions, self.config.successors)
-        return replace(context, successors=successors)
-
-    def _tasks(self, query: Queries) -> Ranked:
-        if query.tasks is not None:
-            return ((int(query.tasks[0]), 1.0),)
-        shares = np.exp(self.task_model.log_probabilities(query)[0].astype(np.float64))
-        return most_probable(shares, 1 if self.fixed_ends else self.config.tasks)
-
-    def _ends(self, query: Queries) -> tuple[Ranked, Ranked]:
-        if query.ends is not None:
-            first, last = query.ends[0].tolist()
-            return ((first, 1.0),), ((last, 1.0),)
-        logits = self.pkg.logits(query)[0].astype(np.float64)  # [2, K]
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))  # softmax over actions
-        shares /= shares.sum(axis=1, keepdims=True)
-        count = 1 if self.fixed_ends else self.config.candidates
-        return most_probable(shares[0], count), most_probable(shares[1], count)
-
-
-class LlmEndsPlanner(LlmPlanner):
-    """States the most probable task and ends; the language model chooses the steps between.
-
-    Probably so were the text-model rows of ViterbiPlanNet (arXiv 2603.04265) made, which does not
-    say. At T = 2 nothing is left to choose, but the model is asked all the same.
-    """
-
-    ends_title = "recognised ends"
-    fixed_ends = True
-
-
-class LlmRankedPlanner(LlmPlanner):
-    """States several candidate ends and tasks with their probabilities.
-
-    The language model chooses all steps, and so can correct an end that was recognised wrongly.
-    """
-
-    ends_title = "ranked ends"
-    fixed_ends = False

@@ -214,8 +214,7 @@ class Server:
             )
             return ConfigError(message, setting="llm.model")
         message = (
-            f"{self.place}: does not take the request ({reason}). If the reason is the answer "
-            "format, set llm.answer_format to object or text; -1 leaves temperature and seed to "
-            "the server."
+            f"{self.place}: does not take the request ({reason}). Correct llm.extra; -1 leaves "
+            "llm.temperature and llm.seed to the server."
         )
-        return ConfigError(message, setting="llm.answer_format")
+        return ConfigError(message, setting="llm.extra")
