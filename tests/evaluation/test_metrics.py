@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads, metric_legend, metric_value
+from cefito.evaluation.metrics import METRICS, MetricSums, metric_value
 
 
 def named(name):
@@ -305,12 +305,3 @@ def test_invalid_sequences(predicted, actual):
     for metric in (*PAIRED, position_accuracy, top_k_success_rate):
         with pytest.raises(ValueError, match=r"expected integers|equal in shape|only -1 after the"):
             metric(predicted, actual)
-
-
-def test_tables_of_few_columns_have_the_papers_metrics_first():
-    brief = list(metric_heads(brief=True).values())
-    assert brief == ["SR", "mAcc", "mIoU", "edit", "next", "length", "task"]
-    assert [head for head in metric_heads().values() if head in brief] == brief
-    assert metric_legend(["next_step_accuracy", "top_5_success_rate", "other"]) == (
-        "next: the first step is right. top-5 SR: the annotated steps are among the best plans."
-    )

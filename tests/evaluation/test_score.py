@@ -97,21 +97,6 @@ def test_scores_of_given_plans(world):
     assert evaluation.to_dict()["metrics"] == found
 
 
-def test_oracle_task_and_planners_without_tasks(world):
-    windows = cut_windows(world, horizon=3, split="test").subset(range(3))
-    plans = [row[None] for row in windows.actions]
-    evaluation, _ = evaluate_planner(Says(plans, exact=False), windows)
-    assert "task_accuracy" not in evaluation.metrics
-    assert evaluation.exact is False
-    assert evaluation.sampled_from == evaluation.windows == 3
-    planner = Says(plans)
-    evaluation, _ = evaluate_planner(planner, windows, oracle_task=True)
-    assert planner.asked == [(True, 5)]
-    assert evaluation.oracle_task is True
-    assert evaluation.metrics["task_accuracy"] == 100
-    assert evaluation.metrics["success_rate"] == evaluation.metrics["top_5_success_rate"] == 100
-
-
 def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     windows = cut_windows(world, horizon=3, split="test").subset(range(4))
     plans = [row[None] for row in windows.actions]

@@ -217,15 +217,6 @@ def test_places_that_nothing_is_written_to(run, tmp_path, name, message):
     assert (tmp_path / "there.zip").read_text() == "mine"
 
 
-def test_an_export_is_repeated_after_it_was_killed(run, tmp_path):
-    target = tmp_path / "run.zip"
-    export_run(run.folder, target)
-    data = target.read_bytes()
-    export_run(run.folder, target)  # killed after it
-    assert target.read_bytes() == data
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def packed(path, files, **changes):
     """An archive of files, each member changed as one likes."""
     with zipfile.ZipFile(path, "w") as archive:

@@ -8,7 +8,6 @@ from scipy import stats
 
 from cefito.evaluation import statistics
 from cefito.evaluation.statistics import (
-    Interval,
     best_probabilities,
     bootstrap_width,
     calibration,
@@ -19,15 +18,6 @@ from cefito.evaluation.statistics import (
 from cefito.search.problem import Plans, SearchCost
 
 values = st.lists(st.floats(-100, 100), min_size=2, max_size=8)
-
-
-def test_interval_by_hand():
-    # mean 3, s = √2.5, t(0.95; 4) = 2.1318
-    interval = seed_interval([1, 2, 3, 4, 5])
-    assert interval.mean == 3
-    assert interval.half_width == pytest.approx(2.1318 * 2.5**0.5 / 5**0.5, rel=1e-4)
-    assert seed_interval([7.5]) == Interval(mean=7.5, half_width=None)
-    assert seed_interval([2, 2, 2]).half_width == 0
 
 
 @given(values=values)

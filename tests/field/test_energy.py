@@ -55,30 +55,6 @@ def test_distance_by_hand(distance, centre, normalisation):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("normalisation", "shift"), [("layer", 2.0), ("unit", 0.0)])
-def test_observations_are_normalised(normalisation, shift):
-    field = make(normalisation=normalisation)
-    initial, goal = observations(3)
-    actions = torch.tensor([[0, 1, 2]]).expand(3, -1)
-    torch.testing.assert_close(
-        field.energy(initial, goal, actions),
-        field.energy(5 * initial + shift, 3 * goal - shift, actions),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
-def test_the_mean_is_used_only_where_asked_for():
-    mean = torch.arange(E, dtype=torch.float32)
-    field = make(centre=False)
-    field.reset(torch.Generator().manual_seed(0), mean=mean)
-    assert not field.mean.any()
-    field = make(centre=True)
-    field.reset(torch.Generator().manual_seed(0), mean=mean)
-    assert torch.equal(field.mean, mean)
-    assert torch.equal(field.centred(mean), torch.zeros(E))
-
-
 fields = st.builds(
     make,
     st.integers(0, 10_000),
@@ -117,17 +93,6 @@ def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-
-
-def test_a_batch_without_queries():
-    """The share of a process that gets none of a small batch."""
-    field = make()
-    energies = field.candidate_energies(
-        torch.zeros(0, E), torch.zeros(0, E), torch.zeros(0, 6, 3, dtype=torch.int64)
-    )
-    assert energies.shape == (0, 6)
-    energies.sum().backward()
-    assert not field.predictor.state_embed.weight.grad.any()
 
 
 def gradients(field, *given, **options):

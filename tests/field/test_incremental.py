@@ -80,18 +80,6 @@ def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
     )
 
 
-def test_energy_is_that_of_the_field():
-    field = random_field()
-    initial, goal = observations(field, 2)
-    actions = torch.tensor([[0, 1, 2], [3, 3, 3]])
-    incremental = IncrementalField(field)
-    found = incremental.energy(initial, goal, actions)
-    assert torch.equal(found, field.energy(initial, goal, actions))
-    assert not found.requires_grad
-    assert incremental.horizon == 3
-    assert incremental.device == torch.device("cpu")
-
-
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_memory_of_a_child_covers_what_it_keeps(depth):
     field = random_field(horizon=4, depth=3)

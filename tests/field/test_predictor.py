@@ -117,33 +117,6 @@ def test_what_actions_leave_behind_is_added():
     )
 
 
-def test_other_vectors_for_a_while():
-    predictor, other = make(vectors=torch.randn(K, E)), torch.randn(K, E)
-    initial, actions = draw()
-    before = predictor.states(initial, actions)
-    with predictor.using(other):
-        inside = predictor.states(initial, actions)
-    assert torch.equal(predictor.states(initial, actions), before)
-    predictor.action_vectors.copy_(other)
-    assert torch.equal(predictor.states(initial, actions), inside)
-    assert not torch.allclose(before, inside)
-
-
-def test_reconstruction_uses_the_goal_for_the_last_action_only():
-    predictor = make()
-    initial, _ = draw()
-    states = torch.randn(3, T, E, generator=torch.Generator().manual_seed(3))
-    other = states.clone()
-    other[:, -1] = torch.randn(3, E, generator=torch.Generator().manual_seed(4))
-    before, after = predictor.reconstruct(initial, states), predictor.reconstruct(initial, other)
-    assert before.shape == (3, T, K)
-    torch.testing.assert_close(before[:, :-1], after[:, :-1], rtol=0, atol=1e-6)
-    assert ((before - after).abs().amax(dim=2)[:, -1] > 1e-3).all()
-    assert (
-        (before - predictor.reconstruct(initial + torch.randn(E), states)).abs().amax(dim=2) > 1e-4
-    ).all()
-
-
 def test_frozen_text_is_not_trained_and_learned_actions_are():
     text = torch.randn(K, 7)
     initial, actions = draw()

@@ -66,14 +66,6 @@ def test_an_answer(run):
     assert Answer.model_validate(json.loads(json.dumps(value))) == found
 
 
-def test_more_plans_than_there_are_sequences(run):
-    found = answer(run, query_of(run)[0], task=2, top_k=100)
-    assert len(found.plans) == found.evaluated.leaves == 2**3
-    assert sorted(plan.actions for plan in found.plans) == [
-        [a, b, c] for a in (6, 7) for b in (6, 7) for c in (6, 7)
-    ]
-
-
 def test_invalid_requests(run):
     query, _ = query_of(run)
     for given, message in (

@@ -216,11 +216,3 @@ def test_queries_of_different_kinds_are_planned_together_as_alone(run_of_lengths
         (alone,) = run_of_lengths.planner.plan(query, 5)
         np.testing.assert_array_equal(plans.actions, alone.actions)
         np.testing.assert_allclose(plans.scores, alone.scores, rtol=1e-4)
-
-
-def test_a_goal_is_added(run_of_lengths):
-    query = Queries.partial(size=8, initial=np.ones(8))
-    whole = query.with_goal(np.full(8, 2.0, dtype=np.float32))
-    assert whole.whole
-    assert whole.goal.tolist() == [[2.0] * 8]
-    assert Queries.partial(size=8, done=[1]).with_goal(np.ones(8)).known.tolist() == [[False, True]]

@@ -112,11 +112,3 @@ def test_formats_that_cannot_be_written(tmp_path, monkeypatch):
         find_format("parquet")
     with pytest.raises(ConfigError, match=r"\.parquet: pyarrow is not installed"):
         format_of(tmp_path / "plans.parquet", "out")
-
-
-def test_numbers_in_words(rows):
-    file = io.BytesIO()
-    best = rows[0].model_copy(update={"score": -1e-9, "probability": 0.125})
-    FORMATS["md"].write([json_line(best)], file)
-    assert "| 12.5 % | 0.0000 |" in file.getvalue().decode()
-    assert "-0.0000" not in file.getvalue().decode()

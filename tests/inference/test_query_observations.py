@@ -102,14 +102,6 @@ def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
         query_from_features(run, path, start=2, end=13.51)
 
 
-def test_archives(make_run, tmp_path):
-    run = make_run()
-    path = features(tmp_path)
-    np.savez(tmp_path / "e.npz", frames_features=np.load(path), other=np.zeros(3))
-    ours = query_from_features(run, str(tmp_path / "e.npz"), start=2, end=7.5)
-    np.testing.assert_array_equal(ours.goal, query_from_features(run, path, start=2, end=7.5).goal)
-
-
 def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     run, path = make_run(precision="float32"), features(tmp_path)
     expected = query_from_features(run, path, start=2, end=7.5)

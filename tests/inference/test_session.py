@@ -124,28 +124,6 @@ def test_a_repeated_observation_changes_nothing(run, video):
 
 
 @pytest.mark.nightly
-def test_the_belief_in_the_task_accumulates(run, video, data):
-    """Several observations of one task are worth more than the latest of them."""
-    gains = []
-    for index, video in enumerate(data.videos):
-        if video.split != "test" or len(video.steps) < 3:
-            continue
-        first = int(data.first_row[index])
-        last = np.asarray(data.start[first + 2], np.float32)
-        sessions = run.session(), run.session()
-        for row in data.start[first : first + 2]:
-            sessions[0].observe(np.asarray(row, np.float32))
-        logs = []
-        for session in sessions:
-            session.observe(last)
-            tasks = {task.id: task.probability for task in session.belief().tasks}
-            assert sum(tasks.values()) == pytest.approx(1, abs=1e-4)
-            logs.append(np.log(tasks[video.task]))
-        gains.append(logs[0] - logs[1])
-    assert np.mean(gains) > 0
-
-
-@pytest.mark.nightly
 def test_a_session_knows_more_than_plans_from_the_present_observation(run, data):
     """The next step is likelier after all events than by the latest observation alone."""
     gains = {"observed": [], "told": [], "both": []}

@@ -9,7 +9,6 @@ from cefito.data import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.conformal import WindowScores, windows_for
 from cefito.inference.answer import answer
-from cefito.inference.planning_run import PlanningRun
 from cefito.inference.sets import LARGEST_SET
 from cefito.planners.base import Queries
 from cefito.runs.coverage import LEVELS, Condition
@@ -93,17 +92,6 @@ def test_a_level_between_two_has_the_threshold_of_the_upper_one(calibrated):
     for level, place in ((0.5, 0), (0.501, 1), (0.9, 40), (0.905, 41)):
         assert table.of(Condition(steps=1), level, place=calibrated.place)[1] == place
     assert LEVELS[40] == 0.9
-
-
-def test_python_asks_by_name(calibrated, world):
-    run = PlanningRun(**vars(calibrated))
-    video = next(one for one in world.videos if one.split == "test" and len(one.steps) >= 3)
-    found = run.plan(
-        start=(video.video_id, 1), goal=(video.video_id, 2), steps=2, coverage=0.8, top_k=1
-    )
-    assert found.sets.next_step.size >= 1
-    assert found.to_dict()["sets"]["coverage"] == 0.8
-    assert "sets" not in run.plan(start=(video.video_id, 1)).to_dict()
 
 
 def test_what_has_no_guarantee_is_refused(calibrated, run_of_lengths, windows):

@@ -8,12 +8,11 @@ import torch
 
 from cefito.data import cut_windows
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
+from cefito.files import load_tensors
 from cefito.planners.base import Queries, Shape
 from cefito.planners.example.linear_example import METHOD, LinearExamplePlanner
 from cefito.testing import assert_same_plans
 from cefito.training.settings import OptimiserConfig, TrainingConfig
-from cefito.training.trainer import TrainingContext
 
 ONE_EPOCH = TrainingConfig(optimiser=OptimiserConfig(epochs=1))
 SETTINGS = METHOD.settings(linear_example={"training": ONE_EPOCH})
@@ -49,28 +48,6 @@ def test_files_that_cannot_be_loaded_name_themselves(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(RunError, match=r"linear_example\.safetensors.*Train the run again"):
         LinearExamplePlanner.load(tmp_path, settings=SETTINGS)
-
-
-def test_weights_of_another_configuration(planner, tmp_path):
-    planner.save(tmp_path)
-    path = tmp_path / "linear_example.safetensors"
-    tensors, metadata = load_tensors(path, "pt", "")
-    write_tensors(path, tensors | {"linear.bias": torch.zeros(3)}, metadata)
-    with pytest.raises(
-        RunError, match=r"linear_example\.safetensors: tensor 'linear.bias' has shape"
-    ):
-        LinearExamplePlanner.load(tmp_path, settings=SETTINGS)
-
-
-def test_another_training_is_not_gone_on_with(windows, tmp_path):
-    context = TrainingContext(folder=tmp_path, key="a")
-    given = {"settings": SETTINGS, "context": context}
-    first = LinearExamplePlanner.fit(windows, windows, seed=0, **given)
-    again = LinearExamplePlanner.fit(windows, windows, seed=0, **given)
-    assert not first.trainings["linear example network"].resumed
-    assert again.trainings["linear example network"].resumed
-    with pytest.raises(RunError, match="cannot be resumed"):
-        LinearExamplePlanner.fit(windows, windows, seed=1, **given)
 
 
 def test_outputs_that_are_not_finite_name_the_query(planner, windows):

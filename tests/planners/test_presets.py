@@ -125,14 +125,6 @@ def test_overrides(key, given, value):
     assert flattened(config.sections) == flattened(load_config("paper").sections) | {key: value}
 
 
-def test_defaults_stand_beside_what_is_changed_in_their_section():
-    settings = load_config("paper", method="kepp", overrides={"kepp.plan.steps": 50}).settings
-    assert (settings.kepp.plan.steps, settings.kepp.plan.ends) == (50, 5.0)
-    changes = {"chain_training.optimiser.epochs": 3}
-    optimiser = load_config("paper", overrides=changes).settings.chain_training.optimiser
-    assert (optimiser.epochs, optimiser.batch_size, optimiser.schedule) == (3, 256, "cosine")
-
-
 def test_overrides_beat_variants_and_later_ones_beat_earlier():
     given = {"training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}}
     optimiser = load_config(

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cefito.errors import RunError
 from cefito.planners.methods import METHODS, find_method, load_config, precisions
-from cefito.runs.train import train_run
 from cefito.runtime import generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
@@ -67,17 +65,6 @@ def test_losses_stay_float32(name, world):
     assert any(not torch.equal(exact, reduced) for _, exact, reduced in context.found)
 
 
-def train(dataset, folder, precision, **more):
-    return train_run(dataset, folder, config=config(precision), horizon=HORIZON, seed=1, **more)
-
-
-@pytest.fixture(scope="module")
-def runs(dataset, tmp_path_factory):
-    """A run in each precision, not to be changed."""
-    place = tmp_path_factory.mktemp("runs")
-    return {name: train(dataset, place / name, name) for name in ("float32", "bfloat16")}
-
-
 def keys_of(monkeypatch, training, device="cpu"):
     """The key of a checkpoint."""
     seen = {}
@@ -113,12 +100,6 @@ def test_auto_is_what_the_processor_gives(monkeypatch):
         monkeypatch.setattr("cefito.training.trainer.resolve", lambda *_, given=given: given)
         auto = keys_of(monkeypatch, TrainingConfig())
         assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
-
-
-def test_another_precision_is_another_run(dataset, runs):
-    folder = runs["bfloat16"].folder
-    with pytest.raises(RunError, match="another config"):
-        train(dataset, folder, "float32")
 
 
 @pytest.mark.parametrize("method", LEARNED)

@@ -22,7 +22,6 @@ from random_fields import SMALL, encoded, randomise
 
 from .conftest import (
     DummyComposite,
-    DummyField,
     Impatient,
     assert_same,
     everything,
@@ -30,7 +29,6 @@ from .conftest import (
     problem,
     problems_of,
     random_problems,
-    salted,
 )
 
 SEARCHES = {
@@ -78,34 +76,6 @@ def test_only_what_leads_to_an_allowed_sequence_is_computed():
     (plans,) = ExhaustiveSearch().search(dummy, [one], 10)
     assert plans.evaluated.leaves == 5
     assert plans.evaluated.token_forwards == (1 + 2 * (1 + 1 + 5 + 5)) + (1 + 2 * (1 + 5 + 5 + 5))
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("patience", [0, 1, 5])
-def test_stopping(patience, sparse):
-    dummy, impatient = DummyComposite(3, "b", "f", child_bytes=10), Impatient(patience)
-    constraints = Constraints(forbidden=(0,)) if sparse else Constraints()
-    problems = [problem(goal, range(6), constraints=constraints) for goal in range(2)]
-    found = ExhaustiveSearch(memory_mib=2000 / 2**20).search(dummy, problems, 4, impatient.watch)
-    assert impatient.advanced <= 2
-    assert [plans.exact for plans in found] == [False, False]
-    assert len(found[0]) == 4 * (patience > 0)
-    for plans, one in zip(found, problems, strict=True):
-        assert set(listed(plans)) <= set(everything(one, 3, dummy.function))
-
-
-def test_budgets_count_all_components():
-    """An exact search of two parts costs twice as much; guided search refines half as long."""
-    tokens = 1 + 2 * (4 + 16 + 64)
-    auto = AutoSearch(budget_gflop=tokens * 1000 / 1e9)
-    assert auto.affordable(DummyField(3, salted(0)), 4)
-    assert not auto.affordable(DummyComposite(3, "b", "f"), 4)
-    spent = []
-    for parts in ("f", "bf"):
-        search = GuidedSearch(budget_gflop=2e-3)
-        (plans,) = search.search(DummyComposite(5, *parts), [problem(0, range(9))], 1)
-        spent.append(plans.evaluated.token_forwards)
-    assert spent[1] <= 1.3 * spent[0]
 
 
 @pytest.mark.parametrize("kind", ["free", "constraints", "costs"])

@@ -175,20 +175,6 @@ def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
     )
 
 
-def test_a_guide_proposes_and_nothing_more():
-    chain, guide = costly([[0, 5], [0, 5]]), costly([[100, 0], [100, 0]])
-    one = problem(0, [3, 8], objective=Objective(costs=chain), guide=guide)
-    dummy = DummyField(2, lambda *_: 1.0)
-    (unrefined,) = GuidedSearch(proposals=1, refinements=0).search(dummy, [one], 1)
-    assert listed(unrefined) == [(11.0, (8, 8), 1.0)]
-    (refined,) = GuidedSearch(proposals=1).search(dummy, [one], 2)
-    assert listed(refined) == [(1.0, (3, 3), 1.0), (6.0, (3, 8), 1.0)]
-    (default,) = GuidedSearch(proposals=1, refinements=0).search(
-        dummy, [problem(0, [3, 8], objective=Objective(costs=chain))], 1
-    )
-    assert listed(default) == [(1.0, (3, 3), 1.0)]
-
-
 def test_the_budget_bounds_what_is_spent():
     one, horizon, size = problem(3, range(8)), 5, 8
     around = size * horizon * (horizon + 1)  # token forwards of all neighbours of a sequence

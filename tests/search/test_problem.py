@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.search import ExhaustiveSearch, NaiveSearch, Objective, SearchCost, StepCosts
+from cefito.search import ExhaustiveSearch, NaiveSearch, SearchCost
 from cefito.search.problem import Best, places, ranks
 
 from .conftest import DummyField, Impatient, problem, scrambled
@@ -62,24 +62,6 @@ def test_ranks_count_sequences_in_order(size, length):
     sequences = np.array(list(itertools.product(range(size), repeat=length)))
     assert ranks(sequences, size).tolist() == list(range(size**length))
     assert places(np.arange(size**length), size, length).tolist() == sequences.tolist()
-
-
-def test_objective():
-    energies = np.array([1.0, 3.0], np.float32)
-    assert Objective().pure
-    assert Objective().score(energies, 0.0).tolist() == [1, 3]
-    other = Objective(temperature=2, offset=0.25)
-    assert other.score(energies, np.array([0.0, 10.0])).tolist() == [0.75, 11.75]
-    assert other.score(energies, 0.0).dtype == np.float64
-    assert not any(
-        objective.pure
-        for objective in (
-            other,
-            Objective(temperature=2),
-            Objective(offset=1),
-            Objective(costs=StepCosts.free(1, 2)),
-        )
-    )
 
 
 def test_stopping_takes_effect_soon():

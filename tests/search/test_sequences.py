@@ -1,15 +1,12 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.field.fields import IncrementalField
 from cefito.search.problem import compiled
 from cefito.search.sequences import SequenceEnergies
-from random_fields import random_field
 
-from .conftest import DummyField, problem, random_problems, scrambled
+from .conftest import DummyField, problem, scrambled
 
 SETS = ((0, 1), (2, 5, 7), (4,), (1, 2, 3, 6))
 
@@ -77,28 +74,6 @@ def test_energies_that_are_no_numbers_count_as_infinite():
     dummy = DummyField(1, lambda *row: (float("nan"), 1.0, float("inf"))[row[2][0]])
     energies = SequenceEnergies(dummy, compiled([problem(0, range(3))], 1, 1), 1)
     assert energies(*arrays([(0, (0,)), (0, (1,)), (0, (2,))], 1)).tolist() == [np.inf, 1.0, np.inf]
-
-
-@given(seed=st.integers(0, 1000), case=wanted(), memory=st.sampled_from([1e-9, 0.02, 1024]))
-def test_energies_of_a_real_field(seed, case, memory):
-    horizon, sets, rows = case
-    made = random_field(seed, horizon=horizon, actions=8, observation_dim=12)
-    problems = random_problems(seed, sets, 12)
-    found = SequenceEnergies(IncrementalField(made), compiled(problems, horizon, 1), memory)(
-        *arrays(rows, horizon)
-    )
-    if not rows:
-        assert found.shape == (0,)
-        return
-    with torch.no_grad():
-        expected = made.energy(
-            *(
-                torch.from_numpy(np.stack([getattr(problems[query], name) for query, _ in rows]))
-                for name in ("initial", "goal")
-            ),
-            torch.tensor([[sets[query][place] for place in places] for query, places in rows]),
-        )
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
 
 
 @given(case=wanted(), memory=st.sampled_from([1e-9, 300 / 2**20, 1024]))

@@ -40,24 +40,6 @@ def test_margins_are_those_of_the_sets(rows, low, high, order):
     assert torch.equal(value[0], value[1])
 
 
-@pytest.mark.parametrize(
-    ("negative", "severity"),
-    [
-        ([1, 2, 3], 0),
-        ([3, 2, 1], 0),
-        ([1, 1, 1], 0),
-        ([4, 5, 6], 1),
-        ([4, 4, 4], 1),
-        ([1, 4, 4], 1 / 2),
-        ([1, 2, 4], 1 / 3),
-    ],
-)
-def test_margins_by_hand(negative, severity):
-    """From 0.01 to 0.1, by the share of the negative's distinct actions that the positive lacks."""
-    value = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[negative]]), MarginConfig())
-    assert value.item() == pytest.approx(0.01 + 0.09 * severity)
-
-
 @given(rows=energies, reduction=st.sampled_from(["mean", "violating"]))
 def test_triplet_is_that_of_explicit_loops(rows, reduction):
     values = torch.tensor(rows)

@@ -212,32 +212,6 @@ def test_draws_are_uniform(kind, slow):
     assert distance_from(observed, {key: share * rows for key, share in likely.items()}) < 5
 
 
-@pytest.mark.parametrize(
-    ("config", "positive", "expected"),
-    [
-        # 8 sequences of task 1, one of them true: 7 hard, the others easy
-        (NegativesConfig(count=20, hard=1), (3, 3, 4), (0, 0, 7, 13)),
-        # [a, a, a] has no other order, so its permuted ones become hard
-        (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 3), (0, 0, 6, 0)),
-        # [a, a, b] has two other orders
-        (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 4), (2, 0, 4, 0)),
-        # each of three places can be changed to one other action
-        (NegativesConfig(count=6, hard=0.5, edited=1), (3, 3, 4), (0, 3, 3, 0)),
-        # both run short: 7 sequences in all, then easy ones
-        (NegativesConfig(count=12, hard=0.5, permuted=0.25, edited=0.5), (3, 4, 4), (2, 3, 2, 5)),
-    ],
-)
-def test_shortage(config, positive, expected):
-    positives, tasks = torch.tensor([positive]), torch.tensor([1])
-    fast, slow = sampler(config, SETS, 3), sampler(config, SETS, 3, slow=True)
-    codes, given = fast.sample_codes(positives, tasks, generator())
-    assert tuple(given[0].tolist()) == slow.counts(positive, 1)
-    assert codes.shape == (1, sum(expected))
-    assert given[0].tolist() == list(expected)
-    drawn = fast.sample(positives, tasks, generator())[0].tolist()
-    check_row([tuple(row) for row in drawn], expected, positive, 1, SETS)
-
-
 LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of three actions
 
 
@@ -305,14 +279,6 @@ def test_sequences_must_be_countable():
     made = large(6, {0: (0, 1), 1: (998, 999)})
     drawn = made.sample(torch.tensor([[0] * 6]), torch.tensor([0]), generator())
     assert set(drawn.flatten().tolist()) == {998, 999}
-
-
-def test_the_generator_decides():
-    config = NegativesConfig(count=8, permuted=0.2, edited=0.2)
-    actions, positives = {0: tuple(range(6)), 1: tuple(range(4, 10))}, [(0, 1, 2, 5)] * 5
-    one, other, third = (draw(config, actions, *positives, seed=seed) for seed in (3, 3, 4))
-    assert one == other != third
-    assert len({tuple(row) for row in one}) == 5  # rows are drawn apart
 
 
 @given(horizon=st.integers(7, 8), seed=st.integers(0, 100))

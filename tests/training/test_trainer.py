@@ -1,11 +1,5 @@
 import json
 import math
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cefito.errors import RunError
-from cefito.files import load_tensors
 from cefito.training import trainer as trainer_module
 from cefito.training.log import MetricsLog, read_metrics
 from cefito.training.result import TrainingResult
@@ -144,22 +137,6 @@ def test_an_incomplete_batch_can_be_left_out(batch, sizes):
     run(whole, epochs=3, batch_size=batch)
     kept = [rows for rows in whole.batches if len(rows) == sizes[0]]
     assert loss.batches == kept
-
-
-def test_progress_counts_windows_also_when_resumed(tmp_path):
-    works, shown = [], []
-
-    @contextmanager
-    def progress(description, *, total=None):
-        works.append((description, total))
-        yield lambda count=1, *, note="": shown.append((count, note.split(",")[0]))
-
-    given = {"label": "chain", "progress": progress}
-    run(Regression(), epochs=2, folder=tmp_path, given=given)
-    assert works == [("chain", 20)]
-    assert shown == [(count, f"epoch {epoch}") for epoch in (1, 2) for count in (4, 4, 2)]
-    run(Regression(), epochs=2, folder=tmp_path, given=given)
-    assert shown[6:] == [(20, "resumed after epoch 2")]
 
 
 @pytest.mark.parametrize(("every", "warmup"), [(1, 0), (1, 4), (3, 2), (2, 5), (3, 6)])
@@ -406,92 +383,3 @@ def test_lines_cut_short_or_ahead_are_dropped(tmp_path):
         {"epoch": 2},
         {"epoch": 3, "loss": 0.5},
     ]
-
-
-# Trains into the folders that it reads, each in a process of its own, forked so that libraries are
-# loaded once.
-SCRIPT = """
-import os
-import sys
-from pathlib import Path
-import torch
-from cefito.data import open_dataset
-from cefito.runs.train import train_run
-from cefito.planners.methods import load_config
-from tiny_runs import TINY_RUN
-
-torch.optim.AdamW([torch.zeros(1)])
-more = {
-    "field.centre": True,
-    "classifier.dropout": 0.1,
-    "classifier_training.optimiser.epochs": 5,
-    "classifier_training.optimiser.batch_size": 8,
-    "classifier_training.augmentation.noise": 0.1,
-    "classifier_training.ema.decay": 0.9,
-    "training.optimiser.epochs": 5,
-    "chain.members": 1,
-    "search.fitting_windows": 5,
-    "training.optimiser.schedule": "cosine",
-    "training.ema": {"decay": 0.9, "every": 2, "warmup": 5},
-    "training.negatives": {"count": 8, "permuted": 0.2, "edited": 0.2},
-    "training.augmentation": {"noise": 0.1, "swap": 0.2},
-}
-config = load_config("paper", overrides=TINY_RUN | more)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        dataset = open_dataset(Path(sys.argv[1]))
-        train_run(dataset, Path(line.strip()), config=config, horizon=3, seed=3)
-        os._exit(0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-def logged(path: Path) -> int:
-    return len(read_metrics(path)) if path.exists() else 0
-
-
-@pytest.mark.nightly
-def test_real_kills_change_nothing(world, tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py"), str(world.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as trainer:
-
-        def start(folder: Path) -> int:
-            trainer.stdin.write(f"{folder}\n")
-            trainer.stdin.flush()
-            return int(trainer.stdout.readline())
-
-        def ended() -> int:
-            return int(trainer.stdout.readline())
-
-        start(whole)
-        assert ended() == 0
-        moment = random.Random(0)
-        for part, lines in (("classifier", 2), ("field", 3)):
-            child, deadline = start(killed), time.monotonic() + 60
-            while logged(killed / part / "metrics.jsonl") < lines and time.monotonic() < deadline:
-                time.sleep(0.002)
-            time.sleep(moment.uniform(0, 0.1))
-            os.kill(child, signal.SIGKILL)
-            assert ended() == -signal.SIGKILL
-            assert logged(killed / part / "metrics.jsonl") >= lines
-        start(killed)
-        assert ended() == 0
-    for name in ("field.safetensors", "classifier.safetensors"):
-        ours, theirs = (load_tensors(folder / name, "pt", "")[0] for folder in (killed, whole))
-        assert same(ours, theirs), name
-    for part, epochs in (("classifier", 5), ("field", 5)):
-        for folder in (killed, whole):
-            assert epochs_logged(folder / part) == list(range(1, epochs + 1))
-    infos = [
-        json.loads((folder / "run.json").read_text())["training"] for folder in (killed, whole)
-    ]
-    assert infos[0]["energy field"] == {**infos[1]["energy field"], "resumed": True}

@@ -142,44 +142,6 @@ def test_smoothing_of_first_steps_is_chosen_on_videos_held_out(windows):
     assert usual.first.strengths[1] == min(GRID)
 
 
-def test_one_length_is_planned_as_by_a_chain(planner, windows):
-    _, val = windows
-    queries = Queries.from_windows(val.of_length(2).subset(range(5)))
-    plans = planner.with_lengths(2, 2).plan(queries, 3)
-    scores = planner.model.scores(2, queries)
-    best, values = scores.best(3)
-    for row, plan in enumerate(plans):
-        assert plan.actions.shape == (3, 2)
-        expected = (values[row] - scores.log_partition()[row]).exp()
-        np.testing.assert_allclose(plan.probabilities[0], expected[0], rtol=1e-5)
-        assert plan.actions[0].tolist() == scores.states.actions[best[row, 0]].tolist()
-
-
-def test_given_task(planner, windows):
-    _, val = windows
-    queries = Queries.from_windows(val.subset(range(4)), oracle_task=True)
-    for task, plans in zip(queries.tasks, planner.plan(queries, 6), strict=True):
-        assert (plans.tasks == task).all()
-        np.testing.assert_allclose(plans.task_probabilities, 1, rtol=1e-6)
-    found, free = planner.marginals(queries), planner.marginals(replace(queries, tasks=None))
-    np.testing.assert_array_equal(found.tasks, free.tasks)
-    for row, plans in enumerate(planner.plan(queries, 10_000)):  # every sequence of the task
-        steps = np.zeros((3, planner.vocabulary.actions))
-        for sequence, probability in zip(plans.sequences, plans.probabilities, strict=True):
-            steps[np.arange(len(sequence)), sequence] += probability
-        np.testing.assert_allclose(found.steps[row], steps, atol=1e-5)
-
-
-def test_constraints_leave_lengths_out(planner, windows):
-    _, val = windows
-    actions = planner.model.states.by_task()[0]
-    queries = Queries.from_windows(val.subset([0]), oracle_task=False).with_task(0)
-    (plans,) = planner.plan(queries, 5, constraints=Constraints(pinned=((2, actions[0]),)))
-    assert all(len(plan) >= 2 and plan[1] == actions[0] for plan in plans.sequences)
-    (whole,) = planner.plan(queries, 10**4, constraints=Constraints(pinned=((2, actions[0]),)))
-    assert whole.probabilities.sum() == pytest.approx(1)
-
-
 def test_refusals_are_of_the_longest_plans(planner, windows):
     queries = Queries.from_windows(windows[1].subset([0]))
     with pytest.raises(ConfigError, match=r"pinned to step 4, which does not exist.* 1 to 3"):
@@ -233,27 +195,3 @@ def test_everything_else_is_learned_as_without_times(planner, windows, settings_
     queries = Queries.from_windows(windows[1].subset(range(3)), with_elapsed=True)
     with pytest.raises(ConfigError, match=r"any-length did not learn from the time between"):
         without.plan(queries, 1)
-
-
-def test_lengths_that_were_not_learned(planner):
-    with pytest.raises(ConfigError, match=r"steps 2-4: this run plans 1 to 3 steps"):
-        planner.with_lengths(2, 4)
-
-
-@pytest.mark.nightly
-def test_training_learns(windows, settings_for):
-    """Against the most frequent plan of each length."""
-    changes = {f"any_length.{name}": 64 for name in ("hidden", "width", "emission")}
-    changes |= {"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 1}
-    changes |= {"any_length_training.optimiser.learning_rate": 5e-3}
-    changes |= {"any_length_training.optimiser.epochs": 15}
-    fitted = AnyLengthPlanner.fit(*windows, settings=settings_for(**changes), seed=0)
-    (result,) = fitted.trainings.values()
-    scores = dict(zip(result.metrics, result.scores, strict=True))
-    assert scores["success_rate"] > 5
-    assert scores["length_accuracy"] > 36  # a third by chance
-    _, val = windows
-    guessed = (
-        fitted.planner.log_lengths(Queries.from_windows(val, with_elapsed=True)).argmax(axis=1) + 1
-    )
-    assert 100 * (guessed == val.lengths).mean() > scores["length_accuracy"] + 10

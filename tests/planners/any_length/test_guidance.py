@@ -76,18 +76,6 @@ def test_first_states_are_weighed(guide, windows):
     np.testing.assert_allclose(weighed.log_tasks.exp(), sums, atol=1e-5)
 
 
-def test_a_forbidden_task_has_no_step(guide, windows):
-    first = guide.encode(torch.from_numpy(windows[1].initial[0]))
-    states = guide.model.states
-    outlook = guide.posterior(first, None, one_hot([], states.lookup.shape[1]))
-    factors = torch.where(states.tasks == 1, 0, -torch.inf)
-    weighed = outlook.weighed(factors)
-    shares = weighed.next_actions()
-    assert float(shares.sum()) == pytest.approx(1, abs=1e-4)
-    assert set(shares.nonzero()[:, 0].tolist()) <= set(states.by_task()[1])
-    assert weighed.log_tasks.exp()[1] == pytest.approx(1)
-
-
 def test_steps_between_observations_against_enumeration(guide, windows):
     val = windows[1]
     count = guide.model.states.lookup.shape[1]

@@ -61,17 +61,6 @@ def test_each_query_is_planned_by_the_planner_of_its_length(lengths, chains, win
         assert tasks[row] == chains[length - 2].predict_tasks(alone)[0]
 
 
-def test_description(lengths, chains):
-    planner = PredictedLengthPlanner(lengths, chains)
-    described = planner.describe()
-    assert described.name == planner.name == "chain, predicted length"
-    assert described.probabilities
-    parts = [lengths, *chains]
-    assert sum(described.parameters.values()) == sum(
-        sum(part.describe().parameters.values()) for part in parts
-    )
-
-
 def test_a_given_task_changes_lengths_and_plans(lengths, chains, windows):
     planner, queries = PredictedLengthPlanner(lengths, chains), Queries.from_windows(windows)
     given = queries.with_task(1)

@@ -9,7 +9,7 @@ import torch
 
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
-from cefito.errors import ConfigError, RunError
+from cefito.errors import RunError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Weights
 from cefito.planners.chain.model import ChainModel
@@ -99,21 +99,6 @@ def test_implausible_tasks_are_left_out_but_never_all():
     # the second says nothing, oddly
     found = make([[0.9985, 0.0011, 0.0004], [1e-4, 1e-5, 1e-6]]).of(queries(), 3)
     assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 0)]
-
-
-@pytest.mark.parametrize("tasks", [1, 3])
-def test_given_tasks_are_certain(tasks):
-    found = make().of(queries(tasks=[2, 1]), tasks)
-    assert found == [
-        Hypothesis(query=0, task=2, log_probability=0.0),
-        Hypothesis(query=1, task=1, log_probability=0.0),
-    ]
-
-
-def test_no_queries():
-    assert make().of(queries(0), 2) == []
-    assert make(by_chain=True).of(queries(0), 2) == []
-    assert problems_of(make(), queries(0), [], weights=ENERGY) == []
 
 
 def test_the_chain_says_the_tasks_where_no_classifier_does():
@@ -251,21 +236,3 @@ def test_problems_are_compiled_where_constraints_can_be_satisfied():
     found, spaces = compiled_under(Constraints(required=(2,)))
     assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 1), (1, 0)]
     assert all(isinstance(space, Space) and space.horizon == 3 for space in spaces)
-
-
-def test_a_query_without_any_task_left_is_refused():
-    for required, tasks, message in (
-        ((3, 0), 2, r"^task 0 \('tea'\): action 3 is required .* The next likely task cannot"),
-        ((3, 0), 3, "The next 2 likely tasks cannot satisfy it"),
-        ((4,), 1, r"^task 0 \('tea'\): [^']* choose [^']*\.$"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            compiled_under(Constraints(required=required), tasks)
-
-
-def test_constraints_are_compiled_once_a_task():
-    found, spaces = compiled_under(Constraints(required=(2,)))
-    ours = [space.feasible for one, space in zip(found, spaces, strict=True) if one.task == 1]
-    assert len(ours) == 2
-    assert ours[0] is not None
-    assert ours[0] is ours[1]

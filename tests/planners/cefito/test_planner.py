@@ -45,25 +45,6 @@ def using(planner, **changes):
     return planner.with_search(search_settings(planner.settings.search, **changes))
 
 
-def test_save_and_load_give_the_same_plans(splits, tmp_path):
-    planner = fit(splits, "small").planner
-    planner.save(tmp_path)
-    assert planner.task_model is None
-    files = {path.name for path in tmp_path.iterdir()}
-    parts = ("chain", "field", "prior")
-    assert files == {"planner.json", *(f"{part}.safetensors" for part in parts)}
-    loaded = load(tmp_path)
-    for name in ("settings", "horizon", "space", "fitted"):
-        assert getattr(loaded, name) == getattr(planner, name)
-    assert same_networks(planner, loaded)
-    queries = Queries.from_windows(splits["test"]).subset(range(0, 40, 4))
-    assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
-    guided = {"method": "guided", "proposals": 20, "refinements": 5}
-    for wide in ({}, {"objective": "fitted", "tasks": 3, **guided}):
-        ours, theirs = (using(one, **wide).plan(queries, 2) for one in (planner, loaded))
-        assert_same_plans(ours, theirs)
-
-
 @pytest.mark.parametrize("encoding", ["auto", "learned"])
 def test_action_text_comes_back_from_the_saved_planner(
     encoding, tiny_videos, make_source, tmp_path
@@ -154,18 +135,6 @@ def test_validation_problems_of_a_true_action_that_training_never_showed(splits,
     problems, actual = validation_problems(val, space, windows=0, candidates=10_000)
     assert problems[0].actions == rows[task]
     assert missing in actual[0]
-
-
-@pytest.mark.parametrize("content", [None, b"garbage"])
-@pytest.mark.parametrize("name", ["planner.json", "prior.safetensors", "chain.safetensors"])
-def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, content):
-    planner.save(tmp_path)
-    path = tmp_path / name
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(RunError, match=f"{name}.*Train the run again"):
-        load(tmp_path)
 
 
 class Untouched:
@@ -330,31 +299,6 @@ def test_several_tasks_are_searched(weighted, splits, task_model):
     assert unlikely
 
 
-def test_given_tasks_are_the_only_ones(weighted, splits):
-    queries, ranked = ambiguous(weighted, splits)
-    for place, tasks in product((0, 2), (1, 3)):
-        given = replace(queries, tasks=ranked[:, place].copy())
-        found = using(weighted, objective="fitted", tasks=tasks).plan(given, 3)
-        for task, plans in zip(given.tasks, found, strict=True):
-            assert set(plans.tasks.tolist()) == {task}
-            assert plans.evaluated.leaves == len(weighted.space.actions[task]) ** 3
-
-
-def test_another_method(planner, splits):
-    queries = Queries.from_windows(splits["test"]).subset(range(6))
-    changes = {"method": "guided", "proposals": 4, "refinements": 0, "memory_mib": 12.0}
-    other, before = using(planner, actions="taxonomy", **changes), planner.settings.search
-    assert before.method == "exhaustive"
-    assert other.settings.search == before.model_copy(update=changes)
-    assert other.settings.search.actions == "training" == other.space.source
-    for plans in other.plan(queries, 2):
-        assert plans.evaluated.leaves == 4
-        assert not plans.exact
-    exact = planner.plan(queries, 2)
-    for ours, theirs in zip(using(other, method="exhaustive").plan(queries, 2), exact, strict=True):
-        assert ours.actions.tolist() == theirs.actions.tolist()
-
-
 def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
     queries, ranked = ambiguous(weighted, splits)
     several, met = using(weighted, objective="fitted", tasks=2), 0
@@ -397,14 +341,6 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     monkeypatch.setattr(Hypotheses, "problems", lambda *_, **__: pytest.fail("work was begun"))
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         planner.plan(queries.subset([fine[0]] * 9 + [bad[0]]), 1, constraints=required)
-
-
-def test_stopping_before_anything(planner, splits, monkeypatch):
-    queries = Queries.from_windows(splits["test"]).subset(range(4))
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
-    for plans in using(planner, method="untouched").plan(queries, 3, stop=lambda: True):
-        assert (len(plans), plans.exact, plans.actions.shape) == (0, False, (0, 3))
-    assert_same_plans(planner.plan(queries, 3, stop=lambda: False), planner.plan(queries, 3))
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.planners.chain.inference import SequenceScores, average
+from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.model import ChainEvidence
 from cefito.planners.chain.states import TaskStates
 
@@ -193,13 +193,6 @@ def test_gradient_of_the_sums_of_tasks_of_unlike_sizes(horizon):
     assert torch.autograd.gradcheck(sums, (emissions, transitions))
 
 
-def test_impossible_sequences():
-    chain, _ = case(3, horizon=2)
-    states = torch.tensor([[[-1, 0], [0, len(chain.states) - 1]]] * len(chain))
-    if chain.states.task_count > 1:
-        assert bool((chain.log_probabilities(states) == -torch.inf).all())
-
-
 def test_float32_is_exact_for_extreme_scores():
     chain, _ = case(7, horizon=4)
     double = SequenceScores(chain.states, 60 * chain.emissions, chain.transitions)
@@ -208,14 +201,6 @@ def test_float32_is_exact_for_extreme_scores():
         single.log_partition().double(), double.log_partition(), rtol=1e-5, atol=1e-3
     )
     assert bool(single.log_marginals().exp().isfinite().all())
-
-
-def test_members_average_their_scores():
-    chain, _ = case(11, horizon=3)
-    other = SequenceScores(chain.states, chain.emissions + 2, chain.transitions * 3)
-    mean = average([chain, other])
-    torch.testing.assert_close(mean.transitions, 2 * chain.transitions)
-    torch.testing.assert_close(mean.emissions, chain.emissions + 1)
 
 
 def test_tasks_weighed_by_a_power():

@@ -170,23 +170,6 @@ def network(**more):
     return made
 
 
-def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows():
-    one = network()
-    initial, goal = drawn(2, 4, 6)
-    true = torch.tensor([[0, 1, 2], [3, 4, 3], [2, 2, 0], [4, 4, 3]])
-
-    def gradients(rows):
-        one.zero_grad()
-        scores = one(initial[rows], goal[rows]).scores
-        scores.log_probabilities(true[rows]).sum().backward()
-        return [0 * part if part.grad is None else part.grad.clone() for part in one.parameters()]
-
-    together = gradients([0, 1, 2, 3])
-    alone = [gradients([row]) for row in range(4)]
-    for whole, *parts in zip(together, *alone, strict=True):
-        torch.testing.assert_close(whole, sum(parts), rtol=1e-3, atol=1e-5)
-
-
 def test_each_end_is_read_from_its_own_observation():
     one = network()
     initial, goal, other = drawn(3, 2, 6)
@@ -196,16 +179,3 @@ def test_each_end_is_read_from_its_own_observation():
     assert not torch.equal(plain.first, moved.first)
     assert torch.equal(plain.first, turned.first)
     assert not torch.equal(plain.last, turned.last)
-
-
-def test_dropout_follows_the_generator():
-    one = network()
-    initial, goal = drawn(2, 3, 6)
-    generators = [*(torch.Generator().manual_seed(seed) for seed in (0, 0, 1)), None]
-    with torch.inference_mode():
-        first, again, other, plain = (
-            one(initial, goal, generator=generator).scores.emissions for generator in generators
-        )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert not torch.equal(first, plain)

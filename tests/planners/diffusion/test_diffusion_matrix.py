@@ -35,12 +35,6 @@ def known(horizon: int = 4, seed: int = 0) -> tuple[torch.Tensor, ...]:
     )
 
 
-def test_blocks_stand_beside_each_other_in_their_order():
-    blocks = layout()
-    assert blocks.actions == slice(5, 10)
-    assert blocks.columns == 3 + 2 + ACTIONS + DIM
-
-
 @given(st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 100))
 def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
     tasks, numbers, initial, goal = parts = known(horizon, seed)
@@ -79,38 +73,3 @@ def network(**changes: object) -> DiffusionNetwork:
     )
     made.reset(generator_for("cpu", 1))
     return stirred(made)
-
-
-def test_rows_that_are_given_are_zero_and_tell_nothing():
-    made, parts = network(ends_only=True), known()
-    scores = made.scores(*parts)
-    assert not scores[:, 1:-1].any()
-    assert scores[:, [0, -1]].all()
-    made.noise[1:-1] = 7
-    assert torch.equal(made.scores(*parts), scores)
-
-
-def test_blocks_are_what_the_network_sees():
-    made, parts = network(), known()
-    scores = made.scores(*parts)
-    for place, other in enumerate(known(seed=7)):
-        changed = [other + 1 if place == 0 and at == 0 else part for at, part in enumerate(parts)]
-        if place:
-            changed[place] = other
-        else:
-            changed[0] = (parts[0] + 1) % 3
-        assert not torch.allclose(made.scores(*changed), scores)
-
-
-def test_actions_that_are_not_allowed_are_forbidden_and_tell_nothing(monkeypatch):
-    made, parts = network(), known()
-    mask = torch.tensor([[True, False, True, True, False], [False, True, True, True, True]])
-    monkeypatch.setattr(made, "allowed", lambda *_: mask[:, None])
-    scores = made.scores(*parts)
-    assert torch.equal(scores.isneginf(), ~mask[:, None].expand(-1, 4, -1))
-    seen, forward = [], made.forward
-    monkeypatch.setattr(made, "forward", lambda x, *rest: seen.append(x) or forward(x, *rest))
-    made.scores(*parts)
-    actions = made.layout.actions
-    assert len(seen) == 5
-    assert all(not (matrix[..., actions] * ~mask[:, None]).any() for matrix in seen)

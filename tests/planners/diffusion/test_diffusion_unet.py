@@ -21,13 +21,6 @@ class Noted(nn.Module):
         return x + latent[:, :1, None]
 
 
-def test_blocks_begin_as_their_path_past():
-    unet = TemporalUNet(columns=6, widths=(8, 16), steps=5)
-    unet.reset(generator_for("cpu", 0))
-    block, x = unet.down[0].blocks[0], drawn(2, 6, 3)
-    torch.testing.assert_close(block(x, drawn(2, 8), iter(())), block.past(x))
-
-
 @pytest.mark.parametrize("widths", [(8,), (8, 16), (8, 16, 24)])
 def test_each_block_has_a_latent_of_its_own_in_the_order_of_passing(widths):
     unet = TemporalUNet(columns=6, widths=widths, steps=5, inside=Noted)

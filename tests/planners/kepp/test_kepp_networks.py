@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.errors import ConfigError
 from cefito.planners.base import Shape
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import DiffusionLoss
@@ -15,7 +14,6 @@ from cefito.planners.kepp.planner import (
     KeppStepNetwork,
     PlanNetwork,
     StepModel,
-    _check_horizon,
 )
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
@@ -203,15 +201,3 @@ def test_losses_against_a_slow_loop(ends, between):
             total += error * (ends if step in (0, 3) else between)
     assert float(term.sum.detach()) == pytest.approx(total, rel=1e-3)
     assert int(term.count) == 3
-
-
-def test_horizons_that_cannot_be():
-    with pytest.raises(ConfigError, match=r"^horizon 1: KEPP plans between a first and a last"):
-        _check_horizon(KeppConfig(), 1)
-    one = KeppConfig(step=DiffusionConfig(widths=(8,)), plan=PlanConfig(widths=(8,)))
-    _check_horizon(one, 2)
-    _check_horizon(KeppConfig(), 3)
-    for shallow, deep in (("plan", "step"), ("step", "plan")):
-        with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
-            _check_horizon(KeppConfig(**{shallow: getattr(one, shallow)}), 2)
-        assert caught.value.setting == f"kepp.{deep}.widths"

@@ -1,5 +1,4 @@
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,29 +69,6 @@ def out_of_fold(train, val, folds):
     return planner_module._out_of_fold_walks(train, val, settings, seed=0)
 
 
-@pytest.mark.parametrize("folds", [2, 5])
-def test_walks_of_a_window_know_nothing_of_its_video(world, noted, folds):
-    train, val = world
-    walks, results = out_of_fold(train, val, folds)
-    assert walks.shape == (len(train), 3, 3)
-    names = [f"-fold{number}of{folds}" for number in range(1, folds + 1)]
-    assert [fold for _, fold, _ in noted] == names
-    assert list(results) == [STEP + name for name in names]
-    assert all(seen is val for _, _, seen in noted)
-    told = set()
-    for model, _, _ in noted:
-        (queries,) = model.asked
-        same = (train.initial[:, None] == queries.initial[None]).all(axis=2)
-        rows = np.flatnonzero(same.any(axis=1)).tolist()
-        assert len(rows) == len(queries)
-        assert not told & set(rows)
-        told |= set(rows)
-        assert not set(train.video[rows].tolist()) & set(model.train.video.tolist())
-        assert len(model.train) + len(rows) == len(train)
-        assert (walks[rows] == len(model.train)).all()
-    assert told == set(range(len(train)))
-
-
 def test_no_more_folds_than_videos(world, noted, caplog):
     train, val = world
     videos = np.unique(train.video)
@@ -157,19 +133,6 @@ def test_plans_are_those_of_the_parts(world, training, planner):
     assert 100 * right.mean() == pytest.approx(training.trainings[PLAN].scores[0])
     pairs = (ends == val.actions[:, [0, 2]]).all(axis=1)
     assert 100 * pairs.mean() == pytest.approx(training.trainings[STEP].scores[0])
-
-
-@pytest.mark.parametrize(
-    ("said", "changes"),
-    [
-        ("", {}),
-        (" (in-sample paths)", {"paths": "in-sample"}),
-        (" (ends alone, in-sample paths)", {"knowledge": "ends", "paths": "in-sample"}),
-    ],
-    ids=["default", "paths", "ends"],
-)
-def test_names_say_what_is_not_as_it_is_by_default(planner, said, changes):
-    assert replace(planner, config=KeppConfig(**changes)).name == f"KEPP{said}"
 
 
 def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.errors import ConfigError, DataError
+from cefito.errors import DataError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.records import Replies
 from cefito.planners.language_model.planner import LlmPlanner
@@ -130,12 +130,6 @@ def test_stopped_queries_get_plans_of_pkg(make, queries):
     assert {plan.reply.outcome for plan in plans} == {"unasked"}
 
 
-def test_settings_are_checked_before_training(splits, monkeypatch):
-    monkeypatch.setattr("cefito.training.trainer.Training", lambda *_, **__: pytest.fail("trained"))
-    with pytest.raises(ConfigError, match="no language model is named"):
-        LlmPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
-
-
 def test_unknown_tasks_and_ends(ends, queries):
     with pytest.raises(DataError, match=r"'tasks', row 0 .*: 99"):
         ends.plan(queries.with_task(99), 1)
@@ -150,19 +144,6 @@ def test_malformed_ends(queries):
     for given in (whole[:, 0], whole.astype(float), whole - 1, whole[:7]):
         with pytest.raises(DataError, match="queries, 'ends'"):
             replace(queries, ends=given)
-
-
-def test_descriptions(ends):
-    description = ends.describe()
-    assert description.name == "LLM, recognised ends (stand-in)"
-    assert description.language_model.model == "stand-in"
-    assert description.parameters.keys() == {"step model", "task classifier"}
-
-
-def test_loaded_planners_ask_the_same(ends, queries, tmp_path):
-    ends.save(tmp_path)
-    loaded = LlmPlanner.load(tmp_path, settings=settings())
-    assert loaded.requests(queries) == ends.requests(queries)
 
 
 def test_titles_of_rows():

@@ -123,19 +123,6 @@ def test_generator_and_critic_learn_in_alternate_epochs(world):
     assert int(loss.module.state_dict()["critic.seen"]) == 4 * len(loss)
 
 
-@torch.no_grad()
-def test_validation_scores_the_best_plan(world):
-    train, val = world
-    loss = make((train, replace(val, actions=val.actions.copy())), adversarial=0.0)
-    emissions = loss.module.emissions(*loss.val[:2])
-    # without any counted transition all are equal, and each step is decided by itself
-    right = emissions.argmax(dim=2).numpy() == val.actions
-    assert loss.validate() == {
-        "success_rate": 100 * right.all(axis=1).mean(),
-        "mean_accuracy": pytest.approx(100 * right.mean()),
-    }
-
-
 def test_vectors_of_names(world):
     train, _ = world
     text = np.arange(len(train.taxonomy.actions) * 3, dtype=np.float16).reshape(-1, 3)

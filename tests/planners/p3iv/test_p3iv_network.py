@@ -72,13 +72,6 @@ def test_forward_against_plain_loops(horizon, settings):
         np.testing.assert_allclose(outputs.states[row].tolist(), states, rtol=1e-5, atol=1e-5)
 
 
-def test_names_in_the_space_of_states():
-    made = network()
-    vectors = drawn(ACTIONS, LANGUAGE)
-    expected = torch.stack([mlp(vector, made.language) for vector in vectors])
-    torch.testing.assert_close(made.named(vectors), expected, rtol=1e-4, atol=1e-6)
-
-
 def test_published_sizes():
     """Generator and critic on CrossTask: 105 actions and a start class, rows of 512 + 128."""
     sizes = {"observation_dim": 3 * (512 + 128), "actions": 105 + 1, "text_dim": 512}
@@ -177,14 +170,3 @@ def test_the_critic_moves_at_its_own_rate():
         for parameter, start in zip(critic.parameters(), before, strict=True)
     ]
     assert max(moved) == pytest.approx(0.01 * 0.1, rel=1e-2)
-
-
-def test_a_fresh_critic_does_not_depend_on_its_rate():
-    fresh = []
-    for rate in (1.0, 0.01):
-        config = P3ivConfig(**TINY | {"critic_rate": rate, "adversarial": 0.1})
-        made = P3ivNetwork(config, SHAPE)
-        made.add_critic()
-        made.reset(generator_for("cpu", 4))
-        fresh.append(made.critic(drawn(2, 3, 6), drawn(2, 3, ACTIONS, seed=1).softmax(dim=2)))
-    torch.testing.assert_close(*fresh)

@@ -1,15 +1,10 @@
 """P3IV from windows to plans: decoding, names in tables, files, presets, rows."""
 
-from dataclasses import replace
-from itertools import product
-
 import numpy as np
 import pytest
-import torch
 from small_methods import small_method
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.planner import P3ivPlanner
@@ -40,59 +35,6 @@ def untrained(train, **settings):
 def planner(world):
     """A fitted planner."""
     return fit(world).planner
-
-
-@pytest.fixture(scope="module")
-def queries(world):
-    return Queries.from_windows(world[1]).subset(range(5))
-
-
-def shares(counts):
-    """Probability of each next action; uniform after an action that nothing follows."""
-    rows = np.asarray(counts, dtype=float)
-    return np.array([row / row.sum() if row.any() else 0 * row + 1 / len(row) for row in rows])
-
-
-def test_plans_are_the_best_of_all_sequences(world, planner, queries):
-    network = planner.network
-    with torch.no_grad():
-        emissions = network.emissions(*planner.observations(queries)).exp().numpy()
-    transitions = shares(network.counts)
-    every = np.array(list(product(range(network.action_count), repeat=3)))
-    for plans, emitted in zip(planner.plan(queries, 6), emissions, strict=True):
-        likely = emitted[range(3), every].prod(axis=1)
-        likely *= transitions[every[:, :-1], every[:, 1:]].prod(axis=1)
-        best = np.argsort(-likely, kind="stable")[:6]
-        assert plans.actions.tolist() == every[best].tolist()
-        np.testing.assert_allclose(np.exp(-plans.energies), likely[best], rtol=1e-9)
-        np.testing.assert_array_equal(plans.energies, plans.scores)
-        assert plans.exact
-        assert plans.evaluated.token_forwards == 6 * 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "text", "name"),
-    [
-        ({}, True, "P3IV"),
-        ({}, False, "P3IV (name hashes)"),
-        ({"contrastive": 0.0}, True, "P3IV (no language)"),
-        ({"noise": 0, "diversity": 0.0}, True, "P3IV (no noise)"),
-        ({"test_dropout": True}, False, "P3IV (dropout in planning, name hashes)"),
-    ],
-)
-def test_names_say_what_is_not_as_described_and_survive_saving(
-    world, settings, text, name, tmp_path
-):
-    train = world[0]
-    if text:
-        vectors = np.random.default_rng(0).random((len(train.taxonomy.actions), 7), np.float32)
-        train = replace(train, action_text=vectors)
-    planner = untrained(train, **settings)
-    assert planner.name == planner.describe().name == name
-    planner.save(tmp_path)
-    loaded = P3ivPlanner.load(tmp_path, settings=tiny(**settings))
-    assert loaded.describe() == planner.describe()
-    assert same_weights(loaded.network, planner.network)
 
 
 def test_the_critic_serves_in_training_only(planner, tmp_path):

@@ -40,19 +40,6 @@ def pdpp_loss(world, **overrides):
     return DiffusionLoss(stirred(network, 0.1), train, val, train.tasks, val.tasks)
 
 
-def test_only_the_actions_are_learned(world):
-    made = pdpp_loss(world)
-    last = made.module.unet.end[1]
-    made.module.zero_grad()
-    terms = made.terms(torch.arange(8), generator_for("cpu", 0))
-    terms["squared_error"].sum.backward()
-    first = len(world[0].taxonomy.tasks)
-    behind = first + made.module.action_count
-    assert (last.bias.grad[first:behind] != 0).all()
-    assert not last.bias.grad[:first].any()
-    assert not last.bias.grad[behind:].any()
-
-
 def test_validation_is_the_planner_on_the_sample(world):
     _, val = world
     made = pdpp_loss(world, **{"pdpp.training.stopping.windows": 20})

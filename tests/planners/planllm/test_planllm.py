@@ -15,7 +15,6 @@ from cefito.planners.planllm.planner import (
     Exchange,
     PlanLlmLoss,
     PlanLlmNetwork,
-    PlanLlmPlanner,
     QueryTransformer,
 )
 from cefito.planners.schema.method import SchemaConfig
@@ -143,14 +142,6 @@ def test_no_gradient_flows_through_the_focus(world):
 def settings(**overrides):
     values = {f"planllm.{name}": value for name, value in overrides.items()}
     return load_config("small", method="planllm", overrides=values).settings
-
-
-@pytest.mark.parametrize(
-    ("descriptions", "said"), [("observations", "mean observations"), ("names", "name hashes")]
-)
-def test_names_say_what_is_used(descriptions, said):
-    config = settings(descriptions=descriptions).planllm
-    assert PlanLlmPlanner(None, SHAPE, config).name == f"PlanLLM-style (no BERT, {said})"
 
 
 def built(dataset, actions, tasks, **changes):

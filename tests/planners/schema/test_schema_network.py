@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
 from cefito.planners.schema.method import SchemaConfig
-from cefito.planners.schema.network import SchemaNetwork, SharedMemoryDecoder
+from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
@@ -105,25 +105,6 @@ def test_forward_pass_against_slow_loops(settings):
             parts = (outputs.actions, outputs.tasks, outputs.aligned, outputs.between)
             for found, value in zip(parts, expected, strict=True):
                 torch.testing.assert_close(found[row], value, rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_one_memory_for_all_is_as_one_for_each():
-    """The naive version repeats the memory for each query and attends query by query."""
-    decoder = SharedMemoryDecoder(width=8, heads=4, hidden=6, layers=2)
-    stirred(decoder)
-    tokens, memory = drawn(5, 4, 8), drawn(9, 8, seed=3)
-    together = decoder(tokens, decoder.keys(memory))
-    repeated = torch.cat([decoder(one[None], decoder.keys(memory)) for one in tokens])
-    torch.testing.assert_close(together, repeated, rtol=1e-5, atol=1e-6)
-    expanded = tuple(
-        tuple(part.expand(5, -1, -1, -1) for part in layer.crossing.keys(memory[None]))
-        for layer in decoder.layers
-    )
-    torch.testing.assert_close(together, decoder(tokens, expanded), rtol=1e-5, atol=1e-6)
-    other = decoder(tokens, decoder.keys(memory.flip(0)))
-    torch.testing.assert_close(together, other, rtol=1e-5, atol=1e-6)  # a set, in no order
-    assert not torch.allclose(together, decoder(tokens, decoder.keys(memory[:8])))
 
 
 @torch.no_grad()

@@ -172,12 +172,6 @@ def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
 
 
-def test_the_predicted_task_is_planned_for(world, planner):
-    queries = Queries.from_windows(world[1])
-    given = replace(queries, tasks=planner.predict_tasks(queries))
-    assert_same_plans(planner.plan(queries, 2), planner.plan(given, 2))
-
-
 def test_descriptions_that_are_no_file(world):
     with pytest.raises(DataError, match=r"schema_model\.descriptions"):
         fit(world, descriptions="/nowhere.npy")

@@ -188,29 +188,6 @@ def test_without_alignment(world, unaligned):
     assert planner.describe() == unaligned.describe()
 
 
-@pytest.mark.parametrize(
-    ("descriptions", "said", "more"),
-    [
-        ("names", " (name hashes)", {"description.weight": (16, 7), "log_temperature": ()}),
-        ("none", " (no alignment)", {}),
-        ("file", "", {"description.weight": (16, 5), "log_temperature": ()}),
-    ],
-    ids=["names", "none", "file"],
-)
-def test_kinds_of_descriptions(world, unaligned, descriptions, said, more, tmp_path):
-    if descriptions == "file":
-        descriptions = str(tmp_path / "descriptions.npy")
-        np.save(descriptions, drawn(87, 6, 5).half().numpy())
-    settings = {"descriptions": descriptions, "name_width": 7}
-    planner = fit(world, **settings).planner
-    assert planner.name == f"ViterbiPlanNet{said}"
-    plain, tensors = unaligned.network.state_dict(), planner.network.state_dict()
-    assert {key: tuple(tensors[key].shape) for key in tensors.keys() - plain.keys()} == more
-    planner.save(tmp_path)
-    queries = Queries.from_windows(world[1])
-    assert_same_plans(planner.plan(queries, 4), load(tmp_path, **settings).plan(queries, 4))
-
-
 def test_members_are_averaged_saved_and_named(world, planner, tmp_path):
     training = fit(world, members=2)
     both, queries = training.planner, Queries.from_windows(world[1])
