@@ -14,7 +14,6 @@ from cefito.search import (
     Constraints,
     ExhaustiveSearch,
     GuidedSearch,
-    NaiveSearch,
     Objective,
     StepCosts,
 )
@@ -30,9 +29,9 @@ from .conftest import (
     problems_of,
     random_problems,
 )
+from .naive import naive_search
 
 SEARCHES = {
-    "naive": NaiveSearch(batch=7),
     "exhaustive": ExhaustiveSearch(),
     "exhaustive in little memory": ExhaustiveSearch(memory_mib=300 / 2**20),
     "guided": GuidedSearch(proposals=10**6),
@@ -107,7 +106,7 @@ def test_exhaustive_equals_naive(kind, seed, horizon, memory, skip):
         constraints=Constraints(forbidden=(0,)) if kind == "constraints" else Constraints(),
     )
     field = incremental_field(made)
-    slow = NaiveSearch(batch=100).search(field, problems, 8)
+    slow = naive_search(field, problems, 8)
     fast = ExhaustiveSearch(memory_mib=memory).search(field, problems, 8)
     for ours, theirs in zip(fast, slow, strict=True):
         assert_same(ours, theirs)

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.field.fields import IncrementalField
-from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
+from cefito.search import (
+    SEARCHES,
+    Constraints,
+    ExhaustiveSearch,
+    Plans,
+    Problem,
+    SearchConfig,
+    make_search,
+)
 from cefito.search.base import Search, SpaceSize, Watch, components_of
 from cefito.search.problem import Best, SearchCost, Space, compiled
 from cefito.search.settings import SearchEntry, search_settings
@@ -36,6 +44,7 @@ from .conftest import (
     problems_of,
     scrambled,
 )
+from .naive import naive_search
 
 TOY = "toy"
 GENEROUS: dict[str, object] = {}
@@ -209,10 +218,9 @@ def test_it_costs_at_most_what_its_bound_says(search, field, top_k):
 
 def test_the_bound_of_an_exact_search_is_its_cost():
     for dummy in (DummyField(3, scrambled), DummyComposite(3, "b", "f")):
-        for name in ("exhaustive", "naive"):
-            search, size = make_search(SearchConfig(method=name)), SpaceSize.of(range(4), 3)
-            (plans,) = search.search(dummy, [problem(0, range(4))], 2)
-            assert plans.evaluated == search.cost_bound(dummy, size, 2)
+        search, size = ExhaustiveSearch(), SpaceSize.of(range(4), 3)
+        (plans,) = search.search(dummy, [problem(0, range(4))], 2)
+        assert plans.evaluated == search.cost_bound(dummy, size, 2)
 
 
 def test_what_it_evaluated_is_counted(search):
@@ -286,7 +294,7 @@ def test_threads_may_share_a_search_and_a_field(search):
 
 def test_on_a_network(search):
     incremental, problems = network(4)
-    best = make_search(SearchConfig(method="naive")).search(incremental, problems, 3)
+    best = naive_search(incremental, problems, 3)
     found = search.search(incremental, problems, 3)
     for one, plans, reference in zip(problems, found, best, strict=True):
         direct = direct_energies(incremental, one, plans)

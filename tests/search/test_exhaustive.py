@@ -6,10 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field.fields import IncrementalField
-from cefito.search import (
-    ExhaustiveSearch,
-    NaiveSearch,
-)
+from cefito.search import ExhaustiveSearch
 from cefito.search.base import CACHE_MIB
 from random_fields import random_field
 
@@ -23,6 +20,7 @@ from .conftest import (
     random_problems,
     scrambled,
 )
+from .naive import naive_search
 
 
 @given(
@@ -93,7 +91,7 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim):
         distance=distance,
     )
     incremental, problems = IncrementalField(made), random_problems(horizon, SETS, observation_dim)
-    slow = NaiveSearch(batch=100).search(incremental, problems, 10)
+    slow = naive_search(incremental, problems, 10)
     five = 5 * 3 * incremental.bytes_per_child(1, leaf=False) * horizon / 2**20
     for memory in (1e-9, five, 256):  # one prefix, five of level 1, all at once
         fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, 10)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.search import ExhaustiveSearch, NaiveSearch, SearchCost
+from cefito.search import ExhaustiveSearch, SearchCost
 from cefito.search.problem import Best, places, ranks
 
 from .conftest import DummyField, Impatient, problem, scrambled
@@ -65,10 +65,8 @@ def test_ranks_count_sequences_in_order(size, length):
 
 
 def test_stopping_takes_effect_soon():
-    """The exhaustive walk asks after each chunk of leaves, naive search after each batch."""
+    """The walk asks after each chunk of leaves."""
     dummy, one = DummyField(3, scrambled), problem(0, range(4))
-    (plans,) = NaiveSearch(batch=5).search(dummy, [one], 3, Impatient(2).watch)
-    assert plans.evaluated.leaves == 15
     (plans,) = ExhaustiveSearch(memory_mib=1e-9).search(dummy, [one], 3, Impatient(3).watch)
     assert plans.evaluated.leaves == 12  # asked once before
     assert plans.evaluated.token_forwards == 1 + 2 * (4 + 4 + 12)

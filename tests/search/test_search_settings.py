@@ -32,7 +32,6 @@ def test_settings_with_some_replaced():
         ({"widht": 3}, "widht", "there is none of that name"),
         ({"budget_gflop": float("nan")}, "budget_gflop", r"finite number \(got nan\)"),
         ({"proposals": 3}, "proposals", "'exhaustive' .* 'proposals'.* auto, guided"),
-        ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],
 )
 def test_values_that_cannot_be(overrides, setting, message):

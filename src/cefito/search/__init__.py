@@ -5,7 +5,7 @@ Nothing here loads PyTorch before a search runs, so that the settings of searche
 
 from cefito.search.base import Field, IncrementalEnergies, Search, SpaceSize, Watch
 from cefito.search.constraints import Constraints
-from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
+from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import AutoSearch, GuidedSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost
@@ -21,7 +21,6 @@ __all__ = [
     "GuidedSearch",
     "IncrementalEnergies",
     "NGramPrior",
-    "NaiveSearch",
     "Objective",
     "Plans",
     "Problem",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from cefito.errors import ConfigError
 from cefito.plugins import Registry
 from cefito.search.base import MemorySettings, Search, values_of
-from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
+from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
 from cefito.settings import Settings, validated
 
@@ -61,7 +61,6 @@ SEARCHES: Registry[SearchEntry] = Registry(
         "auto": SearchEntry(AutoSearch, AutoSettings),
         "exhaustive": SearchEntry(ExhaustiveSearch, MemorySettings, exact=True),
         "guided": SearchEntry(GuidedSearch, GuidedSettings),
-        "naive": SearchEntry(NaiveSearch, exact=True),
     },
     _fault,
 )
@@ -81,8 +80,8 @@ class _MethodSettings(Settings):
     """Which search.
 
     Attributes:
-        method: "exhaustive" (paper), "guided", "naive", or "auto": exhaustive while it fits the
-            budget, else guided; see `cefito.search.settings`.
+        method: "exhaustive" (paper), "guided", or "auto": exhaustive while it fits the budget,
+            else guided; see `cefito.search.settings`.
     """
 
     method: str = "exhaustive"
