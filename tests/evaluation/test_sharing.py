@@ -272,25 +272,3 @@ def test_hostile_archives_are_refused_and_leave_nothing(run, tmp_path, cache, mo
     monkeypatch.setattr(bundle, "MAX_BYTES", 1 << 30)
     monkeypatch.setattr(bundle, "MAX_FILES", 2)
     refused("or more than 2")
-
-
-def test_a_run_of_several_lengths_is_shared(run_of_lengths, tmp_path, capsys):
-    folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
-    evaluate_run(open_run(folder))
-    evaluate_run(open_run(folder).with_steps(2, 2), without_goal=True, after_done=True)
-    export_run(folder, tmp_path / "run.zip")
-    card = contents(tmp_path / "run.zip")["README.md"].decode()
-    for words in (
-        ", T = 1-4\n",
-        "split test, T = 1-4, ",
-        "split test, T = 2, ",
-        " windows, predicted task; the search was exact",
-        " windows, predicted task, no goal, after steps done; the search was exact",
-    ):
-        assert words in card
-    query = Queries.partial(size=8, done=[3])
-    expected = open_run(folder).planner.plan(query, 3)[0]
-    assert main(["check", str(tmp_path / "run.zip"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"]["horizon"] == "1-4"
-    found = open_run(tmp_path / "run.zip").planner.plan(query, 3)[0]
-    assert found.actions.tolist() == expected.actions.tolist()

@@ -84,18 +84,6 @@ def test_difference_against_a_loop(study, draws):
         assert found.seeds is None
 
 
-def test_difference_by_hand():
-    # gains of the windows: 1/2, 0, 1/2 in video 7 and -1 in video 3; each drawn twice in a quarter
-    # of the draws, else each once
-    one, other = [[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 1, 0, 1], [1, 1, 0, 1]]
-    found = paired_difference(one, other, [7, 7, 7, 3])
-    assert found.mean == pytest.approx(0)
-    assert (found.low, found.high) == pytest.approx((-100, 100 / 3))
-    assert (found.seeds.mean, found.seeds.half_width) == (0, 0)
-    certain = paired_difference([[True] * 4], [[False] * 4], [1, 1, 2, 3])
-    assert (certain.mean, certain.low, certain.high) == (100, 100, 100)
-
-
 @pytest.mark.nightly
 def test_intervals_cover_the_truth_as_often_as_they_say():
     generator = np.random.default_rng(0)

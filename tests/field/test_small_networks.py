@@ -47,14 +47,6 @@ def test_layout_of_the_authors_classifier():
     assert [wide.fc1.out_features, wide.fc2.out_features, wide.fc3.out_features] == [5, 36, 7]
 
 
-def test_layout_of_proposals():
-    assert proposal()(*observations()).shape == (5, T, K)
-    assert proposal()(*observations(0)).shape == (0, T, K)
-    expected = {"fc1.weight": (7, 18), "fc1.bias": (7,), "fc2.weight": (6, 7), "fc2.bias": (6,)}
-    expected |= {"fc3.weight": (12, 6), "linear.weight": (12, 18), "action_vectors": (5, 4)}
-    assert shapes(proposal()) == expected | {"bias": (3, 5), "mean": (9,)}
-
-
 def by_hand(module, *, normalise, centre):
     """Weights and observations [5, E], float64; these are centred and normalised where asked."""
     module.mean.copy_(torch.arange(E) if centre else torch.zeros(E))

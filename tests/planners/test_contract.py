@@ -4,7 +4,9 @@ A toy method, defined and registered here alone, shows that registering is all i
 """
 
 import dataclasses
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -103,6 +105,34 @@ class TestMethods(PlannerContract):
         count = 10 if name.startswith("llm") else 300  # each of theirs is a request
         pair = np.random.default_rng(0).standard_normal((2, count, 12)).astype(np.float32)
         assert_same_plans(loaded.plan(Queries(*pair), 4), planner.plan(Queries(*pair), 4))
+
+    def test_threads_share_a_planner(self, name, planner, tmp_path, monkeypatch):
+        """Each asks with tasks of its own; hardly anything that they share is kept for long."""
+        monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 2)
+        before, after = tmp_path / "before", tmp_path / "after"
+        before.mkdir()
+        after.mkdir()
+        planner.save(before)
+        pair = np.random.default_rng(1).standard_normal((2, 3, 12)).astype(np.float32)
+        asked = Queries(*pair)
+        alone = asked.subset([0])
+        requests = [(alone, 1), (alone.with_task(4), 5), (asked, 5), (asked.with_task(4), 1)]
+        if name.startswith("llm"):
+            requests = requests[:1]  # each query is a request
+        expected = [planner.plan(*request) for request in requests]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            with ThreadPoolExecutor(8) as pool:
+                given = list(pool.map(lambda request: planner.plan(*request), requests * 2))
+        finally:
+            sys.setswitchinterval(interval)
+        for ours, theirs in zip(given, expected * 2, strict=True):
+            assert_same_plans(ours, theirs)
+            assert [one.evaluated for one in ours] == [one.evaluated for one in theirs]
+        planner.save(after)
+        for path in before.iterdir():
+            assert path.read_bytes() == (after / path.name).read_bytes()
 
 
 def test_registering_is_all_it_takes(dataset, tmp_path):

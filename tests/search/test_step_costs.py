@@ -90,36 +90,6 @@ def test_a_narrow_search_says_that_it_may_have_missed_something():
     assert (wide.sequences.tolist(), wide.costs.tolist(), wide.complete) == ([[1, 0]], [4.0], True)
 
 
-@given(data=st.data(), shape=shapes, infinite=st.booleans())
-def test_cost_children_and_costs_to_go(data, shape, infinite):
-    chain = data.draw(chains(*shape, infinite=infinite))
-    horizon, size = shape
-    every = list(itertools.product(range(size), repeat=horizon))
-    costs = [chain_cost(chain, places) for places in every]
-    assert chain.cost(np.array(every)).tolist() == costs
-    remaining = chain.to_go()
-    assert len(remaining) == horizon + 1
-    for length in range(horizon):
-        prefixes = list(itertools.product(range(size), repeat=length))
-        children = chain.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
-        cost = chain.costs[length]
-        for prefix, row in zip(prefixes, children.tolist(), strict=True):
-            assert row == [
-                float(cost[(*prefix, place)[length + 1 - cost.ndim :]]) for place in range(size)
-            ]
-            done = sum(
-                float(chain.costs[step][prefix[step + 1 - chain.costs[step].ndim : step + 1]])
-                for step in range(length)
-            )
-            if np.isfinite(done):
-                left = remaining[length][prefix[-min(length, 2) :] if length else ()]
-                assert done + left == min(
-                    total
-                    for total, places in zip(costs, every, strict=True)
-                    if places[:length] == prefix
-                )
-
-
 def test_nothing_is_possible():
     found = StepCosts(costs=(np.full(2, np.inf), np.zeros(2))).cheapest(5)
     assert found.sequences.shape == (0, 2)

@@ -1,6 +1,4 @@
-from collections import defaultdict
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -47,43 +45,6 @@ def test_history_of_actions():
     assert history.recent.tolist() == [[0.5, 0, 1], [0, 0, 0], [1, 0.5, 0]]
     assert history.last.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     np.testing.assert_allclose(history.facts.numpy(), [[1, np.log(4)], [0, 0], [1, np.log(3)]])
-
-
-def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
-    """Against every sequence of every length, enumerated."""
-    _, val = windows
-    queries = Queries.from_windows(val.subset(range(3)), after_done=True)
-    model, found = planner.model, planner.plan(queries, 40)
-    lengths, marginals = planner.log_lengths(queries), planner.marginals(queries)
-    np.testing.assert_allclose(marginals.tasks, np.exp(planner.log_tasks(queries)), rtol=1e-4)
-    for row, plans in enumerate(found):
-        listed = []
-        for place, length in enumerate(model.lengths):
-            scores = model.scores(length, queries.subset([row]))
-            for task, actions in enumerate(model.states.by_task()):
-                every = torch.tensor(list(product(actions, repeat=length)))
-                states = model.states.find(torch.full((len(every),), task), every)
-                logs = scores.log_probabilities(states[None])[0]
-                listed += [
-                    (float(log) + lengths[row, place], sequence)
-                    for log, sequence in zip(logs, every.tolist(), strict=True)
-                ]
-        steps = np.zeros((3, planner.vocabulary.actions))
-        for log, sequence in listed:
-            steps[np.arange(len(sequence)), sequence] += np.exp(log)
-        np.testing.assert_allclose(marginals.steps[row], steps, atol=1e-5)
-        listed.sort(key=lambda entry: -entry[0])
-        sums = defaultdict(list)
-        for log, sequence in listed:
-            sums[tuple(sequence)].append(log)
-        best = {sequence: np.logaddexp.reduce(logs) for sequence, logs in sums.items()}
-        best = dict(sorted(best.items(), key=lambda entry: -entry[1]))
-        expected = list(best.values())[:40]
-        np.testing.assert_allclose(np.log(plans.probabilities), expected, atol=1e-5)
-        assert [tuple(plan.tolist()) for plan in plans.sequences[:3]] == list(best)[:3]
-        assert plans.exact
-        assert np.exp([log for log, _ in listed]).sum() == pytest.approx(1, abs=1e-5)
-        assert sum(plans.length_probabilities.values()) == pytest.approx(1)
 
 
 def test_the_length_with_nothing_seen(planner, windows):

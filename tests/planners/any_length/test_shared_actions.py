@@ -14,13 +14,11 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.windows import cut_windows, fitting_windows
+from cefito.data.windows import fitting_windows
 from cefito.errors import ConfigError
-from cefito.evaluation.conformal import WindowScores, windows_for
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.coverage import Condition
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from tiny_runs import TINY_LENGTHS
 
@@ -153,6 +151,12 @@ def attack(fitted, generator, counts):
     for name, value in every.items():
         sums[name[0], name[1] if len(name) > 1 else ACTIONS] += value
     counts["wrong first pairs"] += not np.allclose(pairs, sums, atol=1e-5)
+    marginals, steps = planner.marginals(query), np.zeros((longest, ACTIONS))
+    for name, value in every.items():
+        steps[np.arange(len(name)), name] += value
+    counts["wrong marginals"] += not np.allclose(marginals.steps[0], steps, atol=1e-5)
+    tasks = np.exp(planner.log_tasks(query))
+    counts["wrong marginals"] += not np.allclose(marginals.tasks, tasks, rtol=1e-4)
 
     constraints, top_k = constrained(generator), int(generator.choice([1, 3, 20, 64, 101]))
     allowed = {name: value for name, value in every.items() if satisfies(name, constraints)}
@@ -213,19 +217,3 @@ def test_plans_by_the_least_expected_edit_distance(fitted):
         for plan, score in zip(plans.sequences, plans.scores, strict=True):
             distances = [Levenshtein.normalized_distance(plan.tolist(), name) for name in likely]
             assert score == pytest.approx(weights @ distances / weights.sum(), abs=1e-4)
-
-
-def test_scores_of_sets_are_of_the_summed_probability(fitted, data):
-    """So that sets are the smallest: with one task's share alone, thresholds were too high."""
-    windows = cut_windows(data, horizon=3, shortest=1, split="val")
-    for condition in (Condition(steps=2), Condition(steps=None), Condition(steps=2, task=True)):
-        part = windows_for(windows, condition).subset(range(8))
-        planner = fitted if condition.steps is None else fitted.with_lengths(2, 2)
-        scores = WindowScores.of(fitted, part, condition).plans
-        queries = Queries.from_windows(part, oracle_task=condition.task)
-        for row, score in enumerate(scores):
-            every = enumerated(planner, queries.subset([row]))
-            truth = tuple(action for action in part.actions[row].tolist() if action >= 0)
-            best = max(every, key=every.__getitem__)
-            expected = 0 if truth == best else -np.log(every[truth])
-            assert score == pytest.approx(expected, abs=1e-4)

@@ -20,7 +20,6 @@ from cefito.search import Constraints, ExhaustiveSearch, SearchCost
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
-from same import same_weights
 from tiny_cefito import fit, load
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
@@ -29,15 +28,6 @@ KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
 @pytest.fixture(scope="module")
 def planner(splits):
     return fit(splits).planner
-
-
-def networks(planner):
-    classifier = [planner.task_model.network] if planner.task_model else []
-    return [planner.field, *classifier, *planner.chain.networks]
-
-
-def same_networks(left, right):
-    return all(map(same_weights, networks(left), networks(right)))
 
 
 def using(planner, **changes):
@@ -62,15 +52,6 @@ def test_action_text_comes_back_from_the_saved_planner(
     if encoding == "auto":
         vectors = loaded.field.state_dict()["predictor.action_vectors"]
         np.testing.assert_array_equal(vectors.numpy(), text)
-
-
-def test_key_and_folder_change_no_weight(planner, splits, tmp_path, caplog):
-    other = fit(splits, context=TrainingContext(folder=tmp_path, key="whatever"))
-    assert same_networks(planner, other.planner)
-    assert caplog.messages == []  # every task is trained on
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "classifier", "field"]
-    with pytest.raises(RunError, match="another data set"):
-        fit(splits, context=TrainingContext(folder=tmp_path, key="another"))
 
 
 def test_the_best_epoch_on_the_validation_windows_is_kept(splits):

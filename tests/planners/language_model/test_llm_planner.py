@@ -9,11 +9,9 @@ import pytest
 
 from cefito.errors import DataError
 from cefito.evaluation import evaluate_planner
-from cefito.evaluation.records import Replies
 from cefito.planners.language_model.planner import LlmPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.study.tables import replies_title
 from language_model import MODEL, ParsedPrompt, answered, stand
 
 HORIZON = 4
@@ -144,18 +142,3 @@ def test_malformed_ends(queries):
     for given in (whole[:, 0], whole.astype(float), whole - 1, whole[:7]):
         with pytest.raises(DataError, match="queries, 'ends'"):
             replace(queries, ends=given)
-
-
-def test_titles_of_rows():
-    def replies(**more):
-        known = {"first": "2026-11-21", "last": "2026-11-22", "queries": 40, "repaired": 1}
-        zeros = ("replaced", "unasked", "requests", "prompt_tokens", "completion_tokens")
-        rest = dict.fromkeys(zeros, 0)
-        return Replies(model="m", host="h", served=("m",), **(rest | known | more))
-
-    assert replies_title([None, None]) == ""
-    assert replies_title([replies(), replies(replaced=3, last="2026-11-23")]) == (
-        " (m, 2026-11-21 to 2026-11-23, 2.5 % repaired, 3.8 % replaced)"
-    )
-    assert "not asked" in replies_title([replies(first="", last="", unasked=40, repaired=0)])
-    assert "1 had to be repaired and 0 replaced; 0 requests" in replies().in_words()
