@@ -1,6 +1,5 @@
 import itertools
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints, Declared
+from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 
 from .conftest import satisfies
@@ -16,63 +15,14 @@ from .conftest import satisfies
 ACTIONS = (2, 3, 5, 8, 13)
 
 
-@dataclass(frozen=True)
-class TableAutomaton:
-    """An automaton by its table: the state after each of `STATES` and each of `ACTIONS`."""
-
-    follows: tuple[int | None, ...]
-    final: frozenset[int]
-    start: int = 0
-
-    def follow(self, state, action):
-        return self.follows[state * len(ACTIONS) + ACTIONS.index(action)]
-
-    def accepts(self, state):
-        return state in self.final
-
-    def reads(self, sequence):
-        state = self.start
-        for action in sequence:
-            if (state := self.follow(state, action)) is None:
-                return False
-        return self.accepts(state)
-
-
-STATES = 3
-AUTOMATA = st.builds(
-    TableAutomaton,
-    st.tuples(*[st.sampled_from([*range(STATES), None])] * STATES * len(ACTIONS)),
-    st.frozensets(st.integers(0, STATES - 1), min_size=1),
-)
-
-
-@contextmanager
-def declared_with(automata):
-    """Let all constraints have further ones, of which each is an automaton."""
-    given = Constraints.given
-
-    def more(self):
-        yield from given(self)
-        for one in automata:
-            yield Declared("", "", "", "an automaton", True, lambda _, one=one: one), True
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Constraints, "given", more)
-        yield
-
-
 def brute(
-    constraints: Constraints,
-    actions: tuple[int, ...],
-    horizon: int,
-    automata: tuple[TableAutomaton, ...] = (),
+    constraints: Constraints, actions: tuple[int, ...], horizon: int
 ) -> list[tuple[int, ...]]:
     """Places of all valid sequences, in order."""
     return [
         places
         for places in itertools.product(range(len(actions)), repeat=horizon)
-        if satisfies(ids := tuple(actions[place] for place in places), constraints)
-        and all(one.reads(ids) for one in automata)
+        if satisfies(tuple(actions[place] for place in places), constraints)
     ]
 
 
@@ -111,12 +61,9 @@ def cases(draw):
 
 
 def check_against_brute_force(
-    constraints: Constraints,
-    actions: tuple[int, ...],
-    horizon: int,
-    automata: tuple[TableAutomaton, ...] = (),
+    constraints: Constraints, actions: tuple[int, ...], horizon: int
 ) -> None:
-    expected = brute(constraints, actions, horizon, automata)
+    expected = brute(constraints, actions, horizon)
     if not expected:
         with pytest.raises(ConfigError):
             Feasible(constraints, actions, horizon)
@@ -143,13 +90,6 @@ def check_against_brute_force(
 @given(case=cases())
 def test_everything_agrees_with_brute_force(case):
     check_against_brute_force(*case)
-
-
-@given(case=cases(), automata=st.lists(AUTOMATA, min_size=1, max_size=2))
-def test_automata_agree_with_brute_force(case, automata):
-    """Constraints that are added by an automaton, beside those that `Feasible` knows."""
-    with declared_with(automata):
-        check_against_brute_force(*case, tuple(automata))
 
 
 @pytest.mark.parametrize(

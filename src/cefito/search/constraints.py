@@ -1,6 +1,6 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
-To add one: a field of `Constraints` with its `Declared`, whose automaton is its meaning; options,
+To add one: a field of `Constraints` with its `Declared`, and its meaning in `Feasible`; options,
 names, requests and the page follow. Describe it in docs/searches.md. Its test: an example and a
 meaning in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
 """
@@ -8,10 +8,10 @@ meaning in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from cefito.errors import ConfigError
 
@@ -32,18 +32,6 @@ EachAction = Annotated[int, "each"]
 """An action id; a name in its place means all actions of that name."""
 
 
-class Automaton(Protocol):
-    """Meaning of a constraint: reads a plan action by action; states are hashable and not None."""
-
-    start: Hashable
-
-    def follow(self, state: Any, action: int) -> Hashable | None:
-        """Return the state after an action id; None if every plan that begins so is invalid."""
-
-    def accepts(self, state: Any) -> bool:
-        """Return whether a plan may end in a state."""
-
-
 class Declared(NamedTuple):
     """How users give a constraint, and how messages say it."""
 
@@ -52,7 +40,6 @@ class Declared(NamedTuple):
     description: str  # of the field of a request
     words: str  # for each entry of the value
     example: Any  # of a value
-    automaton: Callable[[Any], Automaton] | None = None  # of a value; None if `Feasible` knows it
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ that may still follow and which required actions are missing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,6 @@ class Feasible:
         check(constraints, actions, horizon)
         place = {action: index for index, action in enumerate(actions)}
         self.constraints, self.horizon, self.size = constraints, horizon, len(place)
-        self._actions, given = tuple(actions), constraints.given()
-        self._automata = [how.automaton(value) for how, value in given if how.automaton]
-        self._leading: dict[Hashable, bool] = {}
         self._once = constraints.no_repeats
         self._pinned_places = {step - 1: place[action] for step, action in constraints.pinned}
         self._required_places = [place[action] for action in sorted(set(constraints.required))]
@@ -41,7 +38,7 @@ class Feasible:
                 self._closes[place[second], place[first]] = True
         self._compile_kinds()
         self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
-        if not self._completable(0, self._start[None])[0] or not self._leads(()):
+        if not self._completable(0, self._start[None])[0]:
             raise ConfigError(
                 f"no sequence of {horizon} of the {self.size} allowed actions satisfies all "
                 f"constraints ({constraints.summary()}); drop or change some of them."
@@ -115,38 +112,10 @@ class Feasible:
         for later in range(1, self.horizon):
             for earlier in range(later):
                 valid &= ~closes[sequences[:, earlier], sequences[:, later]]
-        if self._automata:
-            valid[valid] = [self._leads(tuple(row)) for row in sequences[valid].tolist()]
         return valid
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which actions continue valid prefixes [n, t] to a valid sequence, as [n, A]."""
-        result = self._children(prefixes)
-        if self._automata:
-            for row, place in np.argwhere(result).tolist():
-                result[row, place] = self._leads((*prefixes[row].tolist(), place))
-        return result
-
-    def _leads(self, prefix: tuple[int, ...]) -> bool:
-        """Whether a valid sequence begins with a prefix that `_children` allows."""
-        states = [automaton.start for automaton in self._automata]
-        for place in prefix:
-            both = zip(self._automata, states, strict=True)
-            states = [one.follow(state, self._actions[place]) for one, state in both]
-            if any(state is None for state in states):
-                return False
-        if len(prefix) == self.horizon or not states:
-            return all(map(lambda one, state: one.accepts(state), self._automata, states))
-        # the constraints without an automaton depend on which actions occurred, not on their order
-        key = (len(prefix), frozenset(prefix), *states)
-        if key not in self._leading:
-            (allowed,) = self._children(np.array([prefix], dtype=np.int64))
-            following = np.flatnonzero(allowed).tolist()
-            self._leading[key] = any(self._leads((*prefix, place)) for place in following)
-        return self._leading[key]
-
-    def _children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return `children` as far as the constraints without an automaton allow."""
         # Prefixes to states; what is open among their kinds bounds which actions may come.
         done = prefixes.shape[1]
         states = np.broadcast_to(self._start, (len(prefixes), len(self._start)))
