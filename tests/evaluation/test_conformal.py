@@ -194,11 +194,6 @@ def test_sets_of_another_planner_are_refused(calibrated):
             run.calibrated()
 
 
-def test_an_exported_run_is_calibrated(calibrated, tmp_path):
-    export_run(calibrated.folder, tmp_path / "run.zip")
-    assert open_run(tmp_path / "run.zip").calibrated() == calibrated.calibrated()
-
-
 def test_what_cannot_be_calibrated(run, world, tmp_path):
     for folds in (1, 25, -1):
         with pytest.raises(ConfigError, match="folds"):

@@ -90,12 +90,6 @@ def test_test_videos_are_never_read(world):
     assert orders != training_orders(world)
 
 
-def test_all_videos(world):
-    scores = cross_validate(world, config=NEAREST, horizon=3, folds=4, all_videos=True, sample=50)
-    assert sum(len(fold.videos) for fold in scores.folds) == len(world.videos)
-    assert (scores.windows, scores.sampled_from > 50) == (50, True)
-
-
 def test_an_interrupted_cross_validation_continues(world, kept, tmp_path):
     place = tmp_path / "out"
     arguments = {"config": CHAIN, "horizon": 3, "folds": 3, "seed": 1, "out": place}

@@ -191,21 +191,6 @@ def test_the_card_shows_names_literally(run):
 
 
 @pytest.mark.parametrize(
-    ("features", "said"),
-    [
-        (None, "seconds 3; features of an unknown encoder"),
-        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features {"model": "clip"}'),
-    ],
-)
-def test_the_card_names_the_encoder(run, features, said):
-    observed = {"seconds": 3, "features": features}
-    dataset = run.info.dataset.model_copy(update={"observed": observed})
-    info = run.info.model_copy(update={"dataset": dataset})
-    card = model_card(dataclasses.replace(run, info=info), [])
-    assert f"- observations: {said}\n" in card
-
-
-@pytest.mark.parametrize(
     ("name", "message"), [("run.tar", "expected the name of a zip file"), ("no/run.zip", "no such")]
 )
 def test_places_that_nothing_is_written_to(run, tmp_path, name, message):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field.predictor import as_computed, attend, prepared_mask
+from cefito.field.predictor import attend, prepared_mask
 
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 3, 2, 5, 7, 8
 
@@ -54,10 +54,3 @@ def test_float32_is_pytorchs_own_to_the_bit(mask):
     exact = parts(torch.float32)
     assert prepared_mask(mask) is mask
     assert torch.equal(attend(*exact, mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))
-
-
-def test_values_are_cast_under_autocast_alone():
-    x = torch.randn(3)
-    assert as_computed(x) is x
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert as_computed(x).dtype == torch.bfloat16

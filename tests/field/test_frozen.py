@@ -1,8 +1,5 @@
 """Frozen layers against PyTorch's."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -22,13 +19,6 @@ def test_a_layer_gives_what_pytorch_gives(gelu, shape, biased):
     if gelu:
         expected = F.gelu(expected, approximate="tanh")
     torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_a_used_layer_can_be_copied(copied):
-    layer, x = FrozenLinear(drawn(24, 16), drawn(24), gelu=True), drawn(5, 16)
-    found = layer(x)
-    assert torch.equal(copied(layer)(x), found)
 
 
 def test_without_the_fast_product_it_is_pytorchs(monkeypatch):

@@ -100,22 +100,6 @@ def using(run, **changes):
     return run.with_search(**changes)
 
 
-def test_an_answer_among_several_tasks(run):
-    several = using(run, tasks=3, objective="fitted")
-    query, _ = query_of(run)
-    found = answer(several, query, top_k=1000)
-    assert found.search.tasks == 3
-    assert {plan.task_id for plan in found.plans} == {0, 1, 2}
-    best = found.plans[0].task_id
-    assert (found.task_id, found.task_source) == (best, "predicted")
-    for plan in found.plans:
-        assert set(plan.actions) <= set(run.planner.space.actions[plan.task_id])
-    assert [plan.score for plan in found.plans] == sorted(plan.score for plan in found.plans)
-    assert found.weights == vars(several.planner.weights)
-    alone = answer(several, query, task=1)
-    assert (alone.task_source, alone.search.tasks) == ("given", 1)
-
-
 def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     several = using(run, tasks=3)
     query, _ = query_of(run)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.methods import load_config
@@ -45,13 +45,6 @@ def test_queries_that_no_video_gives(run):
     ):
         with pytest.raises(ConfigError, match=message):
             query_from_video(run, video, start)
-
-
-def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
-    run.dataset().folder.rename(tmp_path / "moved")
-    with pytest.raises(RunError, match="Give its folder"):
-        query_from_video(run, "e", 1)
-    assert query_from_video(run, "e", 1, tmp_path / "moved")[1].tolist() == [3, 4, 4]
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.dtype(">f4")])

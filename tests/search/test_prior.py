@@ -1,6 +1,5 @@
 import itertools
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,16 +187,6 @@ def test_a_sequence_with_an_action_not_allowed_has_no_probability():
     ).shape == (0,)
 
 
-def test_threads_may_share_a_prior(monkeypatch):
-    monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 1)
-    prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
-    expected = [SMALL.fit().costs(0, 3, actions).costs[2] for actions in subsets]
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda actions: prior.costs(0, 3, actions).costs[2], 20 * subsets))
-    for cost, other in zip(found, 20 * expected, strict=True):
-        np.testing.assert_array_equal(cost, other)
-
-
 def test_arrays_and_back(tmp_path):
     prior = SMALL.fit(order=2, strengths=(0.3, 2.0, 5.0))
     write_tensors(tmp_path / "prior.safetensors", {**prior.to_arrays(), "weights": np.ones(3)})
@@ -237,12 +226,6 @@ def tune(train: Corpus, val: Corpus, **settings) -> NGramPrior:
         val_tasks=val.tasks,
         **settings,
     )
-
-
-@pytest.mark.parametrize("span", [0, 1, 2])
-def test_tuned_finds_the_order_of_a_markov_chain(span):
-    size = 300 if span == 2 else 30
-    assert tune(walks(1, size, 6, span), walks(2, 400, 6, span)).order == span + 1
 
 
 def test_tuned_is_the_best_of_what_one_change_reaches():

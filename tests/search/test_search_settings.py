@@ -5,7 +5,6 @@ from cefito.planners.shared.settings import PlanningConfig
 from cefito.search import AutoSearch, ExhaustiveSearch, GuidedSearch
 from cefito.search.settings import (
     SearchConfig,
-    changed_settings,
     make_search,
     search_settings,
 )
@@ -40,17 +39,6 @@ def test_values_that_cannot_be(overrides, setting, message):
     assert caught.value.setting == setting
     assert setting in str(caught.value) or setting == "method"
     assert "--" not in str(caught.value)
-
-
-def test_what_was_changed():
-    usual = PlanningConfig()
-    assert changed_settings(usual, usual) == {}
-    changed = search_settings(usual, method="auto", tasks=2, budget_gflop=20.0, memory_mib=0.5)
-    changes = changed_settings(changed, usual)
-    assert changes == {"memory_mib": 0.5, "method": "auto", "budget_gflop": 20.0, "tasks": 2}
-    assert list(changes) == ["method", "memory_mib", "budget_gflop", "tasks"]  # as the fields
-    assert changed_settings(usual, changed).keys() == changes.keys()
-    assert search_settings(usual, **changes) == changed
 
 
 def test_searches_are_made_with_their_settings():

@@ -231,12 +231,6 @@ def test_more_than_there_are_is_refused():
     assert all(len({tuple(one) for one in row}) == 459 for row in drawn.tolist())
 
 
-@pytest.mark.parametrize("horizon", [1, 3])
-def test_a_single_sequence_is_refused(horizon):
-    with pytest.raises(SamplingError, match=f"single sequence of {horizon} actions"):
-        sampler(NegativesConfig(), {0: (4,), 1: (4,)}, horizon)
-
-
 @pytest.mark.parametrize("count", [6, 7, 24, 10_000])
 def test_small_worlds_give_all_there_are(count, caplog):
     """Six other sequences, (1, 1) being of both tasks, however many were asked for."""

@@ -234,17 +234,6 @@ def test_the_chain_alone_is_listed_without_a_search(planner, splits, monkeypatch
         assert plans.evaluated == SearchCost(0, 0)
 
 
-def test_constraints_on_the_chain_alone_need_no_field_either(planner, splits):
-    chosen = using(planner, objective="chain", tasks=2)
-    queries = Queries.from_windows(splits["test"]).subset(range(0, 40, 8))
-    for row, plans in enumerate(chosen.plan(queries, 5, constraints=Constraints(no_repeats=True))):
-        tasks = [one.task for one in chosen.hypotheses.of(queries.subset([row]), 2)]
-        every = best_by_hand(planner, queries, row, tasks, CHAIN)
-        best = sorted(score for one, (score, _) in every.items() if len(set(one)) == 3)[:5]
-        np.testing.assert_allclose(plans.scores, best, rtol=1e-3, atol=1e-3)
-        assert (plans.exact, plans.evaluated) == (True, SearchCost(0, 0))
-
-
 def test_a_run_whose_tasks_the_chain_says(splits, tmp_path):
     context = TrainingContext(folder=tmp_path, key="run")
     fitted = fit(splits, context=context, **{"search.task_model": "chain"})
@@ -367,10 +356,3 @@ def test_queries_may_be_taken_in_a_few_at_a_time(which, planner, several, splits
     parts = one.plan(queries, 3)
     assert one.predict_tasks(queries).tolist() == tasks.tolist()
     assert_same_plans(whole, parts, rtol=1e-4, atol=1e-6)
-
-
-def test_the_bound_on_memory_says_how_many_queries_are_taken_in(planner):
-    sizes = [using(planner, memory_mib=mib).queries_at_once for mib in (0.001, 64, 1024, 4096)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] == 16
-    assert all(size % 512 == 0 for size in sizes[1:])

@@ -62,6 +62,7 @@ def same(left, right):
     return all(same_weights(*pair) for pair in pairs)
 
 
+@pytest.mark.nightly
 def test_members_that_are_trained_side_by_side_are_equal(model, splits, monkeypatch):
     monkeypatch.setattr("cefito.planners.side_by_side._WORTH_A_PROCESS", 0)
     apart, results = fit(splits, context=TrainingContext(workers=2))

@@ -1,4 +1,5 @@
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,45 +41,24 @@ def planner(training):
     return training.planner
 
 
-class Noting:
-    """A step model whose walks name the number of training windows that it knows."""
+def test_no_more_folds_than_videos(world, monkeypatch, caplog):
+    made, walks = [], np.zeros((1, 3, 3), np.int64)
 
-    def __init__(self, train):
-        self.train, self.asked = train, []
-
-    def walks(self, queries):
-        self.asked.append(queries)
-        return np.full((len(queries), 3, 3), len(self.train))
-
-
-@pytest.fixture
-def noted(monkeypatch):
-    """The training windows, names and validation windows of step models that would be trained."""
-    made = []
-
-    def look(train, val, settings, *, suffix="", **_):
-        made.append((Noting(train), suffix, val))
-        return made[-1][0], {STEP + suffix: None}
+    def look(*_, suffix, **__):
+        made.append(suffix)
+        step = SimpleNamespace(walks=lambda queries: walks.repeat(len(queries), axis=0))
+        return step, {STEP + suffix: None}
 
     monkeypatch.setattr(StepModel, "train", look)
-    return made
-
-
-def out_of_fold(train, val, folds):
-    settings = KeppSettings(kepp=KeppConfig(folds=folds, walks=3))
-    return planner_module._out_of_fold_walks(train, val, settings, seed=0)
-
-
-def test_no_more_folds_than_videos(world, noted, caplog):
-    train, val = world
+    (train, val), settings = world, KeppSettings(kepp=KeppConfig(folds=5, walks=3))
     videos = np.unique(train.video)
     few = train.subset(np.flatnonzero(np.isin(train.video, videos[:3])))
-    out_of_fold(few, val, 5)
-    assert [fold for _, fold, _ in noted] == [f"-fold{number}of3" for number in (1, 2, 3)]
+    planner_module._out_of_fold_walks(few, val, settings, seed=0)
+    assert made == [f"-fold{number}of3" for number in (1, 2, 3)]
     one = train.subset(np.flatnonzero(train.video == videos[0]))
     with caplog.at_level(logging.WARNING):
-        assert out_of_fold(one, val, 5) == (None, {})
-    assert len(noted) == 3
+        assert planner_module._out_of_fold_walks(one, val, settings, seed=0) == (None, {})
+    assert len(made) == 3
     assert "there is a single training video" in caplog.text
 
 

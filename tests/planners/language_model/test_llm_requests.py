@@ -141,20 +141,6 @@ def test_lasting_failures_are_one_line_without_the_key(
     assert caught.value.setting == setting
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        {"json": {**completion(VALID), "choices": [{"index": 0}]}},
-        {"text": "<html>Welcome</html>", "headers": {"Content-Type": "text/html"}},
-        {"text": "{not", "headers": {"Content-Type": "application/json"}},
-    ],
-)
-def test_servers_of_something_else(response, serve):
-    serve(lambda *_: httpx2.Response(200, **response))
-    with pytest.raises(RunError, match=r"^http://there:8000/v1: answers, but not as a server of"):
-        ask_all([request()], config())
-
-
 def test_responses_before_a_failure_are_kept(serve):
     seen = serve(lambda body, number: failure(500) if number == 2 else answered(body))
     with pytest.raises(RunError, match="repeat the command to continue"):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from small_methods import small_method
 
-from cefito.errors import DataError
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
 from cefito.planners.schema.network import SchemaNetwork
@@ -170,8 +169,3 @@ def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     loaded = SchemaPlanner.load(tmp_path, settings=tiny(descriptions=value))
     queries = Queries.from_windows(val)
     assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
-
-
-def test_descriptions_that_are_no_file(world):
-    with pytest.raises(DataError, match=r"schema_model\.descriptions"):
-        fit(world, descriptions="/nowhere.npy")
