@@ -256,11 +256,3 @@ def test_the_python_of_the_page_runs(trained, tmp_path, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + len(names["scores"].per_task)
     assert all(not window.success for window in names["wrong"])
-
-
-def test_the_page_names_every_column():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
-    table = page.partition("## The plans of every window")[2].partition("## In Python")[0]
-    cells = "".join(line.split("|")[1] for line in table.split("\n") if "|" in line)
-    named = re.findall(r"`(\w+)`", cells)
-    assert named == list(WindowPlans.model_fields)

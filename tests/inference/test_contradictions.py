@@ -115,14 +115,6 @@ def test_an_order_that_is_seen_the_other_way_round():
     assert warnings(Constraints(before=((1, 0),)), steps=steps) == []
 
 
-def test_actions_of_one_name_give_one_sentence():
-    assert len(warnings(Constraints(required=(3, 4)), steps=STEPS)) == 2
-    both = STEPS.copy()
-    both[:, 4] = both[:, 0]
-    both[:, 0] = 0
-    assert len(warnings(Constraints(required=(0, 0)), steps=both)) == 1
-
-
 def test_choices_no_likelier_than_many_others_are_no_contradiction():
     steps = np.full((3, 5), 0.02)
     steps[:, 0] = 0.92  # the other four have 8 % together

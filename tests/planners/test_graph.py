@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from cefito.planners.shared.graph import (
     cheapest_paths,
-    likeliest_walks,
     transition_costs,
     transition_counts,
     transition_probabilities,
@@ -140,21 +139,3 @@ def test_ties_are_ordered_by_ids():
         paths, spent = cheapest_paths(costs, first=0, last=5, horizon=4, count=2, width=width)
         assert paths.tolist() == [[0, 1, 2, 5], [0, 3, 4, 5]]
         assert spent.tolist() == [0.6, 0.6]
-
-
-def test_walks_by_hand():
-    # 0 → 1 (3 of 4), 0 → 2 (1 of 4), 1 → 1 and 1 → 3 (1 of 2 each), 2 → 3 always; 3 ends
-    counts = np.array([[0, 3, 1, 0], [0, 1, 0, 1], [0, 0, 0, 2], [0, 0, 0, 0]])
-    probabilities = transition_probabilities(counts)
-
-    def walks(first, last, horizon, count=9):
-        given = {"first": first, "last": last, "horizon": horizon, "count": count}
-        return likeliest_walks(probabilities, **given).tolist()
-
-    assert walks(0, 3, 3) == [[0, 1, 3], [0, 2, 3]]
-    assert walks(0, 3, 3, count=1) == [[0, 1, 3]]
-    assert walks(0, 3, 4) == [[0, 1, 1, 3]]  # by a loop; the other way is too short
-    assert walks(0, 1, 2) == [[0, 1]]
-    assert walks(3, 3, 2) == walks(1, 0, 4) == []
-    _, spent = cheapest_paths(np.full((2, 2), np.inf), first=0, last=1, horizon=3, count=2)
-    assert np.isinf(spent).all()

@@ -154,13 +154,6 @@ def test_answers_are_those_of_a_list_of_everything(name, search, data, horizon, 
     assert (plans.actions.dtype, plans.energies.dtype) == (np.int64, np.float64)
 
 
-def test_the_same_again(search):
-    first, again = (search.search(DummyField(3, scrambled), SEVERAL, 4) for _ in range(2))
-    for plans, others in zip(first, again, strict=True):
-        assert listed(plans) == listed(others)
-        assert (plans.exact, plans.evaluated) == (others.exact, others.evaluated)
-
-
 def test_a_problem_alone_has_the_answer_that_it_has_among_others(search):
     together = search.search(DummyField(3, scrambled), SEVERAL, 4)
     assert len(together) == len(SEVERAL) > 10

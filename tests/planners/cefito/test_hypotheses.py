@@ -11,7 +11,7 @@ from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged
-from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Weights
+from cefito.planners.cefito.objective import ENERGY, Hypothesis
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig
@@ -134,38 +134,6 @@ def test_tasks_must_be_given_where_nothing_says_them():
         with pytest.raises(RunError, match=message):
             make(**parts).of(queries(), 1)
         assert len(make(**parts).of(queries(tasks=[0, 1]), 1)) == 2
-
-
-@pytest.mark.parametrize("weights", [Weights(2.0, 1.3), CHAIN, ENERGY])
-def test_costs_by_hand(weights):
-    """Those of the chain where it has a weight; otherwise the prior is the guide alone."""
-    hypotheses = make()
-    found = hypotheses.of(queries(), 3)
-    problems = problems_of(hypotheses, queries(), found, weights=weights)
-    assert len(problems) == len(found) == 6
-    for one, problem in zip(found, problems, strict=True):
-        assert problem.actions == ACTIONS[one.task]
-        assert problem.initial == queries().initial[one.query]
-        assert problem.goal == queries().goal[one.query]
-        assert 0 < problem.objective.temperature < math.inf
-        assert problem.objective.offset == pytest.approx(-weights.chain * one.log_probability)
-        assert problem.objective.pure == (weights == ENERGY)
-        scores = every_score(one.query)
-        total = sum(math.exp(score) for (task, _), score in scores.items() if task == one.task)
-        for places in itertools.product(range(len(problem.actions)), repeat=3):
-            sequence = np.array([[problem.actions[place] for place in places]])
-            if weights.chain:
-                log = scores[one.task, tuple(sequence[0])] - math.log(total)
-            else:
-                log = hypotheses.prior.log_probability(sequence, np.array([one.task]))[0]
-            cost = float(problem.guide.cost(np.array([places]))[0])
-            assert cost == pytest.approx(-(weights.chain or 1) * log, rel=1e-4, abs=1e-4)
-            assert weights == ENERGY or problem.objective.costs is problem.guide
-            if weights.energy:
-                (score,) = problem.objective.score(np.array([3.0]), cost)
-                expected = 3 * weights.energy + cost - weights.chain * one.log_probability
-                assert score == pytest.approx(expected)
-        Space(problem, 3)
 
 
 SMALL = SearchCost(3, 2)

@@ -12,7 +12,7 @@ from cefito.planners.language_model import dialogue, server
 from cefito.planners.language_model.dialogue import ask_all
 from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import Names, PromptContext, first_request
-from cefito.planners.language_model.server import Server, budget, cache_folder, check_settings
+from cefito.planners.language_model.server import Server, check_settings
 from language_model import answered, completion
 
 NAMES = Names.of(["tea"], ["boil", "pour", "wait", "drink"])
@@ -246,13 +246,6 @@ def test_no_key_is_stored_or_shown(serve, monkeypatch, tmp_path):
     assert Server.of(config(base_url="")).place == "http://there:8000/v1"
 
 
-@pytest.mark.parametrize("url", ["there", "ftp://there/v1", "http://", "http://there:port/v1", "["])
-def test_invalid_addresses(url):
-    with pytest.raises(ConfigError, match=r"llm\.base_url: is not the address") as caught:
-        check_settings(config(base_url=url))
-    assert caught.value.setting == "llm.base_url"
-
-
 def test_requirements_of_asking(serve, monkeypatch):
     with pytest.raises(ConfigError, match=r"llm\.model: no language model is named") as caught:
         check_settings(config(model=" "))
@@ -265,15 +258,3 @@ def test_requirements_of_asking(serve, monkeypatch):
     for call in (lambda: ask_all([request(0)], config()), lambda: check_settings(config())):
         with pytest.raises(ConfigError, match=r"pip install 'cefito\[llm\]'"):
             call()
-
-
-def test_budget_and_cache_of_the_environment(monkeypatch, tmp_path):
-    assert budget(config(budget=3)) == 3
-    monkeypatch.setenv("CEFITO_LLM_BUDGET", "many")
-    with pytest.raises(ConfigError, match="CEFITO_LLM_BUDGET=many: expected a whole number"):
-        check_settings(config())
-    assert cache_folder(config(cache="elsewhere")) == tmp_path / "answers"
-    monkeypatch.delenv("CEFITO_LLM_CACHE")
-    assert str(cache_folder(config(cache="elsewhere"))) == "elsewhere"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder(config()).parts[-2:] == ("cefito", "llm")

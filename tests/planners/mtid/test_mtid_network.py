@@ -15,7 +15,6 @@ from cefito.planners.mtid.planner import (
     MtidNetwork,
     MtidPlanner,
     MtidTaskNetwork,
-    gradient_weights,
     task_actions,
 )
 from cefito.planners.shared.layers import draw_layers, keep
@@ -49,22 +48,6 @@ def test_published_sizes(dataset, actions, tasks, millions):
     assert sizes["MTID network"] == pytest.approx(millions * 1e6, abs=5e4)
     if dataset == "crosstask":
         assert sizes["MTID task classifier"] == pytest.approx(28.4e6, abs=5e4)
-
-
-@pytest.mark.parametrize(
-    ("horizon", "expected"),
-    [
-        (1, [6]),
-        (2, [6, 6]),
-        (3, [6, 1, 6]),
-        (4, [6, 1, 1, 6]),
-        (5, [6, 3.5, 1, 3.5, 6]),
-        (6, [6, 3.5, 1, 1, 3.5, 6]),
-    ],
-)
-def test_weights_fall_from_the_ends_to_the_middle(horizon, expected):
-    assert gradient_weights(horizon, 6.0).tolist() == expected
-    assert gradient_weights(horizon, 1.0).tolist() == [1] * horizon
 
 
 @pytest.mark.parametrize("encodings", [2, 3, 4])
