@@ -1,4 +1,4 @@
-"""Declaration of the chain of any length."""
+"""Declaration of the chain of any length, with or without a goal, after steps done before."""
 
 from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import Abilities

@@ -1,4 +1,4 @@
-"""Declaration of CEFITO, and of CEFITO with the chain."""
+"""Declaration of CEFITO: a chain, perhaps a field and a task classifier, and their search."""
 
 from typing import Any
 

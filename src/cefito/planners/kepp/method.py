@@ -1,4 +1,4 @@
-"""KEPP: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of KEPP: walks of a graph between predicted ends, seen by a diffusion of plans."""
 
 from __future__ import annotations
 

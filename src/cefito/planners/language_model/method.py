@@ -1,4 +1,4 @@
-"""Settings and declaration of the planner that asks a language model."""
+"""Declaration of the planner that asks a language model, told what networks recognise."""
 
 from __future__ import annotations
 

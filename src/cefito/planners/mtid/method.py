@@ -1,4 +1,4 @@
-"""MTID: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of MTID: PDPP's diffusion, with vectors interpolated between observations inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P3IV: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of P3IV: a decoder with learned memory and noise, taught by names of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PDPP: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of PDPP: projected diffusion of the matrix of task, actions and observations."""
 
 from __future__ import annotations
 

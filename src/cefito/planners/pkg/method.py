@@ -1,4 +1,4 @@
-"""Settings and declarations of PKG, by exact search and by the published beam search."""
+"""Declarations of PKG: the likeliest path on a graph of transitions, exact and by beam search."""
 
 from __future__ import annotations
 

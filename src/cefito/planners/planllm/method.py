@@ -1,4 +1,4 @@
-"""Settings and declarations of PlanLLM-style planning."""
+"""Declaration of PlanLLM-style planning: SCHEMA with exchanging states and learned queries."""
 
 from __future__ import annotations
 

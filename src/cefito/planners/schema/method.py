@@ -1,4 +1,4 @@
-"""SCHEMA: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of SCHEMA: states between steps, decoded over descriptions, then the actions."""
 
 from __future__ import annotations
 

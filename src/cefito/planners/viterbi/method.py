@@ -1,4 +1,4 @@
-"""ViterbiPlanNet: its settings, whose defaults are the published ones, and its declaration."""
+"""Declaration of ViterbiPlanNet: emissions decoded over the transitions of training windows."""
 
 from __future__ import annotations
 

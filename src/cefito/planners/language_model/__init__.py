@@ -1,1 +1,0 @@
-"""Planners that ask a language model, which is told in words what trained networks recognise."""

@@ -1,1 +1,0 @@
-"""MTID: PDPP's diffusion, with vectors interpolated between the observations added inside."""

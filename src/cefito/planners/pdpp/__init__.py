@@ -1,1 +1,0 @@
-"""PDPP: projected diffusion of the matrix of task, actions and observations."""

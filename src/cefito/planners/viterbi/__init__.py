@@ -1,1 +1,0 @@
-"""ViterbiPlanNet: a network's emissions, decoded over the transitions of the training windows."""
