@@ -68,18 +68,6 @@ def test_the_walk_gives_the_energies_of_full_sequences(field, seed, queries, all
     )
 
 
-def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
-    field = random_field()
-    incremental, actions = IncrementalField(field), torch.tensor([0, 2, 5])
-    prefixes = incremental.extend(incremental.root(*observations(field, 2)), actions)
-    whole = incremental.leaf_energy(incremental.extend(prefixes, actions), actions)
-    part = prefixes.narrow(2, 3)  # the last of one query and the first two of the next
-    assert len(part) == 3
-    torch.testing.assert_close(
-        incremental.leaf_energy(incremental.extend(part, actions), actions), whole[6:15]
-    )
-
-
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_memory_of_a_child_covers_what_it_keeps(depth):
     field = random_field(horizon=4, depth=3)

@@ -217,7 +217,9 @@ class LlmPlanner(Sized, BasePlanner):
 
     def _context(self, query: Queries) -> PromptContext:
         """Return the facts that the prompt of one query states."""
-        task = int(self.predict_tasks(query)[0])
+        tasks = self.predict_tasks(query)
+        assert tasks is not None
+        task = int(tasks[0])
         first, last = self.pkg.predict_ends(query)[0].tolist()
         return PromptContext(
             task=task,
