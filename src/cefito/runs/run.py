@@ -7,7 +7,6 @@ videos.json               ids of the videos that it was trained on, and that epo
 coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl and checkpoint of each training
-tuning.json               what a tuning of the settings tried and chose, if there was one
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
 
