@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    Json,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -180,6 +181,33 @@ class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  #
         """Return the question in the library's form."""
         facts = {name: getattr(self, name) for name in FACTS}
         return Question(**facts, constraints=self.constraints.named())
+
+
+class UploadForm(BaseModel):
+    """An upload: one or two pictures, or a video with seconds of it; and the other fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    initial: File = Field(None, description="Picture before the first step.")
+    goal: File = Field(None, description="Picture after the last step.")
+    video: File = Field(None, description="A video, instead of pictures.")
+    start: Moment = Field(None, description="Its second instead of `initial`.")
+    end: Moment = Field(None, description="Its second instead of `goal`.")
+    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=dict,
+        description="JSON of the fields of a PlanRequest without observations.",
+    )
+
+    @model_validator(mode="after")
+    def _pictures_or_video(self) -> Self:
+        given = self.model_fields_set - {"request"}
+        times = given - {"video"} if "video" in given else set()
+        if not ({"initial", "goal"} >= given > set() or {"start", "end"} >= times > set()):
+            found = ", ".join(map(repr, sorted(given))) or "nothing"
+            raise ValueError(
+                f"expected 'initial' and 'goal', or 'video' with 'start' and 'end'; found {found}"
+            )
+        return self
 
 
 class PlanRequest(UploadRequest):

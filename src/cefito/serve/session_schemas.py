@@ -1,18 +1,15 @@
-"""Uploads, and requests and answers of live sessions."""
+"""Requests and answers of live sessions."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from cefito.inference.answer import PlannedSequence
 from cefito.inference.session import Belief, Likely
-from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
     MOST_DONE,
-    File,
-    Moment,
     Name,
     Observation,
     PlaceRequest,
@@ -54,36 +51,6 @@ class EventRequest(RequestBody):
         if sum(one is not None for one in given) != 1:
             raise ValueError("expected exactly one of 'observation', 'video', 'done' and 'undo'")
         return self
-
-
-_SECONDS = {"initial": "start", "goal": "end"}  # of a video, by the pictures that they replace
-
-
-class UploadForm(BaseModel):
-    """An upload: pictures, or a video with seconds of it; and other fields of the request."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    initial: File = Field(None, description="Picture before the first step, or of the scene.")
-    goal: File = Field(None, description="Picture after the last step.")
-    video: File = Field(None, description="A video, instead of pictures.")
-    start: Moment = Field(None, description="Its second instead of `initial`.")
-    end: Moment = Field(None, description="Its second instead of `goal`.")
-    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=dict,
-        description="JSON of the fields of a PlanRequest or SessionRequest, without observations.",
-    )
-
-    def check(self, *sides: str) -> None:
-        """Refuse other parts than pictures of these sides, or a video with their seconds."""
-        given, times = self.model_fields_set - {"request"}, [_SECONDS[side] for side in sides]
-        of_video = given - {"video"}
-        if not (given and given <= {*sides}) and not (
-            "video" in given and of_video and of_video <= {*times}
-        ):
-            files, seconds = (" and ".join(map(repr, each)) for each in (sides, times))
-            found = ", ".join(map(repr, sorted(given))) or "nothing"
-            raise ProblemError(f"expected {files}, or 'video' with {seconds}; found {found}.")
 
 
 class SessionAnswer(Belief):
