@@ -91,7 +91,7 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
     The format of each file is recognised by its content: ELAN, ANVIL, CVAT, VIA, Vidat, BORIS,
-    Label Studio, WebVTT, SRT, SBV, Datavyu, chapters, or a table, CSV or Parquet,
+    Label Studio, WebVTT, SRT, Datavyu, chapters, or a table, CSV or Parquet,
     with the columns video, task, step, start, end (seconds), and optionally split.
 
     Args:

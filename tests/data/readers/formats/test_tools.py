@@ -14,9 +14,7 @@ from samples import (
     CVAT,
     CVAT_TRACKS,
     SRT,
-    VIA_CSV,
     VIA_JSON,
-    VIA_SEGMENTS,
     VIDAT,
     VTT,
     cvat,
@@ -46,8 +44,6 @@ def read(tmp_path):
     ("content", "choices", "form", "note"),
     [
         (VIA_JSON, {"tier": "Step"}, "VIA", "temporal segment of the attribute 'Step'"),
-        (VIA_CSV, {"tier": "Step"}, "VIA", "temporal segment of the attribute 'Step'"),
-        (VIA_SEGMENTS, {}, "VIA", "temporal segment of the attribute 'Step'"),
         (VIDAT, {}, "Vidat", "action"),
         (BORIS, {}, "BORIS", "state event"),
         (BORIS.replace(",", "\t"), {}, "BORIS", "state event"),
@@ -214,9 +210,6 @@ def test_two_views_of_one_film_in_via(read):
         read(project)
     del project["metadata"]["2_x"]
     assert "1 videos without a segment" in read(project).notes[1]
-    text = VIA_SEGMENTS.replace("two.webm", "one.mp4")
-    with pytest.raises(DataError, match=r"view 2: annotates video 'one'"):
-        read(text)
 
 
 @pytest.mark.parametrize(

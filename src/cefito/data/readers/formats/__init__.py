@@ -29,7 +29,6 @@ FORMATS: tuple[Format, ...] = (
     label_studio.FORMAT,
     captions.VTT,
     captions.SRT,
-    captions.SBV,
     datavyu.FORMAT,
     chapters.FORMAT,
     table.CSV,  # every other text
