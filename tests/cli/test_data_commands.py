@@ -75,16 +75,6 @@ def test_prepare_and_info(make_source, tmp_path, capsys):
     )
 
 
-def test_world_is_called_simulated(tmp_path, capsys):
-    assert main(["data", "world", str(tmp_path / "world"), "--seed", "3"]) == 0
-    assert "simulated" in one_line(capsys.readouterr().err)
-    assert "simulated" in open_dataset(tmp_path / "world").name
-    assert main(["data", "world", str(tmp_path / "world")]) == 2
-    assert "exists already" in one_line(capsys.readouterr().err)
-    assert main(["data", "info", str(tmp_path / "world")]) == 0
-    assert "observations      simulated" in capsys.readouterr().out.splitlines()
-
-
 def test_simulate_passes_its_options_on(make_source, tmp_path, capsys):
     source, target = make_source(features=None), tmp_path / "out"
     assert main(["data", "simulate", str(source), str(target), "--seed", "7"]) == 0

@@ -117,31 +117,6 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
     assert call(*batch)[0] == 0  # nothing is left to do
 
 
-def test_rows_in_csv(call, run_of_lengths, world, tmp_path):
-    task, names = world.taxonomy.tasks[0], [action.name for action in world.taxonomy.actions]
-    first, second = (names[action] for action in task.actions[:2])
-    path, out = tmp_path / "queries.csv", tmp_path / "plans.jsonl"
-    path.write_text(
-        "id,task,done,steps\n"
-        f"a,{task.name},{first}; {second},3\n"
-        f"b,{task.name},{task.actions[0]},2-3\n"
-        f'c,{task.name},"[]",\n'
-        "d,,,2\n"
-        "e,0,fly,2\n"
-        "f,0,,7\n"
-    )
-    code, _, err = call("plan-batch", run_of_lengths.folder, path, "--out", out)
-    assert code == 0, err
-    plans = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {plan["query"] for plan in plans} == {"a", "b", "c"}
-    assert {len(plan["actions"]) for plan in plans if plan["query"] == "a"} == {3}
-    bad = (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines()
-    reasons = {one["query"]: one["reason"] for one in map(json.loads, bad)}
-    assert "is not a query (found nothing)" in reasons["d"]
-    assert "unknown action 'fly'" in reasons["e"]
-    assert "this run plans 1 to 4 steps" in reasons["f"]
-
-
 @pytest.mark.parametrize(
     ("options", "count"),
     [

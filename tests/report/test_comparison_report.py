@@ -14,7 +14,7 @@ from cefito.cli import main
 from cefito.errors import RunError
 from cefito.evaluation.statistics import paired_difference
 from cefito.files import value_sealed
-from cefito.report import ComparisonReport, rendered, report_comparison, save_report
+from cefito.report import rendered, report_comparison, save_report
 from cefito.study.results import Results
 
 CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
@@ -116,11 +116,6 @@ def test_a_study_with_failed_trials(folder, tmp_path):
     html5lib.HTMLParser(strict=True).parse(page)
     assert "no &lt;memory&gt;. Wait." in page
     assert "no metrics of trainings" in page
-
-
-def test_equal_input_equal_bytes(folder, made, page, tmp_path):
-    assert rendered(report_comparison(folder)) == page
-    assert ComparisonReport.parse(json.loads(json.dumps(made.to_dict())), tmp_path) == made
 
 
 def test_damaged_and_changed_results(folder, tmp_path):

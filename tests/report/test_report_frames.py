@@ -11,7 +11,6 @@ import torch
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.action_text import with_action_text
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -68,13 +67,6 @@ def test_the_data_set_says_where_its_videos_lie(dataset, place):
     assert dataset.video_folder == (place / "films").resolve()
 
 
-def test_a_data_set_made_of_it_says_so_too(dataset, place, tmp_path):
-    vectors = np.ones((len(dataset.taxonomy.actions), 2), np.float32)
-    made_with = {"model": "mine", "layer": "as given"}
-    texts = with_action_text(dataset, tmp_path / "texts", vectors, made_with)
-    assert texts.video_folder == (place / "films").resolve()
-
-
 def test_frames_are_of_the_start_and_the_end(run):
     report = report_run(run)
     assert len(report.gallery) == 3
@@ -94,14 +86,6 @@ def test_frames_are_of_the_start_and_the_end(run):
     assert sides == {f"Frame of the video {side} the steps" for side in ("before", "after")}
     assert "img-src data:" in page
     assert report_run(run) == report  # equal input, equal bytes
-
-
-def test_without_frames(run):
-    report = report_run(run, frames=False).model_copy(update={"curves": []})
-    assert all(query.frames is None for query in report.gallery)
-    assert "frames" not in report.to_dict()["gallery"][0]
-    assert "img-src" not in rendered(report)
-    assert "--without-frames" in report.commands[-1]
 
 
 def test_videos_that_are_missing_or_broken(run, place, tmp_path):
@@ -136,20 +120,6 @@ def test_no_videos_at_all(run, dataset, tmp_path, place):
     shutil.copytree(place / "data", tmp_path / "data")  # moved away from its videos
     notes = report_run(run, dataset=tmp_path / "data").notes
     assert any("video folder films has no videos" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--videos nowhere", "no such folder. Give the folder with one video file a video"),
-        ("--videos . --without-frames", "exclude each other"),
-    ],
-)
-def test_refusals_on_the_command_line(run, capsys, tmp_path, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", str(run.folder), "--json", *options.split()]) == 2
-    assert message in (said := capsys.readouterr().err)
-    assert "--videos" in said
 
 
 def test_thumbnails_are_of_rounded_seconds_and_never_beyond_the_end(place):

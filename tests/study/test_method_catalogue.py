@@ -1,11 +1,8 @@
-import json
 import re
 
 import pytest
 
-from cefito.planners.base import Abilities
-from cefito.planners.base_planner import BasePlanner
-from cefito.planners.methods import METHODS, Method
+from cefito.planners.methods import METHODS
 from cefito.study.method_catalogue import listed_methods, published_sizes
 from cefito.study.trials import ROWS, needs_server
 
@@ -51,26 +48,3 @@ def test_what_is_declared_is_what_planners_have(name):
     method = METHODS[name]
     assert method.abilities == method.planner.abilities
     assert method.parameters == published_sizes(method)
-
-
-def test_for_json(listed):
-    value = json.loads(json.dumps(list(listed.values())))
-    entry = next(entry for entry in value if entry["name"] == "pkg")
-    assert entry["can"] == ["top-k", "true ends"]
-    assert entry["parameters"] is None
-    assert entry["rows"][1] == {
-        "name": "pkg-oracle-ends",
-        "title": "PKG, true ends (oracle)",
-        "oracle": True,
-        "ablation": False,
-    }
-
-
-def test_a_new_method_is_listed(monkeypatch):
-    class Toy(BasePlanner):
-        abilities = Abilities(true_task=False)
-
-    monkeypatch.setitem(METHODS, "toy", Method(name="toy", planner=Toy))
-    toy = listed_methods()[-1]
-    assert (toy["name"], toy["title"], toy["can"]) == ("toy", "toy", ["top-k"])
-    assert (toy["needs"], toy["parameters"], toy["rows"], toy["paper"]) == ([], None, [], None)

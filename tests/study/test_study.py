@@ -1,5 +1,4 @@
 import json
-import pickle
 import shutil
 import sys
 from collections import Counter
@@ -457,23 +456,6 @@ def test_refusals_before_any_work(change, error, message, world, tmp_path):
     with pytest.raises(error, match=message):
         run_study(made(world, tmp_path / "out", **given), workers=workers)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made(world, tmp_path):
-    (tmp_path / "file").write_text("keep")
-    for place in ("file", "file/below"):
-        with pytest.raises(RunError, match=f"{place}: cannot be made .*Choose another folder"):
-            run_study(made(world, tmp_path / place))
-
-
-def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
-    ours = made(world, tmp_path / "out")
-    packed = pickle.dumps(ours)
-    assert len(packed) < 5000
-    again = pickle.loads(packed)
-    assert again.dataset.fingerprint == world.fingerprint
-    assert (again.rows, again.settings, again.out) == (ours.rows, ours.settings, ours.out)
-    assert again.trials == ours.trials
 
 
 # Samples

@@ -10,8 +10,6 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
-from cefito.report.comparison_report import report_comparison
-from cefito.report.page import rendered
 from cefito.runs.run import open_run
 from cefito.study.results import RESULTS, Results, gather
 from cefito.study.running import missing_trials, run_study
@@ -131,13 +129,6 @@ def test_published_planners_are_told_the_length(finished):
     published = results.model_copy(update={"dataset": named})
     assert result_tables(published)[0].below == 0
     assert result_tables(published.model_copy(update={"shortest": None}))[0].below > 0
-
-
-def test_report(finished):
-    page = rendered(report_comparison(finished.out))
-    assert "T = 1-3: right actions at each step" in page
-    assert "--steps 1-3" in page
-    assert "--horizons" not in page
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,6 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
-    service = sessions.service
     tags: list[str | Enum] = ["sessions"]
 
     @app.post("/v1/sessions", status_code=201, tags=tags)

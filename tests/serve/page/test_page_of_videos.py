@@ -96,18 +96,3 @@ def test_a_link_holds_the_query(page):
     assert other.get_by_label("video", exact=True).input_value() == "film-11"
     assert other.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     other.close()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("link", "words"),
-    [
-        ("?run=another&horizon=3", "This service has no run 'another' of the link."),
-        ("?run=tea-and-toast&horizon=3&video=film-99", "There is no video 'film-99'"),
-        ("?run=tea-and-toast&horizon=3&video=film-13&first=2&last=4&pin=1,99", "99"),
-    ],
-)
-def test_links_to_what_is_not_there(page, address, link, words):
-    page.goto(f"{address}/{link}")
-    page.locator("#problem p").wait_for()
-    assert words in page.get_by_role("alert").inner_text()
