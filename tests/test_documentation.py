@@ -28,7 +28,7 @@ from cyclopts import CycloptsError
 from cefito.cli import build_app
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
-from cefito.planners.methods import METHODS, load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
@@ -301,19 +301,6 @@ def test_the_table_of_results_is_that_of_the_files(monkeypatch):
     table = importlib.import_module("results_table").table()
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert table in page, "run benchmarks/results_table.py"
-
-
-def test_help_leads_to_the_list_of_methods(capsys):
-    from cefito.cli import main
-
-    for command in (["train"], ["compare"], ["config", "show"]):
-        assert main([*command, "--help"]) == 0
-        assert "cefito planners" in " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert main(["planners"]) == 0
-    rows = capsys.readouterr().out
-    assert [
-        name for name in {*ROWS, *METHODS} if not re.search(rf"\b{re.escape(name)} ", rows)
-    ] == []
 
 
 SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs": 1}

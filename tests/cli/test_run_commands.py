@@ -12,8 +12,6 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
-from cefito.planners.cefito.objective import Weights
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
@@ -232,29 +230,3 @@ def test_plan_a_video(run, world, capsys):
     assert re.fullmatch(r"exact: no other .* is better; [\d,]+ token forwards", quality)
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
-
-
-PROBABLE = ("--objective", "fitted", "--tasks", 3)
-
-
-def test_plan_with_probabilities(run, capsys, monkeypatch):
-    # the energy has a weight, whatever was fitted, so that probabilities need a search
-    monkeypatch.setattr(CefitoPlanner, "weights", Weights(energy=0.5, chain=1.0))
-    argv = ["plan", run, "--video", VIDEO, *PROBABLE]
-    captured = succeeds(capsys, *argv, "--min-probability", 1)
-    head, *lines = captured.out.splitlines()
-    weights = json.loads(succeeds(capsys, *argv, "--json").out)["weights"]
-    heads = ["energy"] * bool(weights["energy"]) + ["score (lower is better)", "probability"]
-    assert re.split(r"  +", head.strip())[: len(heads)] == heads
-    shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
-    assert shares == sorted(shares, reverse=True)
-    _, _, compared, sure = captured.err.splitlines()[:4]
-    assert re.fullmatch(r"probabilities: the compared .* have \d+\.\d % of .*", compared)
-    assert f"not sure: the best plan's probability is {shares[0]} %; requested: 100.0 %" == sure
-    assert "not sure" not in succeeds(capsys, *argv, "--min-probability", 0).err
-    for least, sure in ((0, True), (1, False)):
-        value = json.loads(succeeds(capsys, *argv, "--json", "--min-probability", least).out)
-        assert value["sure"] is sure
-        assert len(value["plans"]) == 5
-        assert sum(plan["probability"] for plan in value["plans"]) <= value["searched_mass"] + 1e-9
-        assert 0 < value["task_probability"] <= 1
