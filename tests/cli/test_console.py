@@ -1,4 +1,3 @@
-import os
 import re
 import signal
 import sys
@@ -35,14 +34,6 @@ def test_the_old_handler_comes_back_after_an_error():
     assert not stop()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-
-
-def test_ignored_interrupts_stay_ignored():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with console.stoppable("stopping") as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert not stop()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_tables_that_are_too_wide_are_stacked(monkeypatch):

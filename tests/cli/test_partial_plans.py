@@ -57,24 +57,6 @@ def test_windows_of_a_video(planned, video, world):
     assert value["lengths"] != plain["lengths"]
 
 
-def test_text(call, run_of_lengths, video, world):
-    code, out, err = call(
-        *("plan", run_of_lengths.folder, "--video", video.video_id, "--from-step", 3),
-        *("--without-goal", "--after-done"),
-    )
-    assert code == 0
-    assert "-1" not in out
-    lines = err.splitlines()
-    done = " → ".join(world.taxonomy.actions[step.action].name for step in video.steps[:2])
-    assert f"done: {done}" in lines
-    (line,) = (line for line in lines if line.startswith("steps to the end, at most 4: "))
-    shares = [int(part.split("(")[1].split(" %")[0]) for part in line.split(", ")[1:]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(100, abs=2)
-    _, _, err = call("plan", run_of_lengths.folder, "--video", video.video_id, "--steps", 3)
-    assert "steps" not in err
-
-
 @pytest.fixture
 def table(tmp_path, video, world):
     """A table of queries of all kinds, and the plain rows."""

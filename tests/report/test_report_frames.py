@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.cli import main
-from cefito.data import open_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -158,16 +156,3 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
     (alone,), _ = with_frames(many[:1], files)
     assert len(alone.frames[0]) == EACH * 4 / 3
-
-
-def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):
-    """What the command hands on; encoding is tested elsewhere."""
-    from cefito.cli import prepare as command
-
-    monkeypatch.setattr(command, "extract_folder", lambda *_: None)
-    for videos in (place / "films", place / "films" / "film-0.mp4"):
-        target = tmp_path / videos.stem
-        argv = ["data", "prepare", "custom", place / "steps.csv", target]
-        argv += ["--features", place / "features", "--videos", videos]
-        assert main([str(part) for part in argv]) == 0
-        assert open_dataset(target).video_folder == (place / "films").resolve()

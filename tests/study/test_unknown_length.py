@@ -123,14 +123,6 @@ def test_results_and_tables(finished, world):
     assert "any-length chain" in {line[0].text for line in differences.lines}
 
 
-def test_published_planners_are_told_the_length(finished):
-    results = gather(finished)
-    named = results.dataset.model_copy(update={"name": "crosstask-simulated"})
-    published = results.model_copy(update={"dataset": named})
-    assert result_tables(published)[0].below == 0
-    assert result_tables(published.model_copy(update={"shortest": None}))[0].below > 0
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -26,16 +26,18 @@ from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
+    EventRequest,
     Health,
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
+    SessionAnswer,
+    SessionRequest,
     UploadForm,
     UploadRequest,
     VideosAnswer,
 )
 from cefito.serve.service import Service, open_service
-from cefito.serve.session_schemas import EventRequest, SessionAnswer, SessionRequest
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
 

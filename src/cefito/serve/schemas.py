@@ -19,9 +19,10 @@ from pydantic import (
 )
 
 from cefito.inference import constraints
-from cefito.inference.answer import Answer
+from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.inference.question import Question
+from cefito.inference.session import Belief, Likely
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
@@ -234,6 +235,40 @@ class PlanRequest(UploadRequest):
         return self
 
 
+class SessionRequest(RunRequest):
+    """A live session; without a goal, its plans lead to the end of the procedure."""
+
+    task: Name | None = Field(None, description="The task, instead of the inferred one.")
+    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
+        [], description="Actions done before, oldest first; null if unknown."
+    )
+    goal: Observation | None = None
+    goal_video: PlaceRequest | None = Field(None, description="Its end is the goal.")
+    goal_text: Text | None = Field(None, description="The goal in words.")
+
+    @model_validator(mode="after")
+    def _one_goal(self) -> Self:
+        if sum(one is not None for one in (self.goal, self.goal_video, self.goal_text)) > 1:
+            raise ValueError("expected at most one of 'goal', 'goal_video' and 'goal_text'")
+        return self
+
+
+class EventRequest(RequestBody):
+    """An event of a session: an observation, a step done, or undo."""
+
+    observation: Observation | None = None
+    video: PlaceRequest | None = Field(None, description="Its start is the observation.")
+    done: Name | None = Field(None, description="A step done, by id or name.")
+    undo: Literal[True] | None = Field(None, description="Take back the last other event.")
+
+    @model_validator(mode="after")
+    def _one_event(self) -> Self:
+        given = (self.observation, self.video, self.done, self.undo)
+        if sum(one is not None for one in given) != 1:
+            raise ValueError("expected exactly one of 'observation', 'video', 'done' and 'undo'")
+        return self
+
+
 class ResponseBody(BaseModel):
     """Base of answers."""
 
@@ -258,6 +293,20 @@ class PlanAnswer(Answer):
         description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
     )
     walked_with: int = Field(description="Other queries in the same batch.")
+
+
+class SessionAnswer(Belief):
+    """The state of a live session."""
+
+    id: str
+    run: str
+    horizon: int
+    number: int = Field(description="Of events so far, undo included.")
+    events: int = Field(description="Number of events that undo can take back.")
+    goal: bool = Field(description="Whether it has a goal.")
+    next_steps: list[Likely] = Field(description="Likeliest first.")
+    plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
+    notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
 
 
 class ModelTaskOut(Named):

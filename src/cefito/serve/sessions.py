@@ -22,9 +22,8 @@ from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.requests import find_video, read_numbers
-from cefito.serve.schemas import PlaceRequest
+from cefito.serve.schemas import EventRequest, PlaceRequest, SessionAnswer, SessionRequest
 from cefito.serve.service import Service
-from cefito.serve.session_schemas import EventRequest, SessionAnswer, SessionRequest
 
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
