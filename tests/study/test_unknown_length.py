@@ -144,6 +144,7 @@ def test_failures_of_one_length_name_it(world, tmp_path):
     assert (failed["horizon"], failed["shortest"]) == (3, 1)
 
 
+@pytest.mark.nightly
 def test_the_command(world, tmp_path, capsys):
     given = ["compare", str(world.folder), "--out", str(tmp_path), "--device", "cpu"]
     given += ["--planners", "any-length,nearest", "--steps", "1-2", "--seeds", "1"]
