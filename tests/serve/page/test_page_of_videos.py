@@ -42,6 +42,7 @@ def test_the_list_narrows_while_words_are_typed(page):
     assert field.get_attribute("aria-expanded") == "false"
 
 
+@pytest.mark.nightly
 def test_handles_by_keys_and_by_touch(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = open_page(context.new_page(), address)
