@@ -1,19 +1,18 @@
 """Chain, CEFITO and ViterbiPlanNet on several data sets: one table, and the pooled differences.
 
-Every planner has the same budget of settings: those of the preset, or with --tune a time in which
-they are chosen by folds of the training and validation videos of each data set. The test split is
-scored once; what WORK has is not trained again. The planner that others are compared with is not
+Every planner has the settings of its preset. The test split is scored once; what WORK has is not
+trained again. The planner that others are compared with is not
 trained again where a comparison has it on the same data (--known). Differences of success rates
 have intervals with videos resampled; the pooled one takes the windows of all data sets together,
 and the mean one counts each data set alike.
 
-    python benchmarks/everything.py DATA… --work WORK --out FILE [--seeds 3] [--tune 10m]
+    python benchmarks/everything.py DATA… --work WORK --out FILE [--seeds 3]
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -28,10 +27,9 @@ from cefito.data.prepared import open_dataset
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
 from cefito.study.results import Results
-from cefito.study.running import run_study, tuned_study
+from cefito.study.running import run_study
 from cefito.study.study import Study
 from cefito.study.trials import TrialFile, TrialScores, find_rows, read_trial
-from cefito.times import parse_duration
 
 ERRORS = ("expected_calibration_error", "chance_calibration_error", "calibration_p_value")
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
@@ -86,8 +84,8 @@ def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
 
 def data_scores(
     folder: Path, given: argparse.Namespace, planners: list[str], horizons: tuple[int, ...]
-) -> tuple[dict[tuple[int, str], Scores], Mapping[tuple[str, int], Mapping[str, Any]]]:
-    """Scores on one data set, known or measured, by horizon and planner; settings of --tune."""
+) -> dict[tuple[int, str], Scores]:
+    """Scores on one data set, known or measured, by horizon and planner."""
     dataset = open_dataset(folder)
     scores = {}
     for results in map(Results.read, given.known):
@@ -104,11 +102,9 @@ def data_scores(
         horizons=horizons,
         seeds=tuple(range(given.seeds)),
     )
-    if given.tune:
-        study = tuned_study(study, parse_duration(given.tune), progress=progress)
     for problem in run_study(study, progress=progress):
         talk(problem)
-    return scores | {place: Scores.read(study, place[1], place[0]) for place in needed}, study.tuned
+    return scores | {place: Scores.read(study, place[1], place[0]) for place in needed}
 
 
 def main() -> None:
@@ -125,19 +121,15 @@ def main() -> None:
         default=[],
         help="comparisons on the same data that have the planner `against`",
     )
-    parser.add_argument("--tune", help="time for the settings of each planner, such as 10m")
     given = parser.parse_args()
     planners = given.planners.split(",")
     horizons = tuple(int(horizon) for horizon in given.horizons.split(","))
     names = [folder.name for folder in given.data]
     fingerprints = {folder.name: open_dataset(folder).fingerprint for folder in given.data}
     scores: dict[tuple[str, int, str], Scores] = {}
-    chosen: dict[str, dict[str, Any]] = {}
     for folder in given.data:
-        found, tuned = data_scores(folder, given, planners, horizons)
+        found = data_scores(folder, given, planners, horizons)
         scores |= {(folder.name, *place): one for place, one in found.items()}
-        for (planner, horizon), own in tuned.items():
-            chosen.setdefault(f"{folder.name}, T = {horizon}", {})[planner] = own
     print(f"| success rate | {' | '.join(planners)} |\n| --- |{' ---: |' * len(planners)}")
     differences = {}
     for horizon in horizons:
@@ -175,7 +167,7 @@ def main() -> None:
             for name in names
         },
         f"success rate less that of {given.against}": differences,
-    } | ({"chosen": chosen} if given.tune else {})
+    }
     if given.out:
         write_json(given.out, value)
     for name, parts in differences.items():

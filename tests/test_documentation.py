@@ -28,7 +28,7 @@ from cyclopts import CycloptsError
 from cefito.cli import build_app
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
-from cefito.planners.methods import METHODS, load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
@@ -303,19 +303,6 @@ def test_the_table_of_results_is_that_of_the_files(monkeypatch):
     assert table in page, "run benchmarks/results_table.py"
 
 
-def test_help_leads_to_the_list_of_methods(capsys):
-    from cefito.cli import main
-
-    for command in (["train"], ["compare"], ["config", "show"]):
-        assert main([*command, "--help"]) == 0
-        assert "cefito planners" in " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert main(["planners"]) == 0
-    rows = capsys.readouterr().out
-    assert [
-        name for name in {*ROWS, *METHODS} if not re.search(rf"\b{re.escape(name)} ", rows)
-    ] == []
-
-
 SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs": 1}
 # Of each page what is smaller here than in it: trainings.
 SMALLER = {
@@ -395,37 +382,3 @@ def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
 
 
 # the finders themselves
-
-
-@pytest.mark.parametrize(
-    ("find", "call", "message"),
-    [
-        (problems, "plan RUN --nonsense=3", "plan has no option --nonsense"),
-        (problems, "plann RUN", "there is no command 'plann'"),
-        (problems, "data prepare custom A B --horizon 3", "custom has no option --horizon"),
-        (problems, "data prepare custom A B --seconds 1", ""),
-        (refusal, "train DATA --horizon 3", "--out"),
-        (refusal, "evaluate RUN OTHER THIRD", "OTHER"),
-        (refusal, "train DATA --horizon 3 --quiet --set a.b=3 --out RUN", ""),
-    ],
-)
-def test_what_is_wrong_is_found(find, call, message):
-    found = "".join(find(call.split()))
-    assert message in found
-    assert bool(message) == bool(found)
-
-
-def test_the_reader_of_pages(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "See `cefito train DATA\n--horizon 3`, `--set a.b=1`.\n"
-        "```\n$ cefito plan RUN \\\n  --top-k 3   # best; first\n"
-        "X=1 .venv/bin/cefito data | head\n```\n"
-        "```python\nimport cefito\nfrom cefito.search import Constraints\n"
-        "cefito.open_run('R')\n```\n"
-    )
-    in_blocks = [["plan", "RUN", "--top-k", "3"], ["data"]]
-    assert calls(page, "cefito", whole=True) == in_blocks
-    assert calls(page, "cefito") == [*in_blocks, ["train", "DATA", "--horizon", "3"]]
-    (code,) = blocks(page, "python")
-    assert names_in_python(code) == {"cefito", "cefito.search.Constraints", "cefito.open_run"}

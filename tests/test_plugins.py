@@ -11,12 +11,11 @@ from cefito.encoders.video import ENCODERS, Pictures, open_encoder
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
 from cefito.planners.base_planner import BasePlanner
-from cefito.planners.methods import METHODS, Method, preset_files
+from cefito.planners.methods import METHODS, Method
 from cefito.plugins import Registry
 from cefito.search.base import MemorySettings
 from cefito.search.guided import GuidedSearch
 from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
-from cefito.settings import Settings
 
 GROUP = "cefito.numbers"
 
@@ -237,17 +236,3 @@ def test_a_method_that_is_no_planner_is_refused():
         found = METHODS.fault("mine", method)
         assert found.startswith(fault)
         assert bool(found) == bool(fault)
-
-
-def test_settings_of_a_preset_class_are_not_searched_for(install):
-    """A module outside a package has no presets, and its settings have their defaults."""
-
-    class Alone(Settings):
-        pass
-
-    Alone.__module__ = "alone"
-    sys.modules["alone"] = type(sys)("alone")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "alone", Method(name="alone", planner=object, settings=Alone))
-        assert preset_files("paper", "alone")
-    del sys.modules["alone"]

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import html5lib
 import pytest
@@ -57,23 +57,6 @@ def test_every_page_is_there(page, trees):
     tree = trees[f"{page.stem}.html"]
     title = "".join(tree.find(".//article//h1").itertext()).rstrip("¶")
     assert title == heading(page).replace("`", "")
-
-
-def test_links_and_their_anchors_exist(site, trees):
-    ids = {
-        name: {element.get("id") for element in tree.iter() if element.get("id")}
-        for name, tree in trees.items()
-    }
-    dead = []
-    for name, tree in trees.items():
-        for link in {element.get("href") for element in tree.iter("a")} - {None, "#"}:
-            parts = urlsplit(link)
-            target = unquote(parts.path) or name
-            anchors = ids.get(target, {parts.fragment}) | {""}
-            there = (site / target).is_file() and parts.fragment in anchors
-            if not (parts.scheme or there):
-                dead.append(f"{name}: {link}")
-    assert dead == []
 
 
 def test_nothing_is_loaded_from_elsewhere(site, trees):

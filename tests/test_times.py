@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.times import as_seconds, parse_duration, parse_seconds
+from cefito.times import as_seconds, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,3 @@ def test_values_of_json_and_tables():
     for value in (True, np.True_, None, [1], "1_0"):
         with pytest.raises(ValueError, match="is not a time"):
             as_seconds(value)
-
-
-@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("10m", 600), (" 1.5 h", 5400)])
-def test_durations(text, expected):
-    assert parse_duration(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["0s", "-1m", "10d", "m", "", "1h30", "30", "1,5m", "9" * 400 + "s"]
-)
-def test_texts_that_are_no_durations(text):
-    with pytest.raises(ValueError, match="is not a"):
-        parse_duration(text)

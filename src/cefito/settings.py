@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib.resources.abc import Traversable
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -66,19 +66,12 @@ def parse_record(
         raise error(f"{what} ({first_error(problem)}). {remedy}") from problem
 
 
-class Times(float):
-    """A factor of a preset's value, as a change to try in tuning."""
-
-
 class Settings(Record):
     """Base of all settings: immutable; unknown keys, NaN and infinity are refused.
 
     Values are not converted between kinds: `true` and 3.7 are not whole numbers, 1 is not a truth
     value, and "3" is not a number.
     """
-
-    # single changes that tuning tries, in this order: dotted keys and values or `Times`
-    tunable: ClassVar[tuple[tuple[str, Any], ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod

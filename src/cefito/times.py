@@ -13,8 +13,6 @@ TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1
 """Remedy of messages about times."""
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
 _CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([smh])")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 _LONGEST = 40  # characters
 
 
@@ -35,20 +33,6 @@ def parse_seconds(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{written[:_LONGEST]!r} is not a time")
     return value
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration: "90s", "10m" or "1.5h".
-
-    Raises:
-        ValueError: The text is not a positive duration.
-    """
-    written = text.strip()
-    found = _DURATION.fullmatch(written) if len(written) <= _LONGEST else None
-    seconds = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
-    if not seconds:
-        raise ValueError(f"{written[:_LONGEST]!r} is not a duration")
-    return seconds
 
 
 def as_seconds(value: Any) -> float:

@@ -310,35 +310,6 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
     assert len({row["line"] for row in read(out)}) == 70
 
 
-@pytest.mark.parametrize(
-    ("out", "how", "message"),
-    [
-        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md or .parquet"),
-        ("gone/plans.jsonl", {}, "the folder does not exist"),
-        ("folder.jsonl", {}, "is a folder"),
-        ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
-        ("plans.jsonl", {"threads": 0}, "threads 0: expected at least 1"),
-        ("plans.jsonl", {"address": "x"}, "ray"),
-        ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: only for the exec"),
-        ("plans.jsonl", {"split": "test"}, "is no data set"),
-        ("plans.jsonl", {"settings": {"constraints": {"no_repeats": True}}}, "cannot obey"),
-    ],
-)
-def test_invalid_arguments(out, how, message, nearest, listed, tmp_path, monkeypatch):
-    path = listed(observed(2))
-    (tmp_path / "folder.jsonl").mkdir()
-    if "address" in how:
-        monkeypatch.setattr("cefito.executors.ray.find_spec", lambda _: None)
-    if "settings" in how:
-        how = {"settings": QuerySettings(**how["settings"])}
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(ConfigError) as caught:
-        plan_batch(nearest, path, tmp_path / out, **how)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_sources_without_queries(nearest, listed, tmp_path, own):
     out = tmp_path / "plans.jsonl"
     (tmp_path / "empty").mkdir()

@@ -1,12 +1,9 @@
-import os
 import re
 import signal
 import sys
-import threading
 
 import pytest
 
-from cefito import progress as shown
 from cefito.cli import console
 from consoles import Terminal
 
@@ -37,46 +34,6 @@ def test_the_old_handler_comes_back_after_an_error():
     assert not stop()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-
-
-def test_ignored_interrupts_stay_ignored():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with console.stoppable("stopping") as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert not stop()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_in_another_thread_nothing_is_changed():
-    seen = []
-
-    def work():
-        with console.stoppable("stopping") as stop:
-            seen.append((stop(), signal.getsignal(signal.SIGINT)))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [(False, signal.default_int_handler)]
-
-
-def test_progress_in_parts(monkeypatch, capsys):
-    now = 100.0
-    monkeypatch.setattr(shown.time, "monotonic", lambda: now)
-    with console.progress("planning", total=1) as advance:
-        for _ in range(4):
-            now += 10
-            advance(0.25)
-    assert capsys.readouterr().err.splitlines() == [
-        "planning: 25 %, 0.025 it/s, 0:00:30 remaining",
-        "planning: 50 %, 0.025 it/s, 0:00:20 remaining",
-        "planning: 75 %, 0.025 it/s, 0:00:10 remaining",
-        "planning: 1/1, 0.025 it/s",
-        "planning: 1/1, 0.025 it/s",
-    ]
-    with console.progress("planning", total=200) as advance:
-        advance(33.4)
-    assert capsys.readouterr().err.startswith("planning: 33/200, ")
 
 
 def test_tables_that_are_too_wide_are_stacked(monkeypatch):

@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
     ("argv", "names"),
     [
         ([], COMMANDS),
-        (["data"], ("prepare", "info", "list", "simulate", "world")),
+        (["data"], ("prepare", "info", "simulate", "world")),
         *(([name], ()) for name in sorted(COMMANDS)),
     ],
 )
@@ -73,56 +73,6 @@ def test_prepare_and_info(make_source, tmp_path, capsys):
     assert "expected a number of steps, or a range, as in 3 or 1-6. (--steps)" in (
         capsys.readouterr().err
     )
-
-
-def test_lists_of_a_data_set(tiny_dataset, make_source, capsys):
-    source = make_source(features=None)
-    for folder in (tiny_dataset.folder, source):
-        assert main(["data", "list", str(folder), "tasks"]) == 0
-        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-            ["id", "name", "actions", "videos"],
-            ["0", "tea", "3", "6"],
-            ["1", "toast", "4", "2"],
-            ["2", "tyre", "2", "2"],
-        ]
-    argv = ["data", "list", str(source), "actions", "--task"]
-    assert main([*argv, "Toast"]) == 0
-    listed = capsys.readouterr().out
-    assert [re.split(r"\s\s+", line) for line in listed.splitlines()] == [
-        ["id", "name", "tasks", "steps"],
-        ["2", "wait", "tea, toast", "2"],
-        ["3", "cut", "toast", "4"],
-        ["4", "heat", "toast", "3"],
-        ["5", "spread", "toast", "2"],
-    ]
-    assert main([*argv, "1"]) == 0
-    assert capsys.readouterr().out == listed
-    assert main(["data", "list", str(source), "videos", "--task", "tyre", "--json"]) == 0
-    assert [row["id"] for row in json.loads(capsys.readouterr().out)] == ["c", "g"]
-    assert main(["data", "list", str(source), "videos"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 11
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["actions", "--task", "toats"], "unknown task 'toats'; similar names: 'toast'. (--task)"),
-        (["actions", "--task", "-1"], "unknown task -1; there are 0 to 2. (--task)"),
-        (["steps"], 'Invalid value "steps"'),
-    ],
-)
-def test_what_cannot_be_listed(argv, message, make_source, refused):
-    assert message in refused("data", "list", make_source(features=None), *argv)
-
-
-def test_world_is_called_simulated(tmp_path, capsys):
-    assert main(["data", "world", str(tmp_path / "world"), "--seed", "3"]) == 0
-    assert "simulated" in one_line(capsys.readouterr().err)
-    assert "simulated" in open_dataset(tmp_path / "world").name
-    assert main(["data", "world", str(tmp_path / "world")]) == 2
-    assert "exists already" in one_line(capsys.readouterr().err)
-    assert main(["data", "info", str(tmp_path / "world")]) == 0
-    assert "observations      simulated" in capsys.readouterr().out.splitlines()
 
 
 def test_simulate_passes_its_options_on(make_source, tmp_path, capsys):

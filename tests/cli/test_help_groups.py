@@ -15,14 +15,3 @@ def test_every_command_is_in_one_group(capsys):
     shown = capsys.readouterr().out
     assert titles(shown) == [*GROUPS, "Other"]
     assert shown.index("│ data ") < shown.index("│ train ") < shown.index("│ plan ")
-
-
-def test_the_options_of_plan_that_people_need_come_first(capsys):
-    assert main(["plan", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert titles(shown) == ["Arguments", "Query", "Plans", "Constraints", "Output", "Search"]
-    options = re.findall(r"^│ (--[\w-]+)", shown, re.MULTILINE)
-    order = ["--video", "--initial", "--precision", "--task", "--top-k", "--pin", "--json"]
-    places = [options.index(name) for name in [*order, "--search"]]
-    assert places == sorted(places)
-    assert len(set(options)) == len(options)

@@ -1,5 +1,4 @@
 import json
-import os
 
 import numpy as np
 import pytest
@@ -95,27 +94,6 @@ def test_import_then_plan(source, tmp_path, capsys):
     assert 0 < later["task_probability"] <= 1
     assert (later["task"], later["task_id"], later["task_source"]) == ("toast", 1, "predicted")
     assert later["plans"] == value["plans"]
-
-
-class Payload:
-    def __init__(self, flag):
-        self.flag = flag
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.flag),)
-
-
-def test_refusals_are_one_line(source, tmp_path, refused):
-    torch.save({"ema": {}, "config": Payload(tmp_path / "flag")}, tmp_path / "evil.pth")
-    _, _, *field = field_arguments(source, tmp_path / "run")
-    for argv, words in (
-        ([tmp_path / "evil.pth", *field], "holds pickled objects"),
-        ([source / "classifier.pth", *field], "has no tensors under 'ema'"),
-        ([source / "text.npy", *field], "not a checkpoint"),
-        ([source / "field.pth", *field[2:]], "--taxonomy"),
-    ):
-        assert words in refused("import-checkpoint", *argv)
-    assert [path.name for path in tmp_path.iterdir()] == ["evil.pth"]
 
 
 def test_from_the_authors_repository_to_tables(tmp_path, capsys):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
-from language_model import MODEL, answered, stand
+from language_model import MODEL, stand
 from tiny_runs import as_arguments
 
 QUICK = {
@@ -69,31 +69,6 @@ def test_scores_say_who_answered_and_when(run, served, call):
     assert (
         f"{MODEL} at 127.0.0.1, {replies['last']}: of 6 queries 0 had to be repaired and 6" in err
     )
-
-
-def repaired(body):
-    """A valid answer to the repair request alone."""
-    return answered(body) if len(body["messages"]) > 2 else "Well."
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome", "said"),
-    [
-        (answered, "kept", "its answer was valid"),
-        (repaired, "repaired", "was invalid and has been repaired"),
-        (lambda _: "No.", "replaced", "its answer was unusable; the plan is PKG's"),
-    ],
-)
-def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
-    served.answer = answer
-    code, out, err = call("plan", run, "--video", "world-0036", "--json")
-    assert (code, err) == (0, "")
-    reply = json.loads(out)["reply"]
-    assert reply.pop("asked").startswith("20")
-    names = {"model": MODEL, "host": "127.0.0.1", "served": f"{MODEL}-2026-11"}
-    assert reply == {"outcome": outcome, **names}
-    assert f"{MODEL} at 127.0.0.1, 20" in (err := call("plan", run, "--video", "world-0036")[2])
-    assert said in err
 
 
 def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):

@@ -57,24 +57,6 @@ def test_windows_of_a_video(planned, video, world):
     assert value["lengths"] != plain["lengths"]
 
 
-def test_text(call, run_of_lengths, video, world):
-    code, out, err = call(
-        *("plan", run_of_lengths.folder, "--video", video.video_id, "--from-step", 3),
-        *("--without-goal", "--after-done"),
-    )
-    assert code == 0
-    assert "-1" not in out
-    lines = err.splitlines()
-    done = " → ".join(world.taxonomy.actions[step.action].name for step in video.steps[:2])
-    assert f"done: {done}" in lines
-    (line,) = (line for line in lines if line.startswith("steps to the end, at most 4: "))
-    shares = [int(part.split("(")[1].split(" %")[0]) for part in line.split(", ")[1:]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(100, abs=2)
-    _, _, err = call("plan", run_of_lengths.folder, "--video", video.video_id, "--steps", 3)
-    assert "steps" not in err
-
-
 @pytest.fixture
 def table(tmp_path, video, world):
     """A table of queries of all kinds, and the plain rows."""
@@ -115,31 +97,6 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
     timed, plain = (by_name[name][0]["length_probability"] for name in ("timed", "both"))
     assert 0 < timed != plain < 1
     assert call(*batch)[0] == 0  # nothing is left to do
-
-
-def test_rows_in_csv(call, run_of_lengths, world, tmp_path):
-    task, names = world.taxonomy.tasks[0], [action.name for action in world.taxonomy.actions]
-    first, second = (names[action] for action in task.actions[:2])
-    path, out = tmp_path / "queries.csv", tmp_path / "plans.jsonl"
-    path.write_text(
-        "id,task,done,steps\n"
-        f"a,{task.name},{first}; {second},3\n"
-        f"b,{task.name},{task.actions[0]},2-3\n"
-        f'c,{task.name},"[]",\n'
-        "d,,,2\n"
-        "e,0,fly,2\n"
-        "f,0,,7\n"
-    )
-    code, _, err = call("plan-batch", run_of_lengths.folder, path, "--out", out)
-    assert code == 0, err
-    plans = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {plan["query"] for plan in plans} == {"a", "b", "c"}
-    assert {len(plan["actions"]) for plan in plans if plan["query"] == "a"} == {3}
-    bad = (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines()
-    reasons = {one["query"]: one["reason"] for one in map(json.loads, bad)}
-    assert "is not a query (found nothing)" in reasons["d"]
-    assert "unknown action 'fly'" in reasons["e"]
-    assert "this run plans 1 to 4 steps" in reasons["f"]
 
 
 @pytest.mark.parametrize(

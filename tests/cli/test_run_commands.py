@@ -12,9 +12,6 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
-from cefito.planners.base import Marginals
-from cefito.planners.cefito.objective import Weights
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
@@ -233,60 +230,3 @@ def test_plan_a_video(run, world, capsys):
     assert re.fullmatch(r"exact: no other .* is better; [\d,]+ token forwards", quality)
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
-
-
-def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch):
-    count = len(world.taxonomy.tasks)
-    tasks = np.where(np.arange(count) == 11, 0.01, 0.99 / (count - 1))[None]
-    monkeypatch.setattr(CefitoPlanner, "marginals", lambda *_: Marginals(tasks=tasks))
-    given, likely = (world.taxonomy.tasks[task].name for task in (11, 0))
-    share = f"{99 / (count - 1):.1f} %"
-    said = f"the observations point to the task '{likely}' ({share}); given is '{given}' (1.0 %)"
-    argv = ["plan", run, "--video", VIDEO, "--task", 11]
-    assert f"warning: {said}" in succeeds(capsys, *argv).err.splitlines()
-    captured = succeeds(capsys, *argv, "--json", "--quiet")
-    assert captured.err.splitlines() == [f"warning: {said}"]
-    assert json.loads(captured.out)["warnings"] == [said]
-    assert "warning" not in succeeds(capsys, "plan", run, "--video", VIDEO).err
-
-
-PROBABLE = ("--objective", "fitted", "--tasks", 3)
-
-
-def test_plan_with_probabilities(run, capsys, monkeypatch):
-    # the energy has a weight, whatever was fitted, so that probabilities need a search
-    monkeypatch.setattr(CefitoPlanner, "weights", Weights(energy=0.5, chain=1.0))
-    argv = ["plan", run, "--video", VIDEO, *PROBABLE]
-    captured = succeeds(capsys, *argv, "--min-probability", 1)
-    head, *lines = captured.out.splitlines()
-    weights = json.loads(succeeds(capsys, *argv, "--json").out)["weights"]
-    heads = ["energy"] * bool(weights["energy"]) + ["score (lower is better)", "probability"]
-    assert re.split(r"  +", head.strip())[: len(heads)] == heads
-    shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
-    assert shares == sorted(shares, reverse=True)
-    _, _, compared, sure = captured.err.splitlines()[:4]
-    assert re.fullmatch(r"probabilities: the compared .* have \d+\.\d % of .*", compared)
-    assert f"not sure: the best plan's probability is {shares[0]} %; requested: 100.0 %" == sure
-    assert "not sure" not in succeeds(capsys, *argv, "--min-probability", 0).err
-    for least, sure in ((0, True), (1, False)):
-        value = json.loads(succeeds(capsys, *argv, "--json", "--min-probability", least).out)
-        assert value["sure"] is sure
-        assert len(value["plans"]) == 5
-        assert sum(plan["probability"] for plan in value["plans"]) <= value["searched_mass"] + 1e-9
-        assert 0 < value["task_probability"] <= 1
-
-
-def test_lists_of_a_run(run, world, capsys, refused):
-    videos = json.loads(succeeds(capsys, "data", "list", run, "videos", "--json").out)
-    assert [entry["id"] for entry in videos] == [video.video_id for video in world.videos]
-    lose_dataset(run)
-    (run / "field.safetensors").unlink()  # no weights are read
-    value = json.loads(succeeds(capsys, "data", "list", run, "tasks", "--json").out)
-    assert [entry["name"] for entry in value] == [task.name for task in world.taxonomy.tasks]
-    task = world.taxonomy.tasks[3]
-    lines = succeeds(capsys, "data", "list", run, "actions", "--task", task.name).out.splitlines()
-    assert lines[0].split() == ["id", "name", "tasks"]
-    assert [int(line.split()[0]) for line in lines[1:]] == list(task.actions)
-    assert "its data set is not at hand. Give a data set to list videos" in refused(
-        "data", "list", run, "videos"
-    )

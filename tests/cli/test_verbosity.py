@@ -94,9 +94,3 @@ def test_verbose_shows_information(capsys):
         with at_volume(chosen), console.log_warnings():
             logger.info("epoch 3")
     assert capsys.readouterr().err == "info: epoch 3\n"
-
-
-def test_quiet_on_the_line(tmp_path, call):
-    assert call("data", "world", tmp_path / "world", "--quiet") == (0, "", "")
-    code, _, err = call("train", "nowhere", "--quiet", "--horizon", "3", "--out", "x")
-    assert (code, err[:7]) == (2, "error: ")

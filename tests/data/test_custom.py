@@ -108,20 +108,3 @@ def test_bad_action_text_is_refused(make_source, tmp_path, text, message):
         prepare_custom(source, tmp_path / "out")
     assert str(caught.value).startswith(str(source / "action_text_features.npy"))
     assert left_behind(tmp_path) == []
-
-
-def test_places_that_cannot_be_used(make_source, tmp_path):
-    source = make_source()
-    with pytest.raises(DataError, match=r"nowhere: no such folder or table. Give a folder with"):
-        prepare_custom(tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(DataError, match="name: is empty"):
-        prepare_custom(source, tmp_path / "out", name=" ")
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "mine.txt").write_text("keep")
-    with pytest.raises(DataError, match=r"taken: exists already. Choose another folder"):
-        prepare_custom(source, taken)
-    with pytest.raises(DataError, match=r"mine.txt: exists already"):
-        prepare_custom(source, taken / "mine.txt")
-    assert left_behind(tmp_path) == ["taken"]
-    assert (taken / "mine.txt").read_text() == "keep"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 
 import numpy as np
 import pytest
@@ -337,12 +336,6 @@ def test_files_of_other_kinds(tmp_path):
 def test_timestamps_that_jump(tmp_path):
     path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
     assert re.search(r"timestamps jump from second 0\.\d to 90000\.\d", refused(path))
-
-
-def test_without_pyav(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ConfigError, match=r"need PyAV .* Run: pip install 'cefito\[video\]'$"):
-        probe(tmp_path / "clip.mp4")
 
 
 @pytest.mark.parametrize(("width", "aspect", "size"), [(20_000, 1, 224), (2000, 50_000, None)])

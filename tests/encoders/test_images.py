@@ -1,6 +1,5 @@
 import json
 import shutil
-import sys
 from contextlib import suppress
 
 import numpy as np
@@ -248,12 +247,6 @@ def test_folders_without_a_preparation(copied):
     (folder / "preprocessor_config.json").write_text('{"size": {}}')
     with pytest.raises(ConfigError, match="does not say how pictures are prepared"):
         PretrainedImages(folder).encode(torch.zeros(1, 3, 8, 8))
-
-
-def test_pillow_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ConfigError, match=r"need a package .*PIL.*pip install cefito\[text\]$"):
-        load_image("a.png")
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.float64])

@@ -75,13 +75,6 @@ def test_small_counts_and_other_conditions(found, first, second):
     assert second in said(found)[1]
 
 
-def test_the_sure_ones_of_few_are_counted():
-    assert "(the most certain fifth)" in said(scores(windows=86), sure=group(90, 18))[0]
-    first, _ = said(scores(40, windows=60), sure=group(75, 12))
-    assert first.endswith("24 are planned right; where the run is sure (the most certain fifth), "
-                          "9 of 12.")  # fmt: skip
-
-
 def lead(difference=2.83, low=1.1, high=4.64, behind="B, exact", **more):
     values = {"horizon": 3, "ahead": "A", "success_rate": 18.84, "behind": behind, "level": 0.9}
     values |= {"difference": difference, "low": low, "high": high, "windows": 1324, "videos": 109}

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.cli import main
-from cefito.data import open_dataset
-from cefito.data.action_text import with_action_text
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -68,13 +65,6 @@ def test_the_data_set_says_where_its_videos_lie(dataset, place):
     assert dataset.video_folder == (place / "films").resolve()
 
 
-def test_a_data_set_made_of_it_says_so_too(dataset, place, tmp_path):
-    vectors = np.ones((len(dataset.taxonomy.actions), 2), np.float32)
-    made_with = {"model": "mine", "layer": "as given"}
-    texts = with_action_text(dataset, tmp_path / "texts", vectors, made_with)
-    assert texts.video_folder == (place / "films").resolve()
-
-
 def test_frames_are_of_the_start_and_the_end(run):
     report = report_run(run)
     assert len(report.gallery) == 3
@@ -94,14 +84,6 @@ def test_frames_are_of_the_start_and_the_end(run):
     assert sides == {f"Frame of the video {side} the steps" for side in ("before", "after")}
     assert "img-src data:" in page
     assert report_run(run) == report  # equal input, equal bytes
-
-
-def test_without_frames(run):
-    report = report_run(run, frames=False).model_copy(update={"curves": []})
-    assert all(query.frames is None for query in report.gallery)
-    assert "frames" not in report.to_dict()["gallery"][0]
-    assert "img-src" not in rendered(report)
-    assert "--without-frames" in report.commands[-1]
 
 
 def test_videos_that_are_missing_or_broken(run, place, tmp_path):
@@ -136,20 +118,6 @@ def test_no_videos_at_all(run, dataset, tmp_path, place):
     shutil.copytree(place / "data", tmp_path / "data")  # moved away from its videos
     notes = report_run(run, dataset=tmp_path / "data").notes
     assert any("video folder films has no videos" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--videos nowhere", "no such folder. Give the folder with one video file a video"),
-        ("--videos . --without-frames", "exclude each other"),
-    ],
-)
-def test_refusals_on_the_command_line(run, capsys, tmp_path, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", str(run.folder), "--json", *options.split()]) == 2
-    assert message in (said := capsys.readouterr().err)
-    assert "--videos" in said
 
 
 def test_thumbnails_are_of_rounded_seconds_and_never_beyond_the_end(place):
@@ -188,16 +156,3 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
     (alone,), _ = with_frames(many[:1], files)
     assert len(alone.frames[0]) == EACH * 4 / 3
-
-
-def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):
-    """What the command hands on; encoding is tested elsewhere."""
-    from cefito.cli import prepare as command
-
-    monkeypatch.setattr(command, "extract_folder", lambda *_: None)
-    for videos in (place / "films", place / "films" / "film-0.mp4"):
-        target = tmp_path / videos.stem
-        argv = ["data", "prepare", "custom", place / "steps.csv", target]
-        argv += ["--features", place / "features", "--videos", videos]
-        assert main([str(part) for part in argv]) == 0
-        assert open_dataset(target).video_folder == (place / "films").resolve()

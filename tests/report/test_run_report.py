@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 import re
 import shutil
 from collections import Counter
@@ -14,14 +13,13 @@ from PIL import Image
 
 from browsing import check_file
 from cefito.data.windows import cut_windows, fitting_windows
-from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import confusion, gallery
 from cefito.report.page import run_lead
-from cefito.report.schema import Confusion, RunReport
+from cefito.report.schema import Confusion
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.tables import published_table
@@ -195,14 +193,6 @@ def test_the_page_asks_nothing_of_a_network(page):
     assert "default-src 'none'" in page
 
 
-def test_equal_input_equal_bytes(trained, made, page, tmp_path):
-    again = report_run(open_run(trained.folder))  # reads the scores that were kept
-    assert again == made
-    save_report(again, tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_bytes() == page.encode()
-    assert RunReport.parse(json.loads(json.dumps(made.to_dict())), tmp_path) == made
-
-
 def test_kept_scores_are_used_only_with_their_plans(trained, tmp_path):
     run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
     (run.folder / "evaluation-test.json").unlink(missing_ok=True)
@@ -261,20 +251,6 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     notes = " ".join(report.notes)
     assert "data set that the run was trained on is not available" in notes
     parsed(page)
-
-
-def test_long_names_in_plans_are_cut(made, page):
-    query = made.gallery[0]
-    plan = query.plans[0].model_copy(update={"names": ["name " * 100] * 3})
-    many = [query.model_copy(update={"plans": [plan] * 5})] * 300
-    report = made.model_copy(update={"gallery": many, "curves": made.curves[:1]})
-    assert len(rendered(report).encode()) < 2 * len(page) + 300 * 5 * 3 * 100
-
-
-def test_where_a_report_cannot_be_written(made, tmp_path):
-    for name, message in (("report.pdf", "ends in .html"), ("nowhere/report.html", "folder does")):
-        with pytest.raises(ConfigError, match=message):
-            save_report(made, tmp_path / name)
 
 
 @pytest.mark.nightly

@@ -32,7 +32,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     *(("data", "prepare", name, *ANNOTATED) for name in ("crosstask", "coin", "niv")),
     ("data", "prepare", "captaincook4d", "{here}/none", "{out}", "--features", "{features}"),
     ("data", "info", "{data}"),
-    ("data", "list", "{data}", "tasks"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "world", "{out}"),

@@ -380,14 +380,3 @@ def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
     new = part("new", [2, 3, 0], 2)
     with pytest.raises(DataError, match=r"new: \d+ windows .* names are ambiguous\. Rename them"):
         Start.make(run, new).windows(new, horizon=3, selection="held-out")
-
-
-def test_epochs_of_a_finetuning(chain, further):
-    def epochs(run, **given):
-        config = finetuning_config(run, **({"epochs": None, "settings": {}} | given))
-        return config.settings.chain_training.optimiser.epochs
-
-    assert epochs(chain) == 2
-    assert epochs(further) == 2
-    assert epochs(chain, epochs=3) == 3
-    assert epochs(chain, epochs=3, settings={"chain_training.optimiser.epochs": 7}) == 7

@@ -3,7 +3,6 @@
 import importlib
 import json
 
-import numpy as np
 import pytest
 
 from cefito.data.windows import cut_windows
@@ -82,25 +81,6 @@ def test_a_method_comes_and_goes(toy, world, tmp_path, monkeypatch):
         open_run(run.folder)
     with pytest.raises(ConfigError, match=r"setting 'toy\.width'"):
         load_config("small", overrides={"toy.width": 7})
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        "nearest",
-        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("frequent", "chain", "pkg")),
-    ],
-)
-def test_a_run_needs_no_other_method(method, world, tmp_path, monkeypatch, caplog):
-    tiny = {"chain.hidden": 8, "chain.members": 1, "chain_training.optimiser.epochs": 1}
-    tiny |= {"pkg.training.optimiser.epochs": 2} | TINY
-    run = trained(world, tmp_path, method, **tiny)
-    before = plans(run, world)
-    monkeypatch.setattr(METHODS, "_own", {method: METHODS[method]})
-    assert plans(open_run(run.folder), world) == before
-    own = {key: value for key, value in tiny.items() if key.partition(".")[0] in run.info.config}
-    again = trained(world, tmp_path / "again", method, **own)
-    np.testing.assert_equal(plans(again, world), before)
 
 
 def test_sections_of_another_method_are_ignored(world, tmp_path, caplog):

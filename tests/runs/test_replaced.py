@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from collections import Counter
 
 import pytest
 
@@ -82,44 +80,3 @@ def test_files_of_two_runs_are_refused(two, tmp_path, name):
     if not same:
         with pytest.raises(RunError, match=f"{name}: has changed since the run was written"):
             open_run(folder)
-
-
-def attacked(two, query, folder, rounds):
-    """Replace a run again and again while others open it and answer; return what happened."""
-    shutil.copytree(two[0].folder, folder)
-    expected, counts, done = [said(one, query) for one in two], Counter(), threading.Event()
-
-    def serve():
-        kept = [open_run(two[0].folder)]
-        while not done.is_set():
-            try:
-                kept = [*kept[-3:], open_run(folder)]
-                counts["opened"] += 1
-            except RunError:
-                counts["refused"] += 1
-            for run in kept:
-                counts["answers"] += 1
-                counts["mixtures"] += said(run, query) not in expected
-
-    workers = [threading.Thread(target=serve) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    try:
-        for number in range(rounds):
-            replaced(folder, two[(number + 1) % 2].folder)
-            if number % 10 == 9:  # time to open a whole one
-                before = counts["opened"]
-                while counts["opened"] < before + 2 and any(one.is_alive() for one in workers):
-                    done.wait(0.001)
-    finally:
-        done.set()
-        for worker in workers:
-            worker.join()
-    print(dict(counts))  # noqa: T201
-    return counts
-
-
-@pytest.mark.parametrize("rounds", [10, pytest.param(3000, marks=pytest.mark.nightly)])
-def test_replaced_while_it_answers(rounds, two, query, tmp_path):
-    counts = attacked(two, query, tmp_path / "run", rounds)
-    assert counts["answers"] > rounds / 30 > counts["mixtures"] == 0

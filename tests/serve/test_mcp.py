@@ -254,6 +254,7 @@ def test_a_signal_ends_it_whatever_it_does(number):
         assert process.stderr.read().replace(b"not for the client\n", b"") == b""
 
 
+@pytest.mark.nightly
 def test_a_client_that_reads_no_more_ends_it():
     with slow_server() as process:
         process.stdout.close()

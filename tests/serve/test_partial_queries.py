@@ -177,30 +177,5 @@ def test_words_alone(seeing):
     value = ask(seeing, **body)
     assert (value["known"]["initial"], value["known"]["goal"]) == (False, True)
     assert "an empty goal" in ask(seeing, 422, **body | {"goal_text": " "})["detail"]
-
-
-@pytest.mark.nightly
-def test_pictures_and_words_in_sessions(seeing):
-    def upload(path, status, files, **data):
-        response = seeing.post(path, files=files, data=data)
-        assert response.status_code == status, response.text
-        return response.json()
-
-    goal = {"goal": picture(200)}
-    state = upload("/v1/sessions/upload", 201, goal, request='{"task": 1}')
-    assert (state["goal"], state["tasks"][0]["id"]) == (True, 1)
-    words = seeing.post("/v1/sessions", json={"goal_text": "a folded tent"}).json()
-    assert words["goal"] is True
-    path = f"/v1/sessions/{state['id']}/upload"
-    seen = upload(path, 200, {"initial": picture(20)})
-    assert (seen["number"], seen["events"]) == (1, 1)
-    assert seen["next_steps"] != state["next_steps"]
-    for path_, status, files, data, message in (
-        (path, 422, {"goal": picture(1)}, {}, "expected 'initial', or 'video' with 'start'"),
-        (path, 422, {"video": picture(1)}, {"start": "0"}, "'video' is not MP4"),
-        (path, 422, {"video": picture(1)}, {}, "expected 'initial', or 'video' with"),
-        ("/v1/sessions/none/upload", 404, {"initial": picture(1)}, {}, "no such session"),
-        ("/v1/sessions/upload", 422, goal, {"request": '{"goal": [1.0]}'}, "leave them out"),
-        ("/v1/sessions/upload", 422, {"initial": picture(1)}, {}, "found 'initial'"),
-    ):
-        assert message in upload(path_, status, files, **data)["detail"]
+    session = seeing.post("/v1/sessions", json={"goal_text": "a folded tent"})
+    assert session.json()["goal"] is True

@@ -234,23 +234,6 @@ def test_idle_sessions_expire(serving, run_of_lengths):
     read(client, state, 404)
 
 
-def test_metrics(serving, run_of_lengths):
-    client = serving(runs=(run_of_lengths.folder,))
-    state = begin(client)
-    for event in ({"done": 0}, {"done": 1}, {"undo": True}):
-        tell(client, state, **event)
-    tell(client, state, 422, done="fly")
-    tell(client, state, 422, video={"id": "x"})
-    said = client.get("/metrics").text
-    for line in (
-        "cefito_sessions 1.0",
-        "cefito_sessions_expired_total 0.0",
-        'cefito_searches_total{horizon="4",outcome="answered",run="run"} 4.0',
-        'cefito_searches_total{horizon="4",outcome="refused",run="run"} 2.0',
-    ):
-        assert line in said
-
-
 # streams, from a service that really listens
 
 

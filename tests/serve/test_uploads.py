@@ -18,7 +18,7 @@ from odd_uploads import behave, load_until, take
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
-from cefito.serve.session_schemas import UploadForm
+from cefito.serve.schemas import UploadForm
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
 

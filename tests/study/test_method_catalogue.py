@@ -1,37 +1,12 @@
-import json
-import re
-
 import pytest
 
-from cefito.planners.base import Abilities
-from cefito.planners.base_planner import BasePlanner
-from cefito.planners.methods import METHODS, Method
+from cefito.planners.methods import METHODS
 from cefito.study.method_catalogue import listed_methods, published_sizes
-from cefito.study.trials import ROWS, needs_server
 
 
 @pytest.fixture(scope="module")
 def listed():
     return {entry["name"]: entry for entry in listed_methods()}
-
-
-def test_every_method_is_described(listed):
-    assert list(listed) == list(METHODS)
-    for name, method in METHODS.items():
-        assert method.name == name
-        assert re.fullmatch(r"\S.{10,85}[^.]", method.line)
-        assert len({*method.needs, *method.uses}) == len(method.needs + method.uses)
-        assert all(row.method == name for row in method.variants)
-        sections = method.settings.model_fields
-        assert ("task classifier" in method.needs) == ("classifier" in sections)
-        assert ("language model server" in method.needs) == ("llm" in sections)
-        if method.paper is not None:
-            assert re.fullmatch(r"([A-Z]+ 20\d\d)?", method.paper.venue)
-            assert re.fullmatch(r"(\d{4}\.\d{5})?", method.paper.arxiv)
-    assert len({method.title for method in METHODS.values()}) == len(METHODS)
-    assert {row.name for row in ROWS.values() if needs_server(row)} == {
-        name for name in ROWS if name.startswith("llm-")
-    }
 
 
 def test_parameters_at_the_published_size(listed):
@@ -51,26 +26,3 @@ def test_what_is_declared_is_what_planners_have(name):
     method = METHODS[name]
     assert method.abilities == method.planner.abilities
     assert method.parameters == published_sizes(method)
-
-
-def test_for_json(listed):
-    value = json.loads(json.dumps(list(listed.values())))
-    entry = next(entry for entry in value if entry["name"] == "pkg")
-    assert entry["can"] == ["top-k", "true ends"]
-    assert entry["parameters"] is None
-    assert entry["rows"][1] == {
-        "name": "pkg-oracle-ends",
-        "title": "PKG, true ends (oracle)",
-        "oracle": True,
-        "ablation": False,
-    }
-
-
-def test_a_new_method_is_listed(monkeypatch):
-    class Toy(BasePlanner):
-        abilities = Abilities(true_task=False)
-
-    monkeypatch.setitem(METHODS, "toy", Method(name="toy", planner=Toy))
-    toy = listed_methods()[-1]
-    assert (toy["name"], toy["title"], toy["can"]) == ("toy", "toy", ["top-k"])
-    assert (toy["needs"], toy["parameters"], toy["rows"], toy["paper"]) == ([], None, [], None)

@@ -34,17 +34,6 @@ def made(tmp_path_factory):
         )
 
 
-def test_files(made):
-    assert {path.name for path in made.folder.iterdir()} == {"world", "run"}
-    dataset, run = open_dataset(made.folder / "world"), open_run(made.folder / "run")
-    assert run.info.model_dump(mode="json") == made.run.info.model_dump(mode="json")
-    assert run.info.seed == 3
-    assert run.planner.horizon == HORIZON
-    assert run.dataset().fingerprint == dataset.fingerprint
-    assert "simulated" in dataset.name
-    assert dataset.provenance["seed"] == 3
-
-
 def test_evaluations(made):
     assert [(evaluation.planner, evaluation.oracle_task) for evaluation in made.evaluations] == [
         ("CEFITO", False),

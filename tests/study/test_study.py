@@ -1,7 +1,5 @@
 import json
-import pickle
 import shutil
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +11,7 @@ import pytest
 from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
-from cefito.executors import EXECUTORS, make_executor
+from cefito.executors import EXECUTORS, Killed, make_executor
 from cefito.planners.methods import METHODS, Method, PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
@@ -343,68 +341,6 @@ def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, worl
     assert open_run(folder).info.finished is True
 
 
-ENDS = """
-import os, signal, sys
-from pathlib import Path
-from cefito.planners.methods import Method, PlannerVariant
-from cefito.planners.simple.nearest import NearestPlanner
-from cefito.planners.methods import METHODS
-
-class Ends(NearestPlanner):
-    @classmethod
-    def fit(cls, train, val, *, seed, **how):
-        if seed == 1 and Path(os.environ["ENDS"]).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        if seed == 0 and Path(os.environ["ENDS"]).exists():
-            os._exit(3)
-        return super().fit(train, val, seed=seed, **how)
-
-class EndsRow(PlannerVariant):
-    pass  # to be pickled by its name, so that a new process loads this module
-
-METHODS["ends"] = Method(name="ends", planner=Ends)
-"""
-
-
-@pytest.mark.nightly
-def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch, work, finished):
-    (tmp_path / "module").mkdir()
-    (tmp_path / "module" / "planner_that_ends.py").write_text(ENDS)
-    (tmp_path / "trap").write_text("")
-    monkeypatch.syspath_prepend(tmp_path / "module")
-    monkeypatch.setenv("ENDS", str(tmp_path / "trap"))
-    monkeypatch.setitem(METHODS, "ends", None)
-    import planner_that_ends
-
-    row = planner_that_ends.EndsRow(name="ends", title="ends", method="ends")
-    ours = made(world, tmp_path / "out", rows=(ROWS["nearest"], row), seeds=(0, 1))
-    shown = []
-
-    @contextmanager
-    def progress(description, *, total=None):
-        shown.append((description, total))
-        yield lambda count=1, **_: shown.append(count)
-
-    problems = run_study(ours, workers=2, progress=progress)
-    assert problems == [
-        "ends, T = 2, seed 0: its process ended with exit code 3. Repeat the command.",
-        "ends, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. "
-        "Repeat the command, with fewer workers.",
-    ]
-    assert shown == [("comparing", 4), *[1] * 4]
-    assert not work  # all in other processes
-    theirs = made(world, finished)
-    for seed in (0, 1):
-        known = scores(theirs, "nearest")
-        found = scores(ours, "nearest", seed=seed)
-        assert (found.videos, found.metrics) == (known.videos, known.metrics)
-    (tmp_path / "trap").unlink()
-    assert run_study(ours) == []
-    assert work["scored"] == 2
-    assert scores(ours, "ends").metrics == scores(theirs, "nearest").metrics
-    sys.modules.pop("planner_that_ends")
-
-
 def test_another_executor(world, tmp_path, monkeypatch):
     asked = []
 
@@ -424,6 +360,22 @@ def test_another_executor(world, tmp_path, monkeypatch):
     assert asked == [(7, ["nearest"] * 4, [(2, 1), (3, 1), (2, 0), (3, 0)])]
     with pytest.raises(ConfigError, match="no executor 'abacus'"):
         run_study(ours, executor="abacus")
+
+
+def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
+    class Dies(EXECUTORS["serial"]):
+        def map(self, function, arguments, *, groups, **how):
+            return [*super().map(function, arguments[:1], groups=groups[:1], **how), Killed(9)]
+
+    monkeypatch.setitem(EXECUTORS, "dies", Dies)
+    ours = made(world, tmp_path / "out", ("nearest",), seeds=(0, 1))
+    (problem,) = run_study(ours, executor="dies")
+    assert problem == (
+        "nearest, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. "
+        "Repeat the command, with fewer workers."
+    )
+    assert isinstance(scores(ours, "nearest"), TrialFile)
+    assert run_study(ours) == []
 
 
 # What is refused
@@ -457,23 +409,6 @@ def test_refusals_before_any_work(change, error, message, world, tmp_path):
     with pytest.raises(error, match=message):
         run_study(made(world, tmp_path / "out", **given), workers=workers)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made(world, tmp_path):
-    (tmp_path / "file").write_text("keep")
-    for place in ("file", "file/below"):
-        with pytest.raises(RunError, match=f"{place}: cannot be made .*Choose another folder"):
-            run_study(made(world, tmp_path / place))
-
-
-def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
-    ours = made(world, tmp_path / "out")
-    packed = pickle.dumps(ours)
-    assert len(packed) < 5000
-    again = pickle.loads(packed)
-    assert again.dataset.fingerprint == world.fingerprint
-    assert (again.rows, again.settings, again.out) == (ours.rows, ours.settings, ours.out)
-    assert again.trials == ours.trials
 
 
 # Samples

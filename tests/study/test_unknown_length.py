@@ -10,8 +10,6 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
-from cefito.report.comparison_report import report_comparison
-from cefito.report.page import rendered
 from cefito.runs.run import open_run
 from cefito.study.results import RESULTS, Results, gather
 from cefito.study.running import missing_trials, run_study
@@ -125,21 +123,6 @@ def test_results_and_tables(finished, world):
     assert "any-length chain" in {line[0].text for line in differences.lines}
 
 
-def test_published_planners_are_told_the_length(finished):
-    results = gather(finished)
-    named = results.dataset.model_copy(update={"name": "crosstask-simulated"})
-    published = results.model_copy(update={"dataset": named})
-    assert result_tables(published)[0].below == 0
-    assert result_tables(published.model_copy(update={"shortest": None}))[0].below > 0
-
-
-def test_report(finished):
-    page = rendered(report_comparison(finished.out))
-    assert "T = 1-3: right actions at each step" in page
-    assert "--steps 1-3" in page
-    assert "--horizons" not in page
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -161,6 +144,7 @@ def test_failures_of_one_length_name_it(world, tmp_path):
     assert (failed["horizon"], failed["shortest"]) == (3, 1)
 
 
+@pytest.mark.nightly
 def test_the_command(world, tmp_path, capsys):
     given = ["compare", str(world.folder), "--out", str(tmp_path), "--device", "cpu"]
     given += ["--planners", "any-length,nearest", "--steps", "1-2", "--seeds", "1"]

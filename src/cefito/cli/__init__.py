@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "report:report",
         "One HTML file about a run or a comparison, to look at and to pass on.",
     ),
-    "reproduce": ("compare:reproduce", "A table or figure of the paper, on a prepared data set."),
+    "reproduce": ("compare:reproduce", "A table of the paper, on a prepared data set."),
     "plan": ("plan:plan", "Plan the actions between two observations."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
     "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Duration, Flag, Settings, known_settings, settings
+from cefito.cli.options import Flag, Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
@@ -85,7 +85,6 @@ def compare(
     planners: str | None = None,
     horizons: str | None = None,
     steps: str | None = None,
-    tune: Duration = None,
     options: StudyOptions,
     executor: str | None = None,
     address: str | None = None,
@@ -111,8 +110,6 @@ def compare(
         steps: Range of numbers of actions instead, as in 1-6: windows of all these lengths are
             planned without telling the length. Planners of one length are trained once for each,
             and plan the length that the any-length chain predicts.
-        tune: First choose the settings of each method within this processor time (90s, 10m, 1h), by
-            folds over the videos of training and validation, as cefito train does.
         options: Training and scoring.
         executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
             by default one worker works in this process, and several in their own processes.
@@ -125,7 +122,7 @@ def compare(
     changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
-    from cefito.study.running import run_study, tuned_study
+    from cefito.study.running import run_study
     from cefito.study.trials import ALL, find_rows
 
     if planners is None:
@@ -145,8 +142,6 @@ def compare(
         shortest=shortest,
     )
     with log_warnings():
-        if tune is not None:
-            study = tuned_study(study, tune, progress=progress)
         problems = run_study(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
@@ -232,13 +227,13 @@ def reproduce(
     options: StudyOptions,
     json: Flag = False,
 ) -> int:
-    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
+    """Make a table of the paper, or the numbers of a figure: train what is missing, and score.
 
     Repeat the command to continue after an interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
-            or qualitative.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle or
+            runtime.
         dataset: Folder of a prepared data set.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
@@ -268,11 +263,6 @@ def reproduce(
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     results, against = gather(study), experiment.against or None
-    code = finish(
+    return finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
-    if experiment.draw and not problems:
-        with log_warnings():
-            for picture in experiment.draw(study, results, study.out):
-                talk(f"drew {picture}")
-    return code

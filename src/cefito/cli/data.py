@@ -1,17 +1,15 @@
-"""`cefito data`: describe, list, simulate and download data sets."""
+"""`cefito data`: describe, simulate and download data sets."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
-from cefito.errors import ConfigError
 
 app = App(name="data", help="Prepare and describe data sets.")
 app.command(prepare)
@@ -60,66 +58,6 @@ def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
         candidates = [numbers.get("mean"), numbers.get("median")]
         windows.append([int(horizon), *(counts[split] for split in splits), *held, *candidates])
     table("Windows", [*columns, "candidates, mean", "median"], windows)
-
-
-@app.command(name="list")
-def list_(
-    path: Path,
-    what: Literal["tasks", "actions", "videos"],
-    /,
-    *,
-    task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    json: Flag = False,
-) -> None:
-    """List the tasks, actions or videos of a data set, or of a run and the data set it is of.
-
-    Args:
-        path: Folder of a data set, prepared or with taxonomy.json and videos.jsonl, or a run.
-        what: tasks, actions or videos.
-        task: Name or id of a task; only this task, its actions, or its videos are listed.
-        json: Print JSON instead of a table.
-    """
-    from cefito.data import info
-    from cefito.data.vocabulary import find_task
-    from cefito.runs.folder import RUN_FILE, RunInfo, horizons_in
-    from cefito.runs.run import local_folder, taxonomy_of_run
-
-    given, path = path, local_folder(path)
-    of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
-    if what == "videos" and (path / RUN_FILE).exists():
-        trained_on = RunInfo.read(path).dataset.path
-        if trained_on and Path(trained_on).is_dir():
-            path, of_run = Path(trained_on), False
-    annotations = None if of_run else info.annotations_of(path)
-    taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
-    wanted = None if task is None else find_task(taxonomy, task)
-    if what == "tasks":
-        rows = info.list_tasks(taxonomy, annotations, task=wanted)
-    elif what == "actions":
-        rows = info.list_actions(taxonomy, annotations, task=wanted)
-    elif annotations is not None:
-        rows = info.list_videos(annotations, task=wanted)
-    else:
-        raise ConfigError(f"{given}: its data set is not at hand. Give a data set to list videos.")
-    if json:
-        print_json(rows)
-        return
-    if not rows:
-        talk(f"no {what}")
-        return
-    for row in rows:
-        row.pop("in_protocol", None)
-        if what == "actions":
-            row["tasks"] = ", ".join(row["tasks"])
-        elif what == "videos":
-            row["steps"] = len(row["steps"])
-    columns = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-    # ids are for copying, so numbers have no thousands separators
-    cells = [
-        [str(value) if isinstance(value := row[key], int) else value for key in columns]
-        for row in rows
-    ]
-    table("", columns, cells)
 
 
 @app.command

@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter
 
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
-from cefito.times import TIME_FORMS, parse_duration, parse_seconds
+from cefito.times import TIME_FORMS, parse_seconds
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
@@ -74,14 +74,6 @@ def moment(text: str) -> float:
         raise ValueError(f"{_quoted(text)} is not a time. {TIME_FORMS}") from problem
 
 
-def duration(text: str) -> float:
-    """Read a duration such as 90s, 10m or 1h, in seconds."""
-    try:
-        return parse_duration(text)
-    except ValueError as problem:
-        raise ValueError(f"{_quoted(text)} is not a duration, such as 90s, 10m or 1h.") from problem
-
-
 def _quoted(text: str) -> str:
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
     return f"'{short}'"
@@ -120,9 +112,6 @@ def _option(setting: str, app: App, argv: Sequence[str]) -> str:
 
 Moment = Annotated[float | None, Parameter(converter=lambda _, tokens: moment(tokens[0].value))]
 """A time in a video, in seconds."""
-
-Duration = Annotated[float | None, Parameter(converter=lambda _, tokens: duration(tokens[0].value))]
-"""A duration, in seconds."""
 
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""

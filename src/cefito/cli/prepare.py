@@ -91,7 +91,7 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
     The format of each file is recognised by its content: ELAN, ANVIL, CVAT, VIA, Vidat, BORIS,
-    Label Studio, LeRobotDataset, WebVTT, SRT, SBV, Datavyu, chapters, or a table, CSV or Parquet,
+    Label Studio, WebVTT, SRT, Datavyu, chapters, or a table, CSV or Parquet,
     with the columns video, task, step, start, end (seconds), and optionally split.
 
     Args:
@@ -181,9 +181,8 @@ def _benchmark(
 
     Args:
         benchmark: Its name.
-        annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
-            protocol or their folder, a folder with taxonomy.json and videos.jsonl, or the
-            repository of the paper's authors.
+        annotations: Window files of the unified protocol or their folder, a folder with
+            taxonomy.json and videos.jsonl, or the repository of the paper's authors.
         out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.

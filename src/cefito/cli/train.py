@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Duration, Settings, check_one, horizons, known_settings, settings
+from cefito.cli.options import Settings, check_one, horizons, known_settings, settings
 from cefito.data.windows import Selection
 from cefito.markup import counted
 from cefito.runtime import Precision
@@ -28,7 +28,6 @@ def train(
     device: str = "auto",
     selection: Selection = "held-out",
     precision: Precision | None = None,
-    tune: Duration = None,
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -52,8 +51,6 @@ def train(
             (on test, as published work does; scores are then too good).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
-        tune: First choose settings within this processor time (90s, 10m, 1h), by folds over the
-            videos of training and validation; the preset stays unless a change is clearly better.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -83,31 +80,12 @@ def train(
     import torch
 
     from cefito.executors.processes import cores
-    from cefito.runs.folder import folders_for
     from cefito.runs.train import train_runs
     from cefito.runtime import pick_device
 
     place = pick_device(device)
     with log_warnings():
         data = open_dataset(dataset)
-        if tune is not None:
-            from cefito.evaluation import tuning
-
-            for length, folder in folders_for(out, configs).items():
-                found = tuning.tune(
-                    data,
-                    folder,
-                    config=configs[length],
-                    horizon=length,
-                    shortest=shortest,
-                    seed=seed,
-                    budget=tune,
-                    device=place,
-                    progress=progress,
-                )
-                said = tuning.settings_text(found.chosen)
-                talk(f"tuned in {found.seconds:.0f} s: {said}; {found.reason}")
-                configs[length] = tuning.tuned_config(configs[length], found.chosen)
         train_runs(
             data,
             out,

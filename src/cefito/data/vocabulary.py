@@ -170,7 +170,7 @@ def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
         found for pool in pools for found in similar_names(name, [entry.name for entry in pool])
     )
     if not near:
-        return "no name is similar. cefito data list shows all names."
+        return "no name is similar. taxonomy.json lists all names."
     return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
 
 

@@ -273,7 +273,7 @@ def _video(dataset: PreparedDataset, video_id: str) -> int:
         listed = f"Similar ids: {', '.join(map(repr, near))}." if near else "No id is similar."
         raise ConfigError(
             f"no video '{video_id}' in {dataset.folder}. {listed} "
-            "cefito data list DATA videos shows all.",
+            "videos.jsonl of the data set lists all.",
             setting="video",
         )
     return index

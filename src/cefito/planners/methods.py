@@ -189,7 +189,6 @@ class Method:
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
     changes: Mapping[str, Any] = field(default_factory=dict)  # of presets, by dotted keys
     variants: tuple[PlannerVariant, ...] = ()
-    tuned_by: str = ""  # name of a method that is a part of it and is tuned in its place
 
 
 def _fault(name: str, entry: Any) -> str:

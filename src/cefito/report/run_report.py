@@ -12,7 +12,6 @@ from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run, scores_name
-from cefito.evaluation.tuning import read_tuning, settings_text
 from cefito.files import file_digest
 from cefito.markup import counted
 from cefito.planners.given import Given
@@ -222,9 +221,6 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
-    tuning, settings = read_tuning(run.folder), flattened(info.config)
-    if tuning is not None and all(settings[key] == new for key, new in tuning.chosen.items()):
-        facts["settings tuned"] = f"{settings_text(tuning.chosen)}: {tuning.reason}"
     if info.imported:
         facts["weights"] = "imported"
     if info.started_from is not None:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from cefito.planners.base import Planner
 
 RUN_FILE = "run.json"
-TUNING_FILE = "tuning.json"
-"""What a tuning tried and chose, if there was one."""
 _REMEDY = "Remove the folder and train it again."
 
 

@@ -7,7 +7,6 @@ videos.json               ids of the videos that it was trained on, and that epo
 coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl and checkpoint of each training
-tuning.json               what a tuning of the settings tried and chose, if there was one
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
 
@@ -41,7 +40,6 @@ from cefito.runs.folder import (
     TrainedVideos,
     checked_copy,
     chosen_run,
-    horizons_in,
     recorded,
     trained_videos,
     video_ids,
@@ -51,7 +49,7 @@ from cefito.search.settings import search_settings
 from cefito.settings import Settings
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["Run", "local_folder", "open_run", "taxonomy_of_run", "write_run"]
+__all__ = ["Run", "open_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 _REMEDY = "Train it again."
@@ -256,7 +254,8 @@ def open_run(
             files, files that have changed since they were written or do not fit each other, or an
             unknown device.
     """
-    found = chosen_run(local_folder(folder), horizon)
+    place = Path(folder)
+    found = chosen_run(unpacked(place) if place.is_file() else place, horizon)
     copy_of = "" if found.is_relative_to(folder) else str(folder)
     with checked_copy(found, (RUN_FILE, _TAXONOMY), copy_of or str(found)) as (copies, manifest):
         run = _read(copies, horizon, device)
@@ -307,22 +306,8 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 
 
-def local_folder(place: Path | str) -> Path:
-    """Return the folder of a run, or the one in the cache that its archive is unpacked into."""
-    path = Path(place)
-    return unpacked(path) if path.is_file() else path
-
-
 def _taxonomy(folder: Path) -> Taxonomy:
     try:
         return Taxonomy.read(folder / _TAXONOMY)
     except DataError as problem:
         raise RunError(f"{problem} Copy the run {folder} again, or train it again.") from problem
-
-
-def taxonomy_of_run(folder: Path | str) -> Taxonomy:
-    """Return tasks and actions of a run, or of runs of several horizons, but load no weights."""
-    folder = local_folder(folder)
-    folder = next(iter(horizons_in(folder).values()), folder)
-    RunInfo.read(folder)
-    return _taxonomy(folder)

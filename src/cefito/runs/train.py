@@ -18,7 +18,6 @@ from cefito.planners.methods import METHODS, RunConfig, find_method, methods_wit
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import (
     RUN_FILE,
-    TUNING_FILE,
     DatasetReference,
     RunInfo,
     TrainedVideos,
@@ -199,9 +198,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     """Check that a training may write into a folder, without writing."""
     folder = Path(folder)
     if not (folder / RUN_FILE).exists():
-        if folder.is_dir() and any(
-            not is_leftover(path) and path.name != TUNING_FILE for path in folder.iterdir()
-        ):
+        if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
             raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
         return
     old = RunInfo.read(folder)

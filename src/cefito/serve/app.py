@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from enum import Enum
 from importlib.metadata import version
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
@@ -26,25 +26,21 @@ from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
+    EventRequest,
     Health,
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
-    RequestBody,
+    SessionAnswer,
+    SessionRequest,
+    UploadForm,
     UploadRequest,
     VideosAnswer,
 )
 from cefito.serve.service import Service, open_service
-from cefito.serve.session_schemas import (
-    EventRequest,
-    SessionAnswer,
-    SessionRequest,
-    UploadForm,
-)
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
 
-Body = TypeVar("Body", bound=RequestBody)
 SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
 
 
@@ -104,24 +100,6 @@ _PARTS = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
 _FORM: dict[str, Any] = {"requestBody": {"required": True, "content": _PARTS}}  # for OpenAPI
 
 
-@asynccontextmanager
-async def _form(
-    service: Service, request: Request, kind: type[Body], *sides: str
-) -> AsyncIterator[tuple[UploadForm, Body]]:
-    """Read the form of an upload of these sides, and the request in it."""
-    service.check_upload()  # before the body is read
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
-    async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
-        try:
-            form = UploadForm.model_validate(dict(given))
-            form.check(*sides)
-            body = kind.model_validate(form.request)
-        except ValidationError as error:
-            raise to_problem(error, {}) from error
-        yield form, body
-
-
 def _add_plans(app: FastAPI, service: Service) -> None:
     @app.post("/v1/plan", tags=["plans"])
     async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
@@ -131,24 +109,25 @@ def _add_plans(app: FastAPI, service: Service) -> None:
     @app.post(f"/v1/plan{UPLOAD}", openapi_extra=_FORM, tags=["plans"])
     async def upload(request: Request) -> PlanAnswer:
         """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
-        async with _form(service, request, UploadRequest, "initial", "goal") as (form, body):
+        service.check_upload()  # before the body is read
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
+        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
+            try:
+                form = UploadForm.model_validate(dict(given))
+                body = UploadRequest.model_validate(form.request)
+            except ValidationError as error:
+                raise to_problem(error, {}) from error
             return await service.upload(request, form, body)
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
-    service = sessions.service
     tags: list[str | Enum] = ["sessions"]
 
     @app.post("/v1/sessions", status_code=201, tags=tags)
     async def open_session(body: SessionRequest, request: Request) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
         return await sessions.open(request, body)
-
-    @app.post(f"/v1/sessions{UPLOAD}", status_code=201, openapi_extra=_FORM, tags=tags)
-    async def open_session_by_upload(request: Request) -> SessionAnswer:
-        """Open a session with an uploaded goal."""
-        async with _form(service, request, SessionRequest, "goal") as (form, body):
-            return await sessions.open(request, body, form)
 
     @app.get("/v1/sessions/{id}", tags=tags)
     async def session(
@@ -173,13 +152,6 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     async def change(id: SessionId, body: EventRequest, request: Request) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
         return await sessions.change(request, id, body)
-
-    @app.post(f"/v1/sessions/{{id}}{UPLOAD}", openapi_extra=_FORM, tags=tags)
-    async def change_by_upload(id: SessionId, request: Request) -> SessionAnswer:
-        """Add an uploaded observation; the state afterwards."""
-        sessions.find(id)
-        async with _form(service, request, RequestBody, "initial") as (form, _):
-            return await sessions.change(request, id, form)
 
     @app.get(
         "/v1/sessions/{id}/events",

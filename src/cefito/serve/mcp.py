@@ -37,6 +37,7 @@ from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
 from cefito.serve.schemas import (
     MOST_DONE,
+    EventRequest,
     Name,
     Named,
     Observation,
@@ -46,9 +47,9 @@ from cefito.serve.schemas import (
     RequestBody,
     ResponseBody,
     RunRequest,
+    SessionRequest,
 )
 from cefito.serve.service import Service
-from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
 
 

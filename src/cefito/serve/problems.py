@@ -30,8 +30,8 @@ _FIELDS = {
     "method": "search",
     "video": "video.id",
 }
-# Commands that remedies name, and the requests that replace them.
-_CALLS = {"cefito data list shows": "GET /v1/model shows"}
+# Files that remedies name, and the requests that replace them.
+_CALLS = {"taxonomy.json lists": "GET /v1/model lists"}
 _KINDS = {
     "busy": (429, "The service is busy; Retry-After says when to try again"),
     "deadline": (504, "No plan was found before the deadline"),

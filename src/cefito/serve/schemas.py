@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    Json,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -18,9 +19,10 @@ from pydantic import (
 )
 
 from cefito.inference import constraints
-from cefito.inference.answer import Answer
+from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.inference.question import Question
+from cefito.inference.session import Belief, Likely
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
@@ -182,6 +184,33 @@ class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  #
         return Question(**facts, constraints=self.constraints.named())
 
 
+class UploadForm(BaseModel):
+    """An upload: one or two pictures, or a video with seconds of it; and the other fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    initial: File = Field(None, description="Picture before the first step.")
+    goal: File = Field(None, description="Picture after the last step.")
+    video: File = Field(None, description="A video, instead of pictures.")
+    start: Moment = Field(None, description="Its second instead of `initial`.")
+    end: Moment = Field(None, description="Its second instead of `goal`.")
+    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=dict,
+        description="JSON of the fields of a PlanRequest without observations.",
+    )
+
+    @model_validator(mode="after")
+    def _pictures_or_video(self) -> Self:
+        given = self.model_fields_set - {"request"}
+        times = given - {"video"} if "video" in given else set()
+        if not ({"initial", "goal"} >= given > set() or {"start", "end"} >= times > set()):
+            found = ", ".join(map(repr, sorted(given))) or "nothing"
+            raise ValueError(
+                f"expected 'initial' and 'goal', or 'video' with 'start' and 'end'; found {found}"
+            )
+        return self
+
+
 class PlanRequest(UploadRequest):
     """A query: observations, a window of a video or what else is known, and search options."""
 
@@ -203,6 +232,40 @@ class PlanRequest(UploadRequest):
             raise ValueError("'done' and 'video.done' both give the steps done; leave out one")
         if self.goal_text is not None and observations and observations.goal is not None:
             raise ValueError("'goal_text' takes the place of 'observations.goal'; leave out one")
+        return self
+
+
+class SessionRequest(RunRequest):
+    """A live session; without a goal, its plans lead to the end of the procedure."""
+
+    task: Name | None = Field(None, description="The task, instead of the inferred one.")
+    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
+        [], description="Actions done before, oldest first; null if unknown."
+    )
+    goal: Observation | None = None
+    goal_video: PlaceRequest | None = Field(None, description="Its end is the goal.")
+    goal_text: Text | None = Field(None, description="The goal in words.")
+
+    @model_validator(mode="after")
+    def _one_goal(self) -> Self:
+        if sum(one is not None for one in (self.goal, self.goal_video, self.goal_text)) > 1:
+            raise ValueError("expected at most one of 'goal', 'goal_video' and 'goal_text'")
+        return self
+
+
+class EventRequest(RequestBody):
+    """An event of a session: an observation, a step done, or undo."""
+
+    observation: Observation | None = None
+    video: PlaceRequest | None = Field(None, description="Its start is the observation.")
+    done: Name | None = Field(None, description="A step done, by id or name.")
+    undo: Literal[True] | None = Field(None, description="Take back the last other event.")
+
+    @model_validator(mode="after")
+    def _one_event(self) -> Self:
+        given = (self.observation, self.video, self.done, self.undo)
+        if sum(one is not None for one in given) != 1:
+            raise ValueError("expected exactly one of 'observation', 'video', 'done' and 'undo'")
         return self
 
 
@@ -230,6 +293,20 @@ class PlanAnswer(Answer):
         description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
     )
     walked_with: int = Field(description="Other queries in the same batch.")
+
+
+class SessionAnswer(Belief):
+    """The state of a live session."""
+
+    id: str
+    run: str
+    horizon: int
+    number: int = Field(description="Of events so far, undo included.")
+    events: int = Field(description="Number of events that undo can take back.")
+    goal: bool = Field(description="Whether it has a goal.")
+    next_steps: list[Likely] = Field(description="Likeliest first.")
+    plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
+    notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
 
 
 class ModelTaskOut(Named):

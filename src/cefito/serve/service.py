@@ -31,8 +31,7 @@ from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
-from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadRequest
-from cefito.serve.session_schemas import UploadForm
+from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
@@ -113,15 +112,8 @@ class Service:
         if body.goal_text is not None and form.model_fields_set & {"goal", "end"}:
             detail = "'goal_text' takes the place of 'goal' and 'end'; leave out one."
             raise ProblemError(detail, "goal_text")
-        served = self.models.find(body.run, body.horizon, body.steps)
-        observed = await self.observed(served, form)
-        goal = await self._goal(body)
-        # Encoding has a time limit of its own; the deadline is for the search.
-        return await self._search(request, body, observed, goal, time.monotonic())
-
-    async def observed(self, served: Served, form: UploadForm) -> Queries:
-        """The observations of an upload for a run."""
         encoding = self.check_upload()
+        served = self.models.find(body.run, body.horizon, body.steps)
         if not (served.video if form.video else served.pictures):
             instead = "a video and its times" if served.video else "observations"
             detail = f"the run {served.title} takes no such upload. Send {instead}."
@@ -132,7 +124,10 @@ class Service:
                 upload = Upload(served.title, paths, start=form.start, end=form.end)
                 return encoding(upload, paths)
 
-        return await self._encoded(encode)
+        observed = await self._encoded(encode)
+        goal = await self._goal(body)
+        # Encoding has a time limit of its own; the deadline is for the search.
+        return await self._search(request, body, observed, goal, time.monotonic())
 
     async def _goal(self, body: UploadRequest) -> NDArray[np.float32] | None:
         """The observation [E] of a goal in words; None if a request has none."""

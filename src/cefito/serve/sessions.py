@@ -9,7 +9,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,14 +22,8 @@ from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.requests import find_video, read_numbers
-from cefito.serve.schemas import PlaceRequest
+from cefito.serve.schemas import EventRequest, PlaceRequest, SessionAnswer, SessionRequest
 from cefito.serve.service import Service
-from cefito.serve.session_schemas import (
-    EventRequest,
-    SessionAnswer,
-    SessionRequest,
-    UploadForm,
-)
 
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
@@ -67,12 +60,8 @@ class Sessions:
         self._open: dict[str, LiveSession] = {}
         self._metrics.watch_sessions(lambda: len(self._open))
 
-    async def open(
-        self, request: Request, body: SessionRequest, form: UploadForm | None = None
-    ) -> SessionAnswer:
-        """Open a session, whose goal may be uploaded."""
-        if form is not None and body.model_fields_set & {"goal", "goal_video", "goal_text"}:
-            raise ProblemError("the upload takes the place of other goals; leave them out.")
+    async def open(self, request: Request, body: SessionRequest) -> SessionAnswer:
+        """Open a session."""
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
         live = LiveSession(served, client_of(request.client.host if request.client else ""), _now())
@@ -80,10 +69,12 @@ class Sessions:
         self._open[live.id] = live
         loop = asyncio.get_running_loop()
         try:
-            goal = await self._uploaded(served, body, form)
+            words = None
+            if body.goal_text is not None:
+                words = await self.service.observed_text(served, body.goal_text)
 
             def begin() -> SessionAnswer:
-                row = goal if goal is not None else session_goal(served, body)
+                row = session_goal(served, body) if words is None else words
                 live.goal = row is not None
                 with _of_field("goal"):
                     live.session = Session(served.run, goal=row, task=body.task, done=body.done)
@@ -119,26 +110,18 @@ class Sessions:
         live = self.find(id_)
         return await self._call(request, live, lambda: self._state(live, top_k, steps))
 
-    async def change(
-        self, request: Request, id_: str, event: EventRequest | UploadForm
-    ) -> SessionAnswer:
+    async def change(self, request: Request, id_: str, event: EventRequest) -> SessionAnswer:
         """Add an event to a session; its state afterwards."""
         live, most = self.find(id_), self._limits.session_events
-        apply: Callable[[Session], None]
-        if isinstance(event, UploadForm):
-            row = (await self.service.observed(live.served, event)).initial[0]
-            apply = partial(Session.observe, observation=row)
-        else:
-            apply = partial(apply_event, live.served, event)
         loop = asyncio.get_running_loop()
 
         def change() -> SessionAnswer:
             session = live.session
             assert session is not None
-            if session.events >= most and not getattr(event, "undo", False):
+            if session.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
-            apply(session)
+            apply_event(live.served, event, session)
             live.number += 1
             return self._published(live, loop)
 
@@ -172,17 +155,6 @@ class Sessions:
         call = self.service.call(request, live.served, work, alone=live.id)
         answer: SessionAnswer = await call
         return answer
-
-    async def _uploaded(
-        self, served: Served, body: SessionRequest, form: UploadForm | None
-    ) -> NDArray[np.float32] | None:
-        """The goal [E] of an upload or of words; None without either."""
-        if body.goal_text is not None:
-            return await self.service.observed_text(served, body.goal_text)
-        if form is None:
-            return None
-        goal: NDArray[np.float32] = (await self.service.observed(served, form)).goal[0]
-        return goal
 
     def _check_room(self, client: str) -> None:
         """Refuse a further session of a client if there are too many."""

@@ -28,7 +28,7 @@ from cefito.executors.worker import CalledFunction
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
-from cefito.serve.session_schemas import UploadForm
+from cefito.serve.schemas import UploadForm
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with

@@ -13,7 +13,6 @@ from pydantic import Discriminator, Tag
 from cefito.data.windows import Selection, steps_text
 from cefito.errors import RunError
 from cefito.evaluation.records import ABSENT
-from cefito.evaluation.tuning import settings_text
 from cefito.files import FileRecord
 from cefito.planners.any_length.predicted import PREDICTED
 from cefito.planners.methods import PlannerVariant
@@ -50,8 +49,6 @@ class Results(FileRecord):
     selection: Selection  # windows that epochs and weights were chosen on
     preset: str
     settings: dict[str, Any]  # changed in all rows, dotted keys
-    # by row and horizon, such as "chain, T = 3": changes that folds chose, in words
-    tuned: dict[str, str] | None = ABSENT
     sample: int | None  # size of the sample of test windows; None if all were scored
     horizons: list[int]
     shortest: int | None = ABSENT  # if windows of all lengths from it to the horizon were scored
@@ -113,11 +110,6 @@ def gather(study: Study) -> Results:
         selection=study.selection,
         preset=study.preset,
         settings=dict(study.settings),
-        tuned={
-            f"{row}, T = {horizon}": settings_text(chosen)
-            for (row, horizon), chosen in study.tuned.items()
-        }
-        or None,
         sample=study.sample,
         horizons=list(study.horizons),
         shortest=study.shortest,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
-from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.errors import CefitoError, RunError
 from cefito.evaluation.score import evaluate_planner, successes
-from cefito.evaluation.tuning import tune
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
-from cefito.planners.methods import find_method
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -57,41 +55,6 @@ def run_study(
     check_study(study, workers=workers)
     with locked(study.out, "a comparison"):
         return _run(study, mapping, progress)
-
-
-def tuned_study(study: Study, budget: float, *, progress: Progress = silent) -> Study:
-    """Return the study with settings chosen by `cefito.evaluation.tuning.tune`.
-
-    Every method that declares something to tune has the same budget, seconds of processor time, at
-    each horizon; rows of one training share a tuning, kept in OUT/T3/tuned of the study's folder.
-    """
-    if study.shortest is not None:
-        raise ConfigError("windows of several lengths cannot be tuned for.", setting="tune")
-    check_study(study)
-    chosen: dict[tuple[str, int], Mapping[str, Any]] = {}
-    with locked(study.out, "a comparison"):
-        for trial in study.trials:
-            place = (trial.row.name, trial.horizon)
-            if place in chosen or not find_method(trial.row.method).settings.tunable:
-                continue
-            folder = trial.run_folder.parents[2] / "tuned" / trial.run_folder.name
-            try:
-                found = tune(
-                    study.dataset,
-                    folder,
-                    config=trial.config,
-                    horizon=trial.horizon,
-                    budget=budget,
-                    seed=study.seeds[0],
-                    device=pick_device(study.device),
-                    progress=prefixed(progress, f"{trial.row.name}, T = {trial.horizon}"),
-                )
-            except CefitoError as problem:  # a failing planner must not stop the others
-                logger.warning("%s is not tuned: %s", trial.label, problem)
-                chosen[place] = {}
-                continue
-            chosen[place] = found.chosen
-    return replace(study, tuned=chosen)
 
 
 def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:

@@ -58,8 +58,6 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     preset: str = "small"
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all rows, dotted keys
-    # chosen by folds for rows at a horizon (`tuned_study`), dotted keys
-    tuned: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     selection: Selection = "held-out"  # windows that epochs and weights are chosen on
     sample: int | None = None  # size of a fixed sample of test windows to score; None for all
     # exhaustive rows are scored on a sample of `costly_sample` windows if these have more than
@@ -132,8 +130,7 @@ class Study:
 
     def _config(self, row: PlannerVariant, horizon: int) -> tuple[RunConfig, Any]:
         """Return the settings of a row's run, and the part that its training depends on."""
-        tuned = self.tuned.get((row.name, horizon), {})
-        overrides = {**self.settings, **row.settings, **tuned}
+        overrides = {**self.settings, **row.settings}
         key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
         if key not in self._configs:
             config = load_config(

@@ -77,14 +77,6 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
-    ends = f", T = {horizon}"
-    tuned = [
-        f"{name.removesuffix(ends)}: {said}"
-        for name, said in (results.tuned or {}).items()
-        if name.endswith(ends)
-    ]
-    if tuned:
-        notes.append(f"Settings chosen by folds over videos, not on test: {'; '.join(tuned)}.")
     full = len(results.windows_of(horizon).video)
     scored: list[tuple[list[Interval | None], bool, str, list[str]]] = []  # of each row with scores
     few = []

@@ -5,7 +5,6 @@ import pytest
 
 import cefito
 from cefito.cli import main
-from cefito.errors import ConfigError, DataError
 
 TABLE = """video,task,step,start,end,split
 a,tea,boil,0,4,train
@@ -50,13 +49,3 @@ def test_a_folder_of_annotations_with_features(given, tmp_path):
     second = cefito.prepare(folder, tmp_path / "second", features=features)
     assert second.annotations == first.annotations
     np.testing.assert_array_equal(second.start, first.start)
-
-
-def test_what_is_missing_is_said(given, tmp_path):
-    table, _ = given
-    with pytest.raises(ConfigError, match=r"steps.csv: a table holds no observations") as caught:
-        cefito.prepare(table, tmp_path / "data")
-    assert caught.value.setting == "features"
-    with pytest.raises(DataError, match="no such folder or table"):
-        cefito.prepare(tmp_path / "nothing", tmp_path / "data")
-    assert not (tmp_path / "data").exists()

@@ -16,7 +16,7 @@ from cefito.data.annotations import Annotations, Step
 from cefito.data.readers.assemble import prepare, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps
 from cefito.data.readers.source import Source, read_common
-from cefito.errors import ConfigError, DataError
+from cefito.errors import DataError
 
 WIDTH = 6
 
@@ -214,22 +214,6 @@ def test_a_file_is_taken_by_the_video_that_has_most_of_its_name(tmp_path, source
     assert told["left_out"][0]["videos"] == ["1", "b"]
     assert told["left_out"][0]["example"].startswith("1_7_360p.npy: belongs to '1_7', and there")
     assert told["notes"][0].startswith("2 videos were matched with files of longer names")
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"beyond": "cut"}, "setting 'beyond': .*'drop', 'rewrite' or 'error'"),
-        ({"precision": "int8"}, "setting 'precision': .*'float16' or 'float32'"),
-        ({"seconds": 2}, "setting 'seconds': expected an odd number"),
-        ({"second": 1}, "setting 'second': there is none of that name; did you mean 'seconds'"),
-        ({"name": " "}, "name: is empty"),
-    ],
-)
-def test_settings_that_cannot_be(store, source, tmp_path, options, match):
-    with pytest.raises((ConfigError, DataError), match=match):
-        prepare(source, store[1], tmp_path / "out", **options)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]
 
 
 def test_one_second_is_the_middle_of_three(store, source, tmp_path):

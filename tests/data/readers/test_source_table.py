@@ -1,19 +1,12 @@
 """Annotations as one table."""
 
-import runpy
-from pathlib import Path
-
-import numpy as np
 import pytest
 
-from cefito.data import cut_windows
 from cefito.data.annotations import Step, Video
-from cefito.data.readers.assemble import prepare
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import near_names, read_steps
 from cefito.errors import DataError
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"
 TABLE = """video,task,step,start,end,split
 clips/one.mp4,tea,pour,5,6.5,train
 clips/one.mp4,tea,boil  water,1,4,train
@@ -223,20 +216,6 @@ def test_notes_of_names(write):
     assert f"'{'a' * 20}' and '{'a' * 20}x'" in notes[1]
     assert notes[10] == "There are 4 more pairs of names that differ by little."
     assert "30 % of the videos of each task were drawn for test" in notes[-1]
-
-
-def test_the_example(tmp_path):
-    runpy.run_path(str(EXAMPLE / "features.py"))["main"](tmp_path / "features")
-    found = read_steps(EXAMPLE / "steps.csv")
-    dataset = prepare(found, tmp_path / "features", tmp_path / "out", seconds=1)
-    told = dataset.provenance["preparation"]
-    assert told["videos"] == {"annotated": 20, "prepared": 20}
-    assert told["left_out"] == []
-    assert len(told["notes"]) == 2
-    assert sum(video.split == "test" for video in dataset.videos) == 6
-    test, train = (cut_windows(dataset, horizon=3, split=split) for split in ("test", "train"))
-    nearest = [int(np.argmin(((train.initial - look) ** 2).sum(1))) for look in test.initial]
-    assert np.mean(train.tasks[nearest] == test.tasks) > 0.9  # the features tell the steps apart
 
 
 def test_repeated_lines_are_left_out_and_named(write):

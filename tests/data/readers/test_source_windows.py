@@ -145,7 +145,7 @@ def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonom
     wrong("niv", windows(), "action 4 is not one of task 1 .video '.'.", taxonomy=other)
 
 
-@pytest.mark.parametrize("name", ["crosstask", "niv"])
+@pytest.mark.parametrize("name", [pytest.param("crosstask", marks=pytest.mark.nightly), "niv"])
 def test_published_annotations_go_round(
     shared_data, real_annotations, write_windows, tmp_path, name
 ):

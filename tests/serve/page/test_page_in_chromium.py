@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import choose_video, faults_light_and_dark, move_handle, names, plan_now, strips
+from browsing import choose_video, faults_light_and_dark, move_handle, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
-from cefito.report.breakdowns import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
 WANTED = (
@@ -94,30 +93,6 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
 
 
 @pytest.mark.nightly
-def test_plans_against_the_annotated_steps(page, drawn):
-    choose(page)
-    kinds = set()
-    for video in ("film-13", "film-11", "film-1"):
-        choose_video(page, video)
-        for step in (1, 2, 3):
-            move_handle(page, "start", step)
-            plan_now(page)
-            page.get_by_label("compare with the annotated steps").check()
-            _, found = wanted(drawn, video, step)
-            for plan, strip in zip(found.plans, page.locator("#plans ol").all(), strict=True):
-                marks = strip.locator("li").evaluate_all("all => all.map(one => one.className)")
-                shown = [KINDS[mark] for mark in marks]
-                assert shown == step_kinds(plan.actions, found.truth.actions)
-                kinds |= set(shown)
-            assert names(page.locator("#truth")) == found.truth.names
-            truth = page.locator("#truth li")
-            assert truth.evaluate_all("all => all.map(one => one.className === 'm')") == (
-                missing_steps(found.plans[0].actions, found.truth.actions)
-            )
-    assert len(kinds) > 2
-
-
-@pytest.mark.nightly
 def test_with_the_keyboard_alone(page):
     def focused():
         return page.evaluate("document.activeElement.id || document.activeElement.textContent")
@@ -177,30 +152,6 @@ def test_nothing_serious_for_axe(page):
     assert faults_light_and_dark(page) == []  # plans, truth, constraints, a problem
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-@pytest.mark.nightly
-def test_a_service_that_is_gone(page):
-    page.context.set_offline(True)
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#problem p").wait_for()
-    assert page.get_by_role("alert").inner_text().startswith("The service does not answer.")
-    page.context.set_offline(False)
-    assert len(plan_now(page)) == 5
-    assert page.get_by_role("alert").inner_text() == ""
-
-
-@pytest.mark.nightly
-def test_a_method_that_takes_no_constraints(page):
-    page.get_by_label("run", exact=True).select_option(label="nearest: 2 steps, steps")
-    page.locator("#plan:enabled").wait_for()
-    move_handle(page, "start", 3)  # of five steps
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="plan").wait_for()
-    page.locator("#plans ol li span").first.wait_for()
-    assert page.locator("#plans ol").first.locator("li").count() == 2
-    assert page.locator("#plans ol button").count() == 0
-    assert page.locator("#constraints").is_hidden()
 
 
 @pytest.mark.nightly

@@ -77,21 +77,3 @@ def test_a_plan_is_corrected_and_prepared_again(page, drawn, tmp_path):
         read_steps(tmp_path / "STEPS.csv"), drawn.folder / "features", tmp_path / "data", seconds=1
     )
     assert [len(video.steps) for video in dataset.videos] == [3]
-
-
-def test_gaps_of_several_videos_are_kept_over_a_reload(page, tmp_path):
-    for number in (1, 2):  # the second takes the place of the first
-        page.get_by_role("button", name=f"Keep plan {number} as an annotation").click()
-    choose_video(page, "film-10")
-    plan_now(page)
-    page.get_by_role("button", name="Keep plan 1 as an annotation").click()
-    page.reload()
-    page.locator("#said", has_text="plans in").wait_for()
-    table = downloaded(page, tmp_path / "STEPS.csv")
-    assert [video.video_id for video in table.annotations.videos] == ["film-13", "film-10"]
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.get_by_role("button", name="Remove the steps of film-13").click()
-    assert page.locator("#kept legend").count() == 1
-    page.get_by_role("button", name="Remove all", exact=True).last.click()
-    assert page.locator("#annotation").is_hidden()

@@ -21,6 +21,7 @@ def address(browser, drawn, listening, encoding_here):
         yield address
 
 
+@pytest.mark.nightly
 def test_two_moments_of_a_video_of_ones_own(page, drawn):
     assert page.locator("#no-uploads").is_hidden()
     page.get_by_label("two moments of a video of your own").check()

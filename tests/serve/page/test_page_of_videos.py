@@ -42,6 +42,7 @@ def test_the_list_narrows_while_words_are_typed(page):
     assert field.get_attribute("aria-expanded") == "false"
 
 
+@pytest.mark.nightly
 def test_handles_by_keys_and_by_touch(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = open_page(context.new_page(), address)
@@ -96,18 +97,3 @@ def test_a_link_holds_the_query(page):
     assert other.get_by_label("video", exact=True).input_value() == "film-11"
     assert other.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     other.close()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("link", "words"),
-    [
-        ("?run=another&horizon=3", "This service has no run 'another' of the link."),
-        ("?run=tea-and-toast&horizon=3&video=film-99", "There is no video 'film-99'"),
-        ("?run=tea-and-toast&horizon=3&video=film-13&first=2&last=4&pin=1,99", "99"),
-    ],
-)
-def test_links_to_what_is_not_there(page, address, link, words):
-    page.goto(f"{address}/{link}")
-    page.locator("#problem p").wait_for()
-    assert words in page.get_by_role("alert").inner_text()

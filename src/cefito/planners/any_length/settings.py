@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic import Field
 
-from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
 from cefito.settings import Settings
 from cefito.training.settings import OptimiserConfig
 
@@ -37,8 +35,5 @@ class AnyLengthTrainingConfig(ChainTrainingConfig):
 class AnyLengthSettings(Settings):
     """The sections that the chain of any length reads."""
 
-    tunable: ClassVar[tuple[tuple[str, Any], ...]] = tuple(
-        (key.replace("chain", "any_length", 1), value) for key, value in ChainSettings.tunable
-    )
     any_length: AnyLengthConfig = AnyLengthConfig()
     any_length_training: AnyLengthTrainingConfig = AnyLengthTrainingConfig()

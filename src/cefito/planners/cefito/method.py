@@ -23,7 +23,6 @@ _SHARED: dict[str, Any] = {
     "settings": CefitoSettings,
     "needs": (CLASSIFIER,),
     "uses": (TEXT,),
-    "tuned_by": "chain",
     "abilities": ABILITIES,
 }
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Settings, Times, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -72,20 +70,5 @@ class ChainTrainingConfig(PlannerTrainingConfig):
 class ChainSettings(Settings):
     """The sections that the chain reads."""
 
-    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
-        ("chain_training.augmentation.noise", 1.0),
-        ("chain.input_dropout", 0.4),
-        ("chain_training.optimiser.epochs", Times(0.5)),
-        ("chain.hidden", 2048),
-        ("chain.words", False),
-        ("chain.dropout", 0.4),
-        ("chain.normalise", False),
-        ("chain.scale", Times(0.5)),
-        ("chain_training.optimiser.weight_decay", 0.1),
-        ("chain.dropout", 0.1),
-        ("chain.input_dropout", 0.8),
-        ("chain.width", 256),
-        ("chain_training.optimiser.epochs", Times(2)),
-    )
     chain: ChainConfig = ChainConfig()
     chain_training: ChainTrainingConfig = ChainTrainingConfig()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic import Field
 
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, rows
-from cefito.settings import Settings, Times
+from cefito.settings import Settings
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -44,16 +42,6 @@ class PkgConfig(Settings):
 class PkgSettings(Settings):
     """The sections that PKG reads."""
 
-    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
-        ("pkg.training.optimiser.epochs", Times(0.5)),
-        ("pkg.network.dropout", 0.5),
-        ("pkg.training.optimiser.epochs", Times(2)),
-        ("pkg.network.hidden", (1024, 1024)),
-        ("pkg.training.augmentation.noise", 1.0),
-        ("pkg.training.augmentation.swap", 0.5),
-        ("pkg.smoothing", 0.1),
-        ("pkg.training.optimiser.learning_rate", Times(0.5)),
-    )
     pkg: PkgConfig = PkgConfig()
 
 

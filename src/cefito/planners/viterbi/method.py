@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
-from cefito.settings import Settings, Times, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
 Alignment = Literal["file", "names", "none"]
@@ -73,16 +73,6 @@ class ViterbiConfig(Settings):
 class ViterbiSettings(Settings):
     """The sections that ViterbiPlanNet reads."""
 
-    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
-        ("viterbi.training.optimiser.epochs", Times(0.5)),
-        ("viterbi.dropout", 0.3),
-        ("viterbi.input_dropout", 0.4),
-        ("viterbi.hidden", 1024),
-        ("viterbi.training.optimiser.learning_rate", Times(0.5)),
-        ("viterbi.training.augmentation.noise", 0.0),
-        ("viterbi.training.optimiser.weight_decay", 0.1),
-        ("viterbi.training.optimiser.epochs", Times(2)),
-    )
     viterbi: ViterbiConfig = ViterbiConfig()
 
 

@@ -5,7 +5,6 @@ ELAN's files are written by pympi, and those of Label Studio were exported.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 VIA_JSON = {
@@ -33,23 +32,6 @@ VIA_JSON = {
     },
     "view": {"1": {"fid_list": ["1"]}, "2": {"fid_list": ["2"]}},
 }
-VIA_CSV = (
-    "# Exported using VGG Image Annotator (http://www.robots.ox.ac.uk/~vgg/software/via)\n"
-    '# SHAPE_ID = {"POINT":1}\n'
-    f"# ATTRIBUTE = {json.dumps(VIA_JSON['attribute'])}\n"
-    "# CSV_HEADER = metadata_id,file_list,flags,temporal_coordinates,spatial_coordinates,metadata\n"
-    '"1_a","[""one.mp4""]",0,"[0.5,4.25]","[]","{""1"":""0"",""2"":""slow""}"\n'
-    '"1_b","[""one.mp4""]",0,"[4.25,6]","[]","{""1"":""1""}"\n'
-    '"2_a","[""https://x.org/a/two.webm""]",0,"[1,2]","[]","{""1"":""1""}"\n'
-    '"2_b","[""https://x.org/a/two.webm""]",0,"[1.5]","[2,1,1,5,5]","{""1"":""1""}"\n'
-)
-VIA_SEGMENTS = (  # "Only Temporal Segments as CSV"
-    "# Exported using VGG Image Annotator (http://www.robots.ox.ac.uk/~vgg/software/via)\n"
-    "# CSV_HEADER = metadata_id,file_list,temporal_segment_start,temporal_segment_end,metadata\n"
-    '"1_a","[""one.mp4""]",0.5,4.25,"{""Step"":""boil water""}"\n'
-    '"1_b","[""one.mp4""]",4.25,6,"{""Step"":""pour""}"\n'
-    '"2_a","[""two.webm""]",1,2,"{""Step"":""pour""}"\n'
-)
 VIDAT = {
     "version": "2.0.0",
     "annotation": {

@@ -10,11 +10,10 @@ from cefito.errors import DataError
 
 COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"
 AGGREGATED = f"{COLUMNS},Behavior type,Start (s),Stop (s),Media file name"
-TABULAR = f"{COLUMNS},Behavior type,Time,Media file name"
 
 
 def event(times, behavior="boil", media="/rec/tea.mp4", **more):
-    """One line; `times` is "start,stop" of an aggregated event or a time and START or STOP."""
+    """One line; `times` is "start,stop"."""
     cells = {
         "name": "o1",
         "source": "player #1:/rec/tea.mp4",
@@ -28,7 +27,7 @@ def event(times, behavior="boil", media="/rec/tea.mp4", **more):
 
 
 def table(*lines):
-    return "\n".join([AGGREGATED if ",STATE," in lines[0] else TABULAR, *lines, ""])
+    return "\n".join([AGGREGATED, *lines, ""])
 
 
 @pytest.fixture
@@ -48,17 +47,6 @@ def read(tmp_path):
 
 
 QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
-PAIRED = [
-    event("0.0", kind="START"),
-    event("0.5", "stir", kind="START"),
-    event("1.0", "cough", kind="POINT"),
-    event("2.0", kind="STOP"),
-    event("3.0", kind="START"),
-    event("4.0", kind="STOP"),
-    event("5.0", "stir", kind="STOP"),
-]
-
-
 BOIL, NONE = ("boil", 0.0, 2.0), {"source": "NA", "media": "NA"}
 STEPS = {
     "an offset is added to all times, and the film is not found": (
@@ -90,25 +78,6 @@ STEPS = {
         {"tea": [BOIL]},
     ),
     "only the first of two films has events": ([event("0,2", source=QUEUE)], {"tea": [BOIL]}),
-    "tabular": (PAIRED, {"tea": [BOIL, ("stir", 0.5, 5.0), ("boil", 3.0, 4.0)]}),
-    "tabular, states of two modifiers at once": (
-        [
-            event("0", kind="START", modifier="hot"),
-            event("1", kind="START", modifier="cold"),
-            event("2", kind="STOP", modifier="hot"),
-            event("3", kind="STOP", modifier="cold"),
-        ],
-        {"tea": [BOIL, ("boil", 1.0, 3.0)]},
-    ),
-    "tabular, two observations with offsets": (
-        [
-            event("10", kind="START", offset="10", name="a", **NONE),
-            event("0", kind="START", name="b", **NONE),
-            event("12", kind="STOP", offset="10", name="a", **NONE),
-            event("3", kind="STOP", name="b", **NONE),
-        ],
-        {"a": [BOIL], "b": [("boil", 0.0, 3.0)]},
-    ),
 }
 
 
@@ -130,15 +99,6 @@ def test_subjects_of_one_observation_are_chosen(read):
     )
     assert list(read(one_each)) == ["a", "b"]
     assert list(read(one_each, tier="A")) == ["a"]
-    paired = table(
-        *(
-            event(f"{n}", kind=kind, subject=who)
-            for n, (who, kind) in enumerate(
-                [("A", "START"), ("B", "START"), ("A", "STOP"), ("B", "STOP")]
-            )
-        ),
-    )
-    assert read(paired, tier="B") == {"tea": [("boil", 1.0, 3.0)]}
 
 
 @pytest.mark.parametrize(
@@ -170,14 +130,10 @@ def test_subjects_of_one_observation_are_chosen(read):
             r"observation 'o1', observation 'o2' has events before its time offset",
         ),
         (
-            table(*PAIRED[:-1], event("9", "rest", kind="STOP")),
-            r"line 8: has no times of start and stop, nor has line 3\. Fix unpaired",
-        ),
-        (
             table(event("0,NA"), event("1,2"), event("NA,NA")),
             r"line 2: has no .*, nor has line 4\.",
         ),
-        (table(event("0", kind="")), "nor START and STOP. Choose Observations"),
+        (COLUMNS + ",Time\no1\n", "has no columns .*Choose Observations"),
         (
             "Observation id\to1\t\t\n\t\t\t\nMedia file(s)\t\t\t\nPlayer #1\ttea.mp4\t\t\n",
             "is of BORIS up to version 7, which is not read. Choose Observations",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import ANVIL, BORIS, CHAPTERS, CVAT, SRT, VIA_CSV, VIA_JSON, VIA_SEGMENTS, VIDAT, VTT
+from samples import ANVIL, BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VIDAT, VTT
 
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
@@ -50,9 +50,7 @@ BROKEN = {
     "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
     "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
     "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
-    "via csv without header": ("VIA", VIA_CSV.replace(" = metadata_id", ""), "no line CSV_HEADER"),
-    "via csv short": ("VIA", VIA_SEGMENTS + '"2_b"\n', "line 6: has 1 cells; expected 5"),
-    "via csv json": ("VIA", VIA_SEGMENTS.replace('{""', "{"), "is damaged JSON"),
+    "via csv": ("VIA", "# Exported\n# CSV_HEADER = metadata_id,file_list\n", "Give the project"),
     "vidat without names": ("Vidat", VIDAT_TEXT.replace('"config"', '"x"'), "no configuration"),
     "vidat unknown action": ("Vidat", VIDAT_TEXT.replace('"action": 2', '"action": 9'), "the id 9"),
     "vidat NaN": ("Vidat", VIDAT_TEXT.replace("4.25", "NaN"), "is not as Vidat writes it"),
@@ -61,6 +59,8 @@ BROKEN = {
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
     "boris only points": ("BORIS", BORIS.replace("STATE", "POINT"), "holds no state event with a"),
+    "label studio min": ("Label Studio", '[{"annotation_id": 1}]', "not read. Export JSON."),
+    "label studio csv": ("Label Studio", "annotation_id,annotator,id\n1,1,1\n", "Export JSON."),
     "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
     "label studio ranges": ("Label Studio", EXPORT.replace('"ranges"', '"range"'), "(ranges: Fiel"),
     "label studio film": (
@@ -122,9 +122,9 @@ def test_unknown_json_and_xml_are_no_tables(text, kind, tmp_path):
         read_steps(tmp_path / "x.csv")
 
 
-WHOLE = {"ELAN": EAF, "ANVIL": ANVIL, "CVAT": CVAT, "VIA": VIA_CSV, "VIA project": VIA}
+WHOLE = {"ELAN": EAF, "ANVIL": ANVIL, "CVAT": CVAT, "VIA": VIA}
 WHOLE |= {"Vidat": VIDAT_TEXT, "BORIS": BORIS, "Label Studio": EXPORT, "WebVTT": VTT, "SRT": SRT}
-WHOLE |= {"VIA segments": VIA_SEGMENTS, "chapters": CHAPTERS}
+WHOLE |= {"chapters": CHAPTERS}
 
 
 @pytest.mark.parametrize("form", WHOLE)

@@ -106,13 +106,6 @@ def test_texts_that_are_refused(text, message, steps):
         (f"WEBVTT\n\nNOTE\nlong\n\nwords\n\n{TWO[0]}\nboil\n\n{TWO[1]}\npour\n", "1 blocks of"),
         ("1\n00:00,500 --> 00:04,250\nboil\n2\n00:04,250 --> 00:06,000\npour\n", ""),
         (f"{TWO[0]} X1:0\n<i>boil</i>\n\n\n2\n{TWO[1]}\n{{\\an8}}pour\n\nslowly\n", "1 blocks of"),
-        ("0:00:00.500,0:00:04.250\nboil\n\n0:00:04.250,0:00:06.000\npour\n", ""),
-        ("0:00:00.500,0:00:04.250\nboil\n0:00:04.250,0:00:06.000\npour", ""),
-        (
-            "[INFORMATION]\n[TITLE]x\n[END INFORMATION]\n[SUBTITLE]\n[COLF]&HFF,[STYLE]no\n"
-            "00:00:00.50,00:00:04.25\nboil\n\n00:00:04.25,00:00:06.00\npour\n",
-            "",
-        ),
     ],
 )
 def test_captions(text, left_out, steps):

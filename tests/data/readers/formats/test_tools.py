@@ -14,9 +14,7 @@ from samples import (
     CVAT,
     CVAT_TRACKS,
     SRT,
-    VIA_CSV,
     VIA_JSON,
-    VIA_SEGMENTS,
     VIDAT,
     VTT,
     cvat,
@@ -46,8 +44,6 @@ def read(tmp_path):
     ("content", "choices", "form", "note"),
     [
         (VIA_JSON, {"tier": "Step"}, "VIA", "temporal segment of the attribute 'Step'"),
-        (VIA_CSV, {"tier": "Step"}, "VIA", "temporal segment of the attribute 'Step'"),
-        (VIA_SEGMENTS, {}, "VIA", "temporal segment of the attribute 'Step'"),
         (VIDAT, {}, "Vidat", "action"),
         (BORIS, {}, "BORIS", "state event"),
         (BORIS.replace(",", "\t"), {}, "BORIS", "state event"),
@@ -105,7 +101,7 @@ def test_attributes_of_a_track_of_anvil(read):
 def test_frames_of_cvat(read):
     text = cvat((0, "a"), (1, "a"), (3, "a"), (1, "b"), shift=100, every=5)
     assert spans(read(text, frame_rate=10)) == [("a", 10, 11), ("b", 10.5, 11), ("a", 11.5, 12)]
-    match = r"only 1 tracks of objects\. Export tags as CVAT for images 1\.1, or choose the tier"
+    match = r"only 1 tracks of objects\. Tag the frames of each step and export CVAT for images"
     with pytest.raises(DataError, match=match):
         read(CVAT_TRACKS, frame_rate=10)
 
@@ -214,9 +210,6 @@ def test_two_views_of_one_film_in_via(read):
         read(project)
     del project["metadata"]["2_x"]
     assert "1 videos without a segment" in read(project).notes[1]
-    text = VIA_SEGMENTS.replace("two.webm", "one.mp4")
-    with pytest.raises(DataError, match=r"view 2: annotates video 'one'"):
-        read(text)
 
 
 @pytest.mark.parametrize(
@@ -230,50 +223,6 @@ def test_two_views_of_one_film_in_via(read):
 def test_via_2_has_no_segments(text, read):
     with pytest.raises(DataError, match="VIA 2, which has no temporal segments"):
         read(text)
-
-
-def tracks(*boxes, meta="", label="boil", more=""):
-    """A track with boxes (frame, outside, action)."""
-    drawn = "".join(
-        f'<box frame="{frame}" outside="{outside}" keyframe="1">'
-        + (f'<attribute name="action">{action}</attribute>' if action else "")
-        + "</box>"
-        for frame, outside, action in boxes
-    )
-    track = f'<track id="0" label="{label}">{drawn}</track>'
-    return cvat(more=track + more).replace("<size>", f"{meta}<size>")
-
-
-@pytest.mark.parametrize(
-    ("text", "tier", "steps"),
-    [
-        (tracks((0, 0, ""), (50, 1, "")), "tracks", [("boil", 0, 2)]),
-        (
-            tracks((0, 0, ""), (25, 1, ""), (50, 0, ""), (75, 1, "")),
-            "tracks",
-            [("boil", 0, 1), ("boil", 2, 3)],
-        ),
-        (tracks((0, 0, ""), (24, 0, "")), "tracks", [("boil", 0, 1)]),
-        (tracks((0, 0, ""), meta="<stop_frame>99</stop_frame>"), "tracks", [("boil", 0, 4)]),
-        (
-            tracks(
-                (0, 0, ""),
-                (50, 1, ""),
-                more='<track id="1" label="boil"><box frame="25"/>'
-                '<box frame="75" outside="1"/></track>',
-            ),
-            "tracks",
-            [("boil", 0, 2), ("boil", 1, 3)],
-        ),
-        (
-            tracks((0, 0, "a"), (25, 0, "b"), (50, 0, "b"), (75, 1, "b")),
-            "tracks/boil/action",
-            [("a", 0, 1), ("b", 1, 3)],
-        ),
-    ],
-)
-def test_tracks_of_cvat(text, tier, steps, read):
-    assert spans(read(text, frame_rate=25, tier=tier)) == steps
 
 
 def test_attributes_of_tags_in_cvat(read):

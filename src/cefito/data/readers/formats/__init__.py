@@ -9,7 +9,6 @@ from cefito.data.readers.formats import (
     datavyu,
     elan,
     label_studio,
-    lerobot,
     table,
     via,
     vidat,
@@ -28,10 +27,8 @@ FORMATS: tuple[Format, ...] = (
     vidat.FORMAT,
     boris.FORMAT,
     label_studio.FORMAT,
-    lerobot.FORMAT,
     captions.VTT,
     captions.SRT,
-    captions.SBV,
     datavyu.FORMAT,
     chapters.FORMAT,
     table.CSV,  # every other text

@@ -1,9 +1,8 @@
-"""BORIS's events, CSV or TSV: aggregated, one line a step, or tabular, with its START and STOP."""
+"""BORIS's aggregated events, CSV or TSV: one line a step."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,34 +79,22 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, float]]:
     """Place, cells, start and end of each state event."""
-    opened: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
     faults: list[str] = []
     for place, row in _lines(document):
         modifiers = [_cell(row, column) for column in row if column.startswith("modifier")]
-        kind = (_cell(row, "behavior type") or _cell(row, "status")).upper()
-        if kind.startswith("POINT"):
+        if _cell(row, "behavior type").upper().startswith("POINT"):
             document.left_out["point events, which have no duration"] += 1
             continue
-        if any(modifiers) and kind != "STOP":
+        if any(modifiers):
             document.left_out["modifiers of behaviors"] += 1
-        if {"start (s)", "stop (s)"} <= row.keys():
-            times = [_cell(row, column) for column in ("start (s)", "stop (s)")]
-        elif "time" in row and kind in ("START", "STOP"):
-            names = (_cell(row, key) for key in ("observation id", "subject", "behavior"))
-            before = opened[(*names, *modifiers)]
-            if kind == "START":
-                before.append((place, _cell(row, "time")))
-                continue
-            times = [before.pop()[1] if before else "", _cell(row, "time")]
-        else:
-            raise document.wrong(f"has no column 'start (s)', nor START and STOP. {_AGGREGATED}")
+        if not {"start (s)", "stop (s)"} <= row.keys():
+            raise document.wrong(f"has no columns 'start (s)' and 'stop (s)'. {_AGGREGATED}")
         try:
-            start, end = map(parse_seconds, times)
+            start, end = (parse_seconds(_cell(row, f"{end} (s)")) for end in ("start", "stop"))
         except ValueError:
             faults.append(place)
         else:
             yield place, row, start, end
-    faults += [place for before in opened.values() for place, _ in before]
     if faults:
         others = listed((place.rpartition(", ")[2] for place in faults[1:]), _SHOWN)
         also = f", nor has {others}" * bool(others)

@@ -1,4 +1,4 @@
-"""Captions, WebVTT, SubRip (SRT) and SubViewer (SBV): each cue is a step, its text the action.
+"""Captions, WebVTT and SubRip (SRT): each cue is a step, its text the action.
 
 Cues begin as WebVTT's standard says: at a line of times that is the first or the second of a block,
 or follows the text of another cue.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from cefito.data.readers.csv_file import Faults
 from cefito.data.readers.formats.document import Document, Format
@@ -19,33 +18,23 @@ from cefito.times import parse_seconds
 _Line = tuple[int, str]  # number and text
 _ARROW = "-->"
 _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-_ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
+_ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)")
 _SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->")
-_COMMA = re.compile(
-    r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
-)
-_SBV = re.compile(r"\s*(?:\[[^\n]*\n\s*)*" + _COMMA.pattern.removeprefix(r"\s*"), re.MULTILINE)
 _HEAD = 4096  # letters in which the first cue begins
 _SHOWN = 40  # letters in messages
 
 
-def _arrow(line: str) -> tuple[str, str] | None:
+def _times(line: str) -> tuple[str, str] | None:
     """Both times of a line with an arrow, without the settings behind them."""
     before, arrow, after = line.partition(_ARROW)
     return (before, (after.split() or [""])[0]) if arrow else None
 
 
-def _comma(line: str) -> tuple[str, str] | None:
-    """Both times of a line of nothing else."""
-    found = _COMMA.match(line)
-    return (found[1], found[2]) if found else None
-
-
-def _read(document: Document, times: Callable[[str], tuple[str, str] | None]) -> Iterator[StepRow]:
+def _read(document: Document) -> Iterator[StepRow]:
     """Yield the cues: perhaps a number or name, a line with times, and lines of text."""
     faults = Faults()
-    for block in _blocks(document.text, times):
-        place = next((place for place, (_, line) in enumerate(block[:2]) if times(line)), None)
+    for block in _blocks(document.text):
+        place = next((place for place, (_, line) in enumerate(block[:2]) if _times(line)), None)
         if place is None:
             if not _ASIDE.match(block[0][1]):
                 document.left_out["blocks of text without times"] += 1
@@ -53,23 +42,22 @@ def _read(document: Document, times: Callable[[str], tuple[str, str] | None]) ->
         number, line = block[place]
         where = document.place(f"line {number}")
         try:
-            start, end = map(parse_seconds, times(line) or ())
+            start, end = map(parse_seconds, _times(line) or ())
         except ValueError:
             expected = "is not a cue's times, as 00:05.000 --> 00:09.500. Correct the cue."
             faults.add("times", where, f"{line[:_SHOWN]!r} {expected}")
             continue
         label = html.unescape(_MARKUP.sub("", " ".join(text for _, text in block[place + 1 :])))
-        label = label.replace("[br]", " ")  # of SubViewer
         yield StepRow(document.video, label, start, end, where)
     faults.check()
 
 
-def _blocks(text: str, times: Callable[[str], tuple[str, str] | None]) -> Iterator[list[_Line]]:
+def _blocks(text: str) -> Iterator[list[_Line]]:
     """Numbered lines between empty lines, or up to the times of the next cue."""
     block: list[_Line] = []
     for number, line in enumerate([*text.split("\n"), ""], 1):
-        cued = bool(times(line)) and any(times(above) for _, above in block[:2])
-        if block and (not line.strip() or cued or (times(line) and len(block) > 1)):
+        cued = bool(_times(line)) and any(_times(above) for _, above in block[:2])
+        if block and (not line.strip() or cued or (_times(line) and len(block) > 1)):
             name = [block.pop()] if cued and block[-1][1].strip().isdecimal() else []
             yield block
             block = name
@@ -80,18 +68,12 @@ def _blocks(text: str, times: Callable[[str], tuple[str, str] | None]) -> Iterat
 VTT = Format(
     name="WebVTT",
     recognises=lambda document: document.head.lstrip().startswith("WEBVTT"),
-    read=partial(_read, times=_arrow),
+    read=_read,
     step="cue",
 )
 SRT = Format(
     name="SRT",
     recognises=lambda document: bool(_SRT.match(document.head[:_HEAD])),
-    read=partial(_read, times=_arrow),
-    step="cue",
-)
-SBV = Format(
-    name="SBV",
-    recognises=lambda document: bool(_SBV.match(document.head[:_HEAD])),
-    read=partial(_read, times=_comma),
+    read=_read,
     step="cue",
 )

@@ -1,6 +1,6 @@
-"""CVAT's XML: "CVAT for images 1.1", where runs of tagged frames are steps, and tracks.
+"""CVAT's XML "CVAT for images 1.1", where runs of tagged frames are steps.
 
-Tracks and boxes show where an object is. Tracks are steps if that is asked for (tier "tracks").
+Tracks and boxes show where an object is, and are no steps.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from cefito.data.readers.formats.films import StepRow
 
 _FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
 _STEP = re.compile(r"step\s*=\s*([0-9]+)")
-_TRACKS = "tracks"
 _SHAPES = ("box", "polygon", "polyline", "points", "cuboid", "mask", "skeleton", "ellipse")
-_Seen = tuple[str, str, str, str, str]
-"""Task, folder of images if it has several, tier, label, and track."""
+_Seen = tuple[str, str, str, str]
+"""Task, folder of images if it has several, tier, and label."""
 
 
 def _read(document: Document) -> Iterator[StepRow]:
-    """Yield each run of frames with a tag, a value of its attribute, or a track."""
+    """Yield each run of frames with a tag, or with a value of its attribute."""
     root = document.xml()
     whole = next(
         (each for kind in ("task", "job") for each in root.iterfind(f"meta//{kind}")), None
@@ -32,25 +31,18 @@ def _read(document: Document) -> Iterator[StepRow]:
     )
     shapes = sum(len(image.findall(kind)) for image in root.iter("image") for kind in _SHAPES)
     tracked = len(root.findall("track"))
-    wanted = (document.choices.tier or "").partition("/")[0] == _TRACKS
-    for left_out, count in (
-        ("tracks of objects", tracked * (not wanted)),
-        ("boxes and shapes", shapes),
-    ):
+    for left_out, count in (("tracks of objects", tracked), ("boxes and shapes", shapes)):
         if count:
             document.left_out[left_out] += count
     if tracked:
-        document.remedy = (
-            "Export tags as CVAT for images 1.1, or choose the tier 'tracks', to take each track "
-            "for a step."
-        )
+        document.remedy = "Tag the frames of each step and export CVAT for images 1.1."
     frames: dict[_Seen, dict[int, int]] = defaultdict(dict)  # first frames, with the frame after
-    for what, first, after in _seen(root, tasks, whole, tracks=wanted):
-        frames[what][first] = max(after, frames[what].get(first, 0))
+    for what, first, after in _seen(root, tasks, whole):
+        frames[what][first] = after
     untagged = tasks.keys() - {task for task, *_ in frames}
     if len(tasks) > 1 and untagged:
         document.left_out["tasks without a tagged frame"] += len(untagged)
-    for (task, folder, tier, label, _), spans in frames.items():
+    for (task, folder, tier, label), spans in frames.items():
         about = tasks.get(task, whole)
         video = document.film(folder) or _film(document, root, about, single=not task)
         rate = document.rate(video)
@@ -62,9 +54,9 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 
 def _seen(
-    root: Element, tasks: dict[str, Element], whole: Element | None, *, tracks: bool
+    root: Element, tasks: dict[str, Element], whole: Element | None
 ) -> Iterator[tuple[_Seen, int, int]]:
-    """All that is seen in one or more frames, with the first frame and the frame after."""
+    """All tags, each with its frame and the frame after."""
     images = [
         (image.get("task_id", ""), *image.get("name", "").rpartition("/"), image)
         for image in root.iter("image")
@@ -73,44 +65,27 @@ def _seen(
     for task, folder, _, _, image in images:
         folders[task].setdefault(folder, whole_number(image.attrib["id"]))
     for task, folder, _, name, image in images:
-        begin, every, _ = _frames(tasks.get(task, whole))
+        begin, every = _frames(tasks.get(task, whole))
         if several := len(folders[task]) > 1:  # each is a film, whose frames count from 0
             begin = -folders[task][folder] * every
         number = _FRAME.search(name)
         counted = whole_number(number[1] if number else image.attrib["id"])
         frame = counted if number else begin + counted * every
         for tag in image.findall("tag"):
-            for tier, label in _labels(tag, tag.attrib["label"], "tags", tag.attrib["label"]):
-                yield (task, folder * several, tier, label, ""), frame, frame + every
-    for track in root.findall("track") if tracks else ():
-        task, name = track.get("task_id", ""), track.attrib["label"]
-        _, every, last = _frames(tasks.get(task, whole))
-        shapes = {
-            whole_number(each.attrib["frame"]): each for each in track if "frame" in each.attrib
-        }
-        listed = sorted(shapes)
-        for frame, following in zip(listed, [*listed[1:], None], strict=True):
-            if shapes[frame].get("outside") == "1":
-                continue
-            after = max(frame, last) + every if following is None else following
-            for tier, label in _labels(shapes[frame], name, _TRACKS, f"{_TRACKS}/{name}"):
-                yield (task, "", tier, label, track.get("id", "")), frame, after
+            name, place = tag.attrib["label"], (task, folder * several)
+            yield (*place, "tags", name), frame, frame + every
+            for each in tag.findall("attribute"):
+                tier = f"{name}/{each.attrib['name']}"
+                yield (*place, tier, each.text or ""), frame, frame + every
 
 
-def _labels(part: Element, name: str, tier: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """The label in its tier, and the values of attributes in theirs."""
-    yield tier, name
-    for each in part.findall("attribute"):
-        yield f"{prefix}/{each.attrib['name']}", each.text or ""
-
-
-def _frames(about: Element | None) -> tuple[int, int, int]:
-    """First frame of a task or job, frames from one to the next, and the last frame."""
+def _frames(about: Element | None) -> tuple[int, int]:
+    """First frame of a task or job, and frames from one to the next."""
     if about is None:
-        return 0, 1, 0
+        return 0, 1
     step = _STEP.search(about.findtext("frame_filter") or "")
-    first, last = (whole_number(about.findtext(f"{end}_frame") or "0") for end in ("start", "stop"))
-    return first, max(whole_number(step[1]), 1) if step else 1, last
+    first = whole_number(about.findtext("start_frame") or "0")
+    return first, max(whole_number(step[1]), 1) if step else 1
 
 
 def _runs(spans: dict[int, int]) -> Iterable[tuple[int, int]]:

@@ -1,9 +1,7 @@
-"""Label Studio's exports JSON, JSON-MIN, CSV and TSV: frames of the timeline, spans in seconds."""
+"""Label Studio's export JSON: frames of the timeline, spans in seconds."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +13,7 @@ from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds, parse_seconds
 
 _TASKS = re.compile(r'"annotations"\s*:')
-_STORED = re.compile(r'"(?:from_name|lead_time)"\s*:')
-_MIN = re.compile(r'"annotation_id"\s*:')
-_CELL = re.compile(r'"?annotation_id"?[,;\t]')
+_OTHERS = re.compile(r'"annotation_id"\s*:|"?annotation_id"?[,;\t]')  # JSON-MIN, CSV and TSV
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I)
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
@@ -60,6 +56,9 @@ class _Task(LooseRecord):
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the labels of each task's best annotation: the ground truth, or else the newest."""
+    if not _is_whole(document.head):
+        problem = "is an export with one annotation an entry, which is not read. Export JSON"
+        raise document.wrong(f"{problem}.")
     unnamed: list[str] = []
     for task in _tasks(document):
         where = f"task {task.id}"
@@ -105,25 +104,11 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 
 def _tasks(document: Document) -> list[_Task]:
-    """Tasks of any export, each with all its annotations; ids are those of one server."""
-    if document.text.lstrip()[:1] not in ("[", "{"):
-        first = document.text.partition("\n")[0]
-        csv.field_size_limit(max(csv.field_size_limit(), len(document.text)))  # cells hold JSON
-        items: Any = [
-            {
-                name: document.json(cell) if cell[:2] == "[{" else cell
-                for name, cell in row.items()
-                if name is not None
-            }
-            for row in csv.DictReader(
-                io.StringIO(document.text), restval="", delimiter=max(",;\t", key=first.count)
-            )
-        ]
-    else:
-        items = document.json()
+    """Tasks of an export, each with all its annotations; ids are those of one server."""
+    items = document.json()
     found: dict[tuple[Any, str], _Task] = {}
     for number, item in enumerate(items if isinstance(items, list) else [items], 1):
-        task = document.record(_Task, _with_annotations(item), f"task {number}")
+        task = document.record(_Task, item, f"task {number}")
         if not task.id:
             task = task.model_copy(update={"id": f"{number} (without an id)"})
         key = task.id, _location(task.data)
@@ -132,24 +117,6 @@ def _tasks(document: Document) -> list[_Task]:
             task = task.model_copy(update={"annotations": both})
         found[key] = task
     return list(found.values())
-
-
-def _with_annotations(item: Any) -> Any:
-    """A task of an export, as in the export JSON."""
-    if not isinstance(item, dict) or "annotations" in item:
-        return item
-    if isinstance(item.get("task"), dict):  # an annotation, as target storages hold it
-        return {**item["task"], "annotations": [item]}
-    results = [
-        {"type": kind, "from_name": name, "value": value}
-        for name, values in item.items()
-        if isinstance(values, list)
-        for value in values
-        for kind in _KINDS
-        if isinstance(value, dict) and kind in value
-    ]
-    annotation = {"result": results, "updated_at": item.get("updated_at", "")}
-    return {"id": item.get("id", ""), "data": item, "annotations": [annotation]}
 
 
 def _times(
@@ -223,15 +190,13 @@ def _location(data: dict[str, Any], tag: str = "") -> str:
     return films.get(tag) or texts.get("video") or next(media, "")
 
 
+def _is_whole(text: str) -> bool:
+    return _TASKS.search(text) is not None and '"data"' in text
+
+
 def _recognises(document: Document) -> bool:
     text = document.head
-    if text.lstrip()[:1] not in ("[", "{"):
-        first = text.partition("\n")[0]
-        return (
-            _CELL.search(first) is not None and re.search(r"annotator|lead_time", first) is not None
-        )
-    whole = _TASKS.search(text) is not None and '"data"' in text
-    return whole or bool(_MIN.search(text) or _STORED.search(text))
+    return _is_whole(text) or _OTHERS.search(text[: 1 << 16]) is not None
 
 
 FORMAT = Format(

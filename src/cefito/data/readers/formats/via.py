@@ -1,8 +1,7 @@
-"""Temporal segments of the VGG Image Annotator, version 3: projects in JSON, and CSV exports."""
+"""Temporal segments of the VGG Image Annotator, version 3: projects in JSON."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,11 +12,8 @@ from cefito.data.readers.formats.document import Document, Format, LooseRecord
 from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds
 
-_HEADER = re.compile(r"^# ?CSV_HEADER ?= ?(.*metadata_id.*)$", re.MULTILINE)
-_VIEW = re.compile(r"(\d+)_")  # begins the ids of segments
 _VERSION_2 = re.compile(r'"_via_img_metadata"|"region_attributes"|\bregion_shape_attributes\b')
 _TEXT, _CHECKBOX = 1, 2  # types of attributes
-_ATTRIBUTES = re.compile(r"^# ?ATTRIBUTES? ?= ?(\{.*\})", re.MULTILINE)
 
 
 class _Attribute(LooseRecord):
@@ -55,10 +51,8 @@ def _read(document: Document) -> Iterator[StepRow]:
     if _VERSION_2.search(document.head):
         problem = "is of VIA 2, which has no temporal segments. Annotate steps with VIA 3"
         raise document.wrong(f"{problem}.")
-    return _read_csv(document) if "CSV_HEADER" in document.head else _read_project(document)
-
-
-def _read_project(document: Document) -> Iterator[StepRow]:
+    if "CSV_HEADER" in document.head:
+        raise document.wrong("is a CSV export, which is not read. Give the project, in JSON.")
     project = document.record(_Project, document.json())
     used = {str(entry.vid) for entry in project.metadata.values()}
     unused = sum(bool(view.fid_list) for key, view in project.view.items() if key not in used)
@@ -77,44 +71,6 @@ def _film(document: Document, file: _File) -> str:
     source = str(file.src)
     inline = source.startswith(("blob:", "data:"))
     return ("" if inline else document.film(source)) or document.film(file.fname)
-
-
-def _read_csv(document: Document) -> Iterator[StepRow]:
-    text = document.text
-    header = _HEADER.search(text)
-    if header is None:
-        raise document.wrong("has no line CSV_HEADER. Export it again.")
-    columns = [column.strip() for column in header[1].split(",")]
-    found = _ATTRIBUTES.search(text)
-    attributes = {
-        key: _Attribute(aname=value)
-        if isinstance(value, str)
-        else document.record(_Attribute, value)
-        for key, value in (document.json(found[1]) if found else {}).items()
-    }
-    lines = [
-        (number, line)
-        for number, line in enumerate(text.split("\n"), 1)
-        if line[:1] != "#" and line.strip()
-    ]
-    rows = list(csv.reader((line for _, line in lines), strict=True))
-    views = [_VIEW.match(cells[0]) for cells in rows]
-    for (number, _), cells, view in zip(lines, rows, views, strict=True):
-        where = f"line {number}"
-        if len(cells) < len(columns):
-            problem = f"has {len(cells)} cells; expected {len(columns)}. Export it again"
-            raise document.wrong(f"{problem}.", where)
-        row = dict(zip(columns, cells, strict=False))
-        if "temporal_coordinates" in row:
-            entry = {"z": document.json(row["temporal_coordinates"])}
-        else:
-            both = row["temporal_segment_start"], row["temporal_segment_end"]
-            entry = {"z": [time for time in both if time.strip()]}
-        entry |= {"vid": 0, "av": document.json(row["metadata"])}
-        segment = document.record(_Metadata, entry, where)
-        video = document.film(document.json(row["file_list"])[0])
-        coding = f"view {view[1]}" if view is not None and None not in views else ""
-        yield from _steps(document, video, segment.z, segment.av, attributes, where, coding)
 
 
 def _steps(

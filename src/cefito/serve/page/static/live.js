@@ -1,5 +1,5 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
-import { $, call, complain, fill, get, guarded, json, make, number, onSubmit, percent, upload } from "./base.js";
+import { $, call, complain, fill, get, guarded, json, make, number, onSubmit, percent } from "./base.js";
 import { actionsOf, run } from "./runs.js";
 import { video } from "./videos.js";
 
@@ -17,7 +17,6 @@ export function sessionRun() {
   leave();
   $("live").hidden = !run().any_length;
   $("live-goal").checked = false;
-  $("live-picture").hidden = !run().uploads.includes("pictures");
   $("live-video").hidden = !run().datasets.length;
 }
 
@@ -42,11 +41,9 @@ const forget = () => history.replaceState(null, "", location.pathname + location
 async function begin() {
   const body = { run: run().name, horizon: run().horizon };
   if ($("given").checked) body.task = Number($("task").value);
-  const { parts, ...given } = $("live-goal").checked ? goal() : {};
-  if ($("live-goal").checked && !parts && !Object.keys(given).length) throw new Error("The query has no goal.");
-  const response = parts
-    ? await upload("v1/sessions/upload", { request: JSON.stringify(body), ...parts })
-    : await call("v1/sessions", json({ ...body, ...given }));
+  const given = $("live-goal").checked ? goal() : {};
+  if ($("live-goal").checked && !Object.keys(given).length) throw new Error("The query has no goal of a video or in words.");
+  const response = await call("v1/sessions", json({ ...body, ...given }));
   followSession(await response.json());
   $("live-now-head").focus();
 }
@@ -166,7 +163,7 @@ function remaining() {
 
 // ---- controls
 
-// `work` gives the goal of the query: fields of a request, or the parts of an upload
+// `work` gives the goal of the query, in fields of a request
 export function onSessionGoal(work) {
   goal = work;
 }
@@ -179,5 +176,4 @@ onSubmit("live-other", async () => {
   $("live-action").value = "";
 });
 onSubmit("live-video", () => add({ video: { id: video().id, dataset: video().dataset, step: Number($("live-scene").value) } }));
-onSubmit("live-picture", guarded(() => tell((path) => upload(path + "/upload", { initial: $("live-file").files[0] })), PLACE));
 

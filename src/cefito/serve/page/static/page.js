@@ -308,10 +308,7 @@ function keepPlan(plan, task) {
 
 onSessionGoal(() => {
   if (goalText()) return { goal_text: goalText() };
-  if (withoutGoal()) return {};
-  if (byFilm()) return moments() ? { parts: { video: fileOf("film"), end: times().end } } : {};
-  if (!byVideo()) return pictureOf("goal") ? { parts: { goal: pictureOf("goal") } } : {};
-  return gap() ? { goal_video: { id: video().id, dataset: video().dataset, step: gap().last } } : {};
+  return byVideo() && !withoutGoal() && gap() ? { goal_video: { id: video().id, dataset: video().dataset, step: gap().last } } : {};
 });
 
 // ---- events
