@@ -181,8 +181,9 @@ def _benchmark(
 
     Args:
         benchmark: Its name.
-        annotations: Window files of the unified protocol or their folder, a folder with
-            taxonomy.json and videos.jsonl, or the repository of the paper's authors.
+        annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
+            protocol or their folder, a folder with taxonomy.json and videos.jsonl, or the
+            repository of the paper's authors.
         out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.

@@ -94,7 +94,7 @@ class Taxonomy:
                 Task(id=number, name=name, actions=tuple(sorted(ids)))
                 for number, (name, ids) in enumerate(tasks)
             ),
-            actions=tuple(Action(number, name) for number, name in enumerate(actions)),
+            actions=named_actions(actions),
         )
 
     @classmethod
@@ -138,6 +138,11 @@ class Taxonomy:
     def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
         """Names of a sequence of action ids."""
         return [self.actions[action].name for action in np.asarray(actions).tolist()]
+
+
+def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
+    """Actions with the given names, in id order."""
+    return tuple(Action(id=number, name=name) for number, name in enumerate(names))
 
 
 class _File(Record, extra="ignore"):

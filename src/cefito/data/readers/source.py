@@ -18,6 +18,11 @@ from cefito.times import as_seconds
 
 TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
+UNPUBLISHED = (
+    "The split is not the one of the unified protocol; for scores comparable with published ones, "
+    "use its window files."
+)
+"""Note on annotations whose split differs from the one of published tables."""
 _REPEATS_PUBLISHED = ("crosstask",)
 """Data sets whose published annotations, and so the published windows, contain repeated steps."""
 
