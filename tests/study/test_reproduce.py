@@ -1,12 +1,20 @@
+import struct
 from dataclasses import replace
 
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.plan_files import WindowPlans
+from cefito.inference.answer import PlannedSequence
+from cefito.study import reproduce
+from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.published import published_rows
 from cefito.study.reproduce import EXPERIMENTS, experiment_study, find_experiment
+from cefito.study.results import gather
+from cefito.study.running import run_study
 from cefito.study.study import Study
+from cefito.study.trials import ROWS, FailedTrial
 from tiny_runs import TINY_RUN
 
 SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
@@ -17,12 +25,21 @@ def study(world, out, **changes):
     return Study(dataset=world, out=out, **{**given, **changes})
 
 
+def size(path):
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", content[16:24])
+
+
 def named(study, name):
     """A study of a data set of another name."""
     dataset = study.dataset
     taxonomy = replace(dataset.taxonomy, dataset=name)
     annotations = replace(dataset.annotations, taxonomy=taxonomy)
     return replace(study, dataset=replace(dataset, annotations=annotations))
+
+
+# Experiments
 
 
 @pytest.mark.parametrize("preset", ["paper", "small"])
@@ -48,6 +65,8 @@ def test_experiments_say_which_published_table_they_are_of():
         assert find_experiment(name) is entry
         if entry.published:
             assert published_rows(entry.dataset or "crosstask", entry.horizons[0], entry.published)
+    drawn = [name for name, entry in EXPERIMENTS.items() if entry.draw]
+    assert drawn == ["negatives", "runtime", "qualitative"]
 
 
 def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
@@ -64,7 +83,130 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
 
 
 def test_unknown_tables():
-    with pytest.raises(
-        ConfigError, match=r"no table 'table-9'; there are crosstask, coin, .*runtime"
-    ):
+    with pytest.raises(ConfigError, match=r"no table 'table-9'; there are crosstask, coin, .*qual"):
         find_experiment("table-9")
+
+
+# Figures of experiments
+
+
+def cheap(name, monkeypatch, world, out, rows, **changes):
+    """The study of an experiment with other rows."""
+    monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
+    return experiment_study(name, study(world, out, **changes), horizons=changes.get("horizons"))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the curves and plans of figures are, while they are drawn."""
+    calls = []
+
+    def noting(draw):
+        return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))
+
+    for name in ("draw_curves", "draw_plans"):
+        monkeypatch.setattr(reproduce, name, noting(getattr(reproduce, name)))
+    return calls
+
+
+def test_negatives(world, tmp_path, monkeypatch, drawn):
+    rows = tuple(
+        ROWS["nearest"].model_copy(update={"name": name, "title": name})
+        for name in ("N-10", "N-50", "N-250", "r-0.0", "r-1.0")
+    )
+    ours = cheap("negatives", monkeypatch, world, tmp_path, rows)
+    assert run_study(ours) == []
+    results = gather(ours)
+    for number, cell in enumerate(results.trials):
+        cell.metrics["success_rate"] = float(number)
+    assert EXPERIMENTS["negatives"].draw(ours, results, ours.out) == [tmp_path / "negatives.png"]
+    width, height = size(tmp_path / "negatives.png")
+    assert width > height > 400
+    ((panels, *_, more),) = drawn
+    assert [curve.points for curves in panels.values() for curve in curves] == [
+        [(10, [0, 5]), (50, [1, 6]), (250, [2, 7])],
+        [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])],
+    ]
+    assert more["title"] == world.name
+    failed = [
+        FailedTrial(row=cell.row, horizon=cell.horizon, seed=cell.seed, error="killed")
+        for cell in results.trials
+    ]
+    results = results.model_copy(update={"selection": "published", "trials": failed})
+    EXPERIMENTS["negatives"].draw(ours, results, ours.out)  # without a single score
+    assert list(drawn[1][0].values()) == [[], []]
+    assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
+
+
+@pytest.mark.nightly
+def test_runtime(world, tmp_path, monkeypatch, drawn):
+    rows = (ROWS["cefito"], ROWS["nearest"])
+    ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
+    assert run_study(ours) == []
+    results = gather(ours)
+    assert EXPERIMENTS["runtime"].draw(ours, results, ours.out) == [tmp_path / "runtime.png"]
+    size(tmp_path / "runtime.png")
+    panels, *_ = drawn[0]
+    seconds, tokens = panels.values()
+    assert [curve.label for curve in seconds] == ["CEFITO, exact search", "nearest window"]
+    assert [place for place, _ in seconds[0].points] == [2, 3]
+    assert seconds[1].points[1] == (3, [results.trials[3].seconds_per_query])
+    assert [curve.label for curve in tokens] == ["CEFITO, exact search"]  # the other has no network
+    assert tokens[0].points[0] == (2, [results.trials[0].token_forwards_per_query])
+
+
+@pytest.mark.nightly
+def test_qualitative(world, tmp_path, drawn):
+    longer = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
+    longer |= {"chain_training.optimiser.learning_rate": 0.01, "search.objective": "fitted"}
+    settings = SETTINGS | longer  # some success is needed
+    base = study(world, tmp_path, seeds=(0,), settings=settings)
+    ours = experiment_study("qualitative", base, horizons=(2,))
+    with pytest.raises(RunError, match=r"run\.json: no such file"):
+        EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
+    assert run_study(ours) == []
+    written = EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
+    ends = ("successes", "failures")
+    assert [path.name for path in written] == [f"qualitative-T2-{end}.png" for end in ends]
+    for path in written:
+        size(path)
+    names = {task.name for task in world.taxonomy.tasks}
+    for (panels, _, more), right in zip(drawn, (True, False), strict=True):
+        assert 1 <= len(panels) <= 4
+        assert more["title"] == f"{world.name}, T = 2: {'successes' if right else 'failures'}"
+        titles = [window.true_task_name for window in panels]
+        assert set(titles) <= names
+        assert all(window.success is right for window in panels)
+    assert len(set(titles)) == 4  # of as many tasks as there are
+
+
+# Drawing
+
+
+def test_curves_of_one_and_of_several_seeds(tmp_path):
+    curves = [
+        Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]),
+        Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
+    ]
+    axes = {"labels": ("T", "T"), "values": ("s", "s"), "log_places": (True, False)}
+    panels, path = {"a": curves, "b": []}, tmp_path / "curves.png"
+    draw_curves(panels, path, **axes, log_values=True, title="$x_")
+    draw_curves({"a": curves}, tmp_path / "one.svg", labels=("T",), values=("s",))
+    assert size(tmp_path / "curves.png")[0] > 1000
+    assert b"<svg" in (tmp_path / "one.svg").read_bytes()
+
+
+def test_plans_of_names_that_are_hard_to_print(tmp_path):
+    names = ["pay $5 and $6_", "x" * 200]
+    plan = {"actions": [0, 1], "names": names, "energy": 1.0, "score": -0.5}
+    plan |= {"probability": None, "task": None, "task_id": None}
+    first = WindowPlans(
+        **{"video": "a", "from_step": 1, "start": 0.0, "end": 1.0, "rank": None},
+        **{"true_task": 0, "true_task_name": "Save $5_ or $6", "success": False, "exact": True},
+        **{"predicted_task": None, "predicted_task_name": None},
+        **{"true_actions": [0, 2], "true_names": names, "plans": [PlannedSequence(**plan)]},
+    )
+    second = first.model_copy(update={"plans": []})
+    draw_plans([first, second], tmp_path / "two.png", title="$x_")
+    draw_plans([second], tmp_path / "one.png", title="")
+    assert size(tmp_path / "two.png")[1] > size(tmp_path / "one.png")[1]

@@ -227,13 +227,13 @@ def reproduce(
     options: StudyOptions,
     json: Flag = False,
 ) -> int:
-    """Make a table of the paper, or the numbers of a figure: train what is missing, and score.
+    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 
     Repeat the command to continue after an interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle or
-            runtime.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
+            or qualitative.
         dataset: Folder of a prepared data set.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
@@ -263,6 +263,11 @@ def reproduce(
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     results, against = gather(study), experiment.against or None
-    return finish(
+    code = finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
+    if experiment.draw and not problems:
+        with log_warnings():
+            for picture in experiment.draw(study, results, study.out):
+                talk(f"drew {picture}")
+    return code

@@ -12,18 +12,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from cefito.evaluation.records import Calibration
+from cefito.study.figures import COLORS, plot_coverage, plot_reliability
 
-COLORS = {
-    "blue": "#1f5fa8",
-    "red": "#b3261e",
-    "green": "#1a6e37",
-    "amber": "#7a4d00",
-    "violet": "#6b3fa0",
-    "soft": "#57606a",
-    "teal": "#0b8484",
-    "pink": "#c2408f",
-}
-"""Colours of lines, by their names in the style sheet of reports."""
 _EDGE = "#d0d7de"
 _WIDTH, _HEIGHT = 420, 230  # pixels
 _STYLE: Any = {
@@ -59,39 +49,14 @@ def line_chart(points: Sequence[tuple[float, float]], *, label: str, x: str, y: 
 
 def reliability_chart(calibration: Calibration, name: str = "") -> Markup:
     """Success rate against probability, in bins of windows."""
-
-    def plot(axis: Any) -> None:
-        bins = calibration.reliability
-        top = 1.05 * max(1.0, *bins.probability, *bins.success)
-        axis.plot([0, top], [0, top], color=COLORS["soft"], linewidth=1, linestyle="--")
-        axis.plot(bins.probability, bins.success, color=COLORS["blue"], marker="o", markersize=4)
-        axis.set(
-            xlabel="probability of the best plan (%)",
-            ylabel="success rate (%)",
-            xlim=(0, top),
-            ylim=(0, top),
-        )
-
     label = "Success rate against the mean probability of the best plan, in bins of windows"
-    return _chart(f"{label} {name}".strip(), plot)
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_reliability(axis, calibration))
 
 
 def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Markup:
     """Success rate among the most probable windows against their share."""
-
-    def plot(axis: Any) -> None:
-        for number, calibration in enumerate(calibrations):
-            curve, color = calibration.risk_coverage, list(COLORS.values())[number % len(COLORS)]
-            axis.plot(curve.coverage, curve.success, color=color)
-        axis.set(
-            xlabel="windows answered, most probable first (%)",
-            ylabel="success rate among them (%)",
-            xlim=(0, 100),
-            ylim=(0, 100),
-        )
-
     label = "Success rate among the windows answered against the share of windows answered"
-    return _chart(f"{label} {name}".strip(), plot)
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_coverage(axis, calibrations))
 
 
 def _chart(label: str, plot: Callable[[Any], None]) -> Markup:

@@ -19,8 +19,9 @@ from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
-from cefito.report.charts import COLORS, coverage_chart, line_chart, reliability_chart
+from cefito.report.charts import coverage_chart, line_chart, reliability_chart
 from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport
+from cefito.study.figures import COLORS
 
 _LONGEST = 60  # letters of an action's name in a plan
 _WORST = 25  # confused pairs shown

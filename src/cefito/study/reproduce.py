@@ -1,14 +1,23 @@
-"""The paper's tables, and the numbers of its figures, by name for any prepared data set."""
+"""The paper's tables and figures by name, for any prepared data set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
+from cefito.evaluation.plan_files import window_plans
+from cefito.evaluation.score import evaluate_planner, successes
 from cefito.planners.methods import PlannerVariant
+from cefito.runs.run import open_run
+from cefito.runtime import pick_device
+from cefito.study.figures import Curve, draw_curves, draw_plans
+from cefito.study.results import Results
 from cefito.study.study import Study
 from cefito.study.trials import ROWS, find_rows
 
@@ -17,11 +26,13 @@ _SHARES = (0.0, 0.25, 0.5, 0.8, 1.0)  # shares r of hard negatives
 _TRIPLET = {"training.loss.kind": "triplet", "training.auxiliary.weight": 0.0}
 _FIXED = {**_TRIPLET, "training.loss.margin.low": 0.1, "training.loss.margin.high": 0.1}
 _ADAPTIVE = {**_TRIPLET, "training.loss.margin.low": 0.01, "training.loss.margin.high": 0.1}
+_MOST_WINDOWS = 400  # windows searched for successes and failures
+_SHOWN = 4  # number of successes and of failures
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table of the paper, or the numbers of a figure."""
+    """A table or figure of the paper."""
 
     title: str
     rows: Callable[[PreparedDataset], tuple[PlannerVariant, ...]]
@@ -30,6 +41,7 @@ class Experiment:
     against: str = ""  # the row that others are compared with; empty for the first
     published: str = ""  # the published table to show, as in `published_rows`; empty for none
     needs: str = "a prepared data set"
+    draw: Callable[[Study, Results, Path], list[Path]] | None = None  # returns the files
 
 
 def find_experiment(name: str) -> Experiment:
@@ -47,6 +59,9 @@ def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | Non
     return replace(
         study, rows=experiment.rows(study.dataset), horizons=horizons or experiment.horizons
     )
+
+
+# Rows
 
 
 def _named(*names: str) -> Callable[[PreparedDataset], tuple[PlannerVariant, ...]]:
@@ -103,6 +118,92 @@ def _negative_rows(_: PreparedDataset) -> tuple[PlannerVariant, ...]:
     )
 
 
+# Figures
+
+
+def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
+    """Success rate against the number of negatives and the share of hard ones."""
+    rates: dict[str, list[float]] = {}
+    for trial in results.scored(study.horizons[0]):
+        rates.setdefault(trial.row, []).append(trial.success_rate)
+    if "N-50" in rates:  # the same training, in both panels
+        rates["r-0.8"] = rates["N-50"]
+    panels = {}
+    for title, letter, places, label in (
+        ("negatives N", "N", _COUNTS, "r = 0.8"),
+        ("share of hard negatives r", "r", _SHARES, "N = 50"),
+    ):
+        named = {float(place): f"{letter}-{place}" for place in places}
+        points = [(place, rates[name]) for place, name in named.items() if name in rates]
+        panels[title] = [Curve(label=label, points=points)] if points else []
+    draw_curves(
+        panels,
+        out / "negatives.png",
+        labels=("N", "r"),
+        values=(f"success rate, T = {study.horizons[0]} (%)",) * 2,
+        log_places=(True, False),
+        title=_title(results),
+    )
+    return [out / "negatives.png"]
+
+
+def _draw_runtime(_: Study, results: Results, out: Path) -> list[Path]:
+    """Seconds and token forwards a query against the horizon."""
+    draw_curves(
+        {
+            "runtime": _cost_curves(results, "seconds_per_query"),
+            "token forwards": _cost_curves(results, "token_forwards_per_query"),
+        },
+        out / "runtime.png",
+        labels=("horizon T",) * 2,
+        values=("seconds a query", "token forwards a query"),
+        log_values=True,
+        title=_title(results),
+    )
+    return [out / "runtime.png"]
+
+
+def _cost_curves(results: Results, cost: str) -> list[Curve]:
+    """A curve for each row that has such a cost."""
+    curves = []
+    for row in results.rows:
+        costs = {
+            horizon: [getattr(trial, cost) for trial in results.scored(horizon, row.name)]
+            for horizon in results.horizons
+        }
+        if points := [(float(horizon), part) for horizon, part in costs.items() if any(part)]:
+            curves.append(Curve(label=row.title, points=points))
+    return curves
+
+
+def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
+    """The five best plans of successes and failures, of different tasks if possible."""
+    row, written = study.rows[0], []
+    for horizon in study.horizons:
+        trial = next(trial for trial in study.trials if trial.horizon == horizon)
+        planner = row.apply(open_run(trial.run_folder, device=pick_device(study.device)).planner)
+        windows = study.scored_windows(row, horizon)[0].sample(_MOST_WINDOWS, seed=0)
+        _, plans = evaluate_planner(planner, windows)
+        right = successes(plans, windows)
+        for name, kept in (("successes", right), ("failures", ~right)):
+            rows = np.flatnonzero(kept)
+            _, first = np.unique(windows.tasks[rows], return_index=True)
+            # the first of each task, then the rest
+            by_task = [*rows[np.sort(first)].tolist(), *np.delete(rows, first).tolist()]
+            if chosen := by_task[:_SHOWN]:
+                best = [plans[index] for index in chosen]
+                shown = window_plans(study.dataset, windows.subset(chosen), best)
+                target = out / f"qualitative-T{horizon}-{name}.png"
+                draw_plans(shown, target, title=f"{_title(results)}, T = {horizon}: {name}")
+                written.append(target)
+    return written
+
+
+def _title(results: Results) -> str:
+    chosen = "" if results.selection == "held-out" else ", chosen on TEST"
+    return results.dataset.name + chosen
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "crosstask": Experiment("results on CrossTask", _main, dataset="crosstask", published="main"),
     "coin": Experiment("results on COIN", _main, dataset="coin", published="main"),
@@ -131,6 +232,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         _negative_rows,
         horizons=(3,),
         against="N-50",
+        draw=_draw_negatives,
     ),
     "classifier": Experiment(
         "accuracy of the task classifier", _named("frequent"), published="task-classifier"
@@ -144,6 +246,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         "runtime and token forwards against the horizon",
         _named("cefito", "cefito-guided", "viterbi", "pdpp"),
         horizons=(3, 4, 5, 6),
+        draw=_draw_runtime,
+    ),
+    "qualitative": Experiment(
+        "the five best plans, successes and failures",
+        _named("cefito-guided"),
+        draw=_draw_qualitative,
     ),
 }
-"""The paper's tables, and the numbers of its figures, by name."""
+"""The paper's tables and figures by name."""
