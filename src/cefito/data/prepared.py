@@ -4,6 +4,7 @@
 - taxonomy.json: tasks and actions; videos.jsonl: one annotated video a line
 - features.safetensors: `start` and `end` [S, E], one observation each of each step, in order
 - action_text.safetensors: `action_text` [K, W], one text embedding an action (optional)
+- timeline.safetensors: `rows` [R, D] of all whole videos, and their `counts` [V] (optional)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
+from cefito.data.timeline import TIMELINE_FILE, Timeline
 from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
@@ -88,8 +90,24 @@ class PreparedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the contents of all files: equal if and only if the data are equal."""
+        """Hash of the contents of all files: equal if and only if the data are equal.
+
+        The timeline does not count, since windows do not depend on it.
+        """
         return _fingerprint(self.hashes)
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """Rows of whole videos; None if the data set was prepared without them.
+
+        Raises:
+            DataError: The file has changed or is malformed.
+        """
+        if TIMELINE_FILE not in self.hashes:
+            return None
+        own = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
+        _compare_hashes(self.folder, own, sealed=True, anew=False, needed=())
+        return Timeline.read(self.folder / TIMELINE_FILE, self.annotations)
 
     @property
     def video_folder(self) -> Path | None:
@@ -136,7 +154,8 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
         (text,) = _load(folder / TEXT_FILE, "action_text")
         place = str(folder / TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
-    _compare_hashes(folder, header.hashes, sealed=sealed, anew=verify)
+    hashes = {name: one for name, one in header.hashes.items() if verify or name != TIMELINE_FILE}
+    _compare_hashes(folder, hashes, sealed=sealed, anew=verify)
     return PreparedDataset(
         folder=folder,
         name=header.name,
@@ -156,6 +175,7 @@ def _load(path: Path, *names: str) -> list[NDArray[Any]]:
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
+    hashes = {name: one for name, one in hashes.items() if name != TIMELINE_FILE}
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
@@ -209,11 +229,18 @@ def _read_header(folder: Path) -> tuple[_Header, bool]:
     return header, unsealed(value)[1]
 
 
-def _compare_hashes(folder: Path, hashes: dict[str, str], *, sealed: bool, anew: bool) -> None:
+def _compare_hashes(
+    folder: Path,
+    hashes: dict[str, str],
+    *,
+    sealed: bool,
+    anew: bool,
+    needed: tuple[str, ...] = _FILES,
+) -> None:
     """Check that every file still has the content with which it was written."""
     header = folder / "dataset.json"
     changed = "" if sealed else str(header)
-    for name in sorted({*_FILES, *hashes}):
+    for name in sorted({*needed, *hashes}):
         path = folder / name
         check_regular(path, f"{header} lists it. {_PREPARE}")
         if Path(name).name != name or file_digest(path, anew=anew) != hashes.get(name):
@@ -231,6 +258,7 @@ def write_dataset(
     start: NDArray[np.floating[Any]],
     end: NDArray[np.floating[Any]],
     action_text: NDArray[np.floating[Any]] | None = None,
+    timeline: Timeline | None = None,
     provenance: dict[str, Any],
 ) -> PreparedDataset:
     """Write a prepared data set into a new folder; it appears there only when complete and valid.
@@ -242,6 +270,7 @@ def write_dataset(
         start: Observation at the start of each step, [S, E].
         end: Observation at the end of each step, [S, E].
         action_text: Text embedding of each action, [K, W].
+        timeline: Rows of the whole videos.
         provenance: Origin of the data, for JSON.
 
     Raises:
@@ -259,6 +288,9 @@ def write_dataset(
             place, remedy = f"{folder}, action_text", "Give one row an action."
             check_action_text(action_text, annotations.taxonomy, place=place, remedy=remedy)
             write_tensors(temporary / TEXT_FILE, {"action_text": action_text})
+        if timeline is not None:
+            timeline.check(annotations, f"{folder}, timeline")
+            timeline.write(temporary / TIMELINE_FILE)
         header = {
             "format_version": FORMAT_VERSION,
             "name": name,

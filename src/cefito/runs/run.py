@@ -4,6 +4,7 @@ run.json                  `RunInfo`: method, data set, settings, versions, resul
 taxonomy.json             tasks and actions
 videos.json               ids of the videos that it was trained on, and that epochs were chosen on
 *.safetensors, *.json     files of the planner
+recogniser.*              recogniser of steps in whole videos, if the data set has their rows
 coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl and checkpoint of each training
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
@@ -47,6 +48,7 @@ from cefito.runs.folder import (
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
+from cefito.timeline.recogniser import RECOGNISER_FILE, Recogniser, Recognition
 from cefito.training.trainer import TrainingContext
 
 __all__ = ["Run", "open_run", "write_run"]
@@ -73,6 +75,7 @@ class Run:
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
+    recogniser: Recogniser | None = None  # of steps in whole videos; None without one
     copy_of: str = ""  # the archive that its folder is a copy of
 
     def __repr__(self) -> str:
@@ -141,6 +144,22 @@ class Run:
                 f"{self.copy_of}: is a shared run, which stays as it is. Unpack it into a folder "
                 "first, as by unzip."
             )
+
+    def recognise(self, rows: NDArray[Any], **given: Any) -> Recognition:
+        """Recognise the steps of a whole video by its rows [n, D]; see `Recogniser.recognise`.
+
+        Raises:
+            RunError: The run has no recogniser.
+        """
+        return self.own_recogniser.recognise(rows, **given)
+
+    @property
+    def own_recogniser(self) -> Recogniser:
+        """The recogniser; a run without one is refused (RunError)."""
+        if self.recogniser is None:
+            problem = "cannot recognise steps: its data set held no rows of whole videos"
+            raise RunError(f"{self.place}: {problem}. Prepare it with features, and train again.")
+        return self.recogniser
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -232,6 +251,8 @@ def write_run(run: Run) -> Run:
         if run.coverage is not None:
             run.coverage.write(run.folder / COVERAGE_FILE)
         run.planner.save(run.folder)
+        if run.recogniser is not None:
+            run.recogniser.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
     return replace(run, files=Manifest.read(run.folder / MANIFEST).files)
@@ -295,6 +316,7 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
     taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
+    recognises = (folder / RECOGNISER_FILE).exists()
     run = Run(
         folder=folder,
         planner=planner,
@@ -302,6 +324,7 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         taxonomy=taxonomy,
         videos=trained_videos(folder),
         coverage=CoverageTable.read(coverage) if coverage.exists() else None,
+        recogniser=Recogniser.load(folder, taxonomy) if recognises else None,
     )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 

@@ -29,6 +29,7 @@ from cefito.runs.folder import (
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
+from cefito.timeline.recogniser import Recogniser
 from cefito.training.trainer import TrainingContext
 
 
@@ -48,6 +49,7 @@ def train_run(
     reuse: bool = False,
     start: Start | None = None,
     workers: int = 1,
+    recogniser: bool = True,
 ) -> Run:
     """Train a planner into a run folder, or resume where a killed training stopped.
 
@@ -69,6 +71,8 @@ def train_run(
         start: Start of a finetuning; see `cefito.runs.finetune.finetune`.
         workers: Processes that train the networks of an ensemble side by side, on a CPU. A script
             that asks for several needs `if __name__ == "__main__":`.
+        recogniser: Train a recogniser of steps, too, for a run of several lengths, on the training
+            and validation videos of a data set that has the rows of whole videos.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method.
@@ -117,6 +121,10 @@ def train_run(
             if fresh:
                 _withdraw(folder)
             raise
+        steps = None
+        if recogniser and shortest is not None and dataset.timeline is not None and start is None:
+            chosen = [place for place, one in enumerate(dataset.videos) if one.split != "test"]
+            steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
@@ -125,6 +133,7 @@ def train_run(
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
+            recogniser=steps,
         )
         return write_run(made)
 
@@ -230,6 +239,7 @@ def train_runs(
     device: torch.device | None = None,
     progress: Progress = silent,
     workers: int = 1,
+    recogniser: bool = True,
     each: Callable[[Run, bool], None] | None = None,
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
@@ -274,6 +284,7 @@ def train_runs(
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             reuse=finished,
             workers=workers,
+            recogniser=recogniser,
         )
         if each is not None:
             each(runs[horizon], not finished)

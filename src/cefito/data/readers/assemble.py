@@ -32,6 +32,7 @@ from cefito.data.readers.observing import (
     observe,
 )
 from cefito.data.readers.source import Source
+from cefito.data.timeline import Timeline
 from cefito.errors import DataError, explained
 from cefito.files import check_new, read_json
 from cefito.markup import counted
@@ -66,6 +67,11 @@ class ObservationOptions(Settings):
         "float16", description="Stored type of the observations."
     )
 
+    timeline: bool = Field(
+        False,
+        description="Keep the rows of whole videos, one a second, to recognise steps in them.",
+    )
+
     @field_validator("seconds")
     @classmethod
     def _odd(cls, seconds: int) -> int:
@@ -91,6 +97,7 @@ class _Observed:
     video: Video
     path: Path | None = None  # of its features
     rows: NDArray[Any] | None = None  # at the start and at the end of each kept step, [2, S, E]
+    whole: NDArray[np.float16] | None = None  # its rows, one a second [n, D], if they are kept
     shape: tuple[int, int] = (0, 0)  # of its features
     kept: tuple[int, ...] = ()  # index of the annotated step at each place
     beyond: int = 0  # steps beyond the features
@@ -155,6 +162,11 @@ def prepare(
         start=start,
         end=end,
         action_text=text,
+        timeline=(
+            Timeline(tuple(each.whole for each in used if each.whole is not None))
+            if recipe.timeline
+            else None
+        ),
         provenance={
             "observations": (
                 f"features of {recipe.seconds} s around the rounded start and end of each step, "
@@ -267,7 +279,10 @@ def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOpti
     observed = observe(
         features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
     )
-    return replace(found, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
+    whole = features.read(np.arange(rows)).astype(np.float16) if recipe.timeline else None
+    return replace(
+        found, rows=observed, whole=whole, kept=tuple(kept), beyond=len(outside), clamped=clamped
+    )
 
 
 def _usable(found: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:

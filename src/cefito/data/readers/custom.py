@@ -1,7 +1,8 @@
 """Your own annotated videos, with features or with observations made by any model.
 
 Without a folder of features, the source folder holds `features.npz` with `start` and `end` [S, E],
-one row a step, and optionally `action_text_features.npy` [K, W], one row an action.
+one row a step, or `timeline.npz` with the rows of whole videos, [n, D] by video id, from which the
+steps are observed; or both. `action_text_features.npy` [K, W], one row an action, is optional.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,14 @@ from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
+from cefito.data.timeline import read_npz
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_new
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 
 _FEATURES_FILE = "features.npz"
+_TIMELINE_FILE = "timeline.npz"
 _ACTION_TEXT_FILE = "action_text_features.npy"
 _FEATURES_REMEDY = (
     "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
@@ -77,21 +81,32 @@ def prepare(
     if features is None and (len(paths) != 1 or paths[0].is_file()):
         problem = "a table holds no observations. Give the folder with one file a video"
         raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
+    timeline = paths[0] / _TIMELINE_FILE
+    if features is None and (timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()):
+        found = read_common(paths[0])
+        rows = read_npz(timeline, found.annotations)
+        with TemporaryDirectory() as place:
+            for video, each in zip(found.annotations.videos, rows.videos, strict=True):
+                np.save(Path(place) / f"{video.video_id}.npy", each)
+            options = {"timeline": True, "feature_rate": rows.rate, **options}
+            return prepare_source(found, place, target, name=name, progress=progress, **options)
     if features is None:
-        return prepare_custom(paths[0], target, name=name)
+        return prepare_custom(paths[0], target, name=name, timeline=options.get("timeline", True))
     given = {key: options.pop(key) for key in Choices.model_fields if key in options}
     choices = validated(Choices, given, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
     read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
+    options = {"timeline": True, **options}
     return prepare_source(read, features, target, name=name, progress=progress, **options)
 
 
 def prepare_custom(
-    source: Path | str, target: Path | str, *, name: str | None = None
+    source: Path | str, target: Path | str, *, name: str | None = None, timeline: bool = True
 ) -> PreparedDataset:
     """Turn a folder of annotations and finished observations into a prepared data set.
 
-    Half and single precision are kept; double precision is stored as single.
+    Half and single precision are kept; double precision is stored as single. The rows of
+    `timeline.npz` are kept in half precision if it is there and `timeline` is true.
 
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
@@ -102,7 +117,7 @@ def prepare_custom(
         raise DataError(f"{source}: no such folder or table. {remedy}")
     check_new(target, name)
     found = read_common(source)
-    path = source / _FEATURES_FILE
+    path, rows = source / _FEATURES_FILE, source / _TIMELINE_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
     start, end = _single(arrays["start"]), _single(arrays["end"])
     place, remedy = str(path), _FEATURES_REMEDY
@@ -114,6 +129,7 @@ def prepare_custom(
         start=start,
         end=end,
         action_text=read_folder_text(source, found.annotations.taxonomy),
+        timeline=read_npz(rows, found.annotations) if timeline and rows.exists() else None,
         provenance={
             "observations": "as given",
             "source": {"kind": "custom", "folder": source.resolve().name},

@@ -1,0 +1,404 @@
+"""The recogniser of a run: which step each row of a video shows, by all rows or those up to now.
+
+A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by networks that see either the
+whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
+raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
+steps (edit score and F1@50) or the best present label, and T by the likelihood of their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.annotations import Taxonomy
+from cefito.data.prepared import PreparedDataset
+from cefito.data.timeline import row_labels
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
+from cefito.progress import Progress, silent
+from cefito.settings import Record, read_record
+from cefito.timeline.chain import Floats, StepChain
+from cefito.timeline.classifier import RowClassifier, fit_classifier
+from cefito.timeline.memory import Rows, Standard, past_features, whole_features
+from cefito.timeline.scores import Segment, VideoScores, segments, summary
+from cefito.timeline.settings import RecogniserConfig
+
+RECOGNISER_FILE = "recogniser.safetensors"
+SETTINGS_FILE = "recogniser.json"
+_REMEDY = "Train the run again."
+_LEAST = 1e-3  # ε, likelihood of a row that no network expected
+_TEMPERATURES = np.geomspace(0.5, 16, 31)
+
+
+class RecognisedStep(Record):
+    """A step that was recognised in a video."""
+
+    action: int
+    name: str
+    start: float  # seconds
+    end: float  # seconds
+    probability: float  # mean over its rows
+
+
+class _Header(Record):
+    config: RecogniserConfig
+    rate: float
+    width: int
+    trusts: tuple[float, float]  # λ of whole videos, and of the past alone
+    temperatures: tuple[float, float]  # T
+
+
+@dataclass(frozen=True, eq=False)
+class Recognition:
+    """What was recognised in a video."""
+
+    rows: Floats  # p(label of each row) [n, K + 1]; the last one is the background
+    begin: Floats  # p(a step of each action begins at the row) [n, K]
+    tasks: Floats  # p(task) [C]
+    rate: float  # rows a second
+    taxonomy: Taxonomy
+
+    def steps(self, least: float = 0.0) -> list[RecognisedStep]:
+        """Return the likeliest steps in order, but those below a probability."""
+        found = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
+        steps = [
+            recognised_step(
+                one,
+                float(self.rows[one.start : one.end, one.action].mean()),
+                self.taxonomy,
+                self.rate,
+            )
+            for one in found
+        ]
+        return [step for step in steps if step.probability >= least]
+
+
+@dataclass(frozen=True, eq=False)
+class Recogniser:
+    """Networks of rows and the chain of steps, of one taxonomy."""
+
+    config: RecogniserConfig
+    chain: StepChain
+    standard: Standard
+    whole: RowClassifier
+    past: RowClassifier
+    log_prior: Floats  # log p(label) [K + 1]
+    trusts: tuple[float, float]  # λ of whole videos, and of the past alone
+    temperatures: tuple[float, float]  # T of both
+    rate: float  # rows a second
+    taxonomy: Taxonomy
+
+    @classmethod
+    def fit(
+        cls,
+        dataset: PreparedDataset,
+        videos: Sequence[int],
+        *,
+        config: RecogniserConfig | None = None,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> Self:
+        """Train on some videos of a data set with a timeline.
+
+        Raises:
+            DataError: The data set has no rows of whole videos, or no such video.
+        """
+        config, timeline = config or RecogniserConfig(), dataset.timeline
+        if timeline is None or not len(videos):
+            problem = (
+                "holds no rows of whole videos" if timeline is None else "no video to train on"
+            )
+            raise DataError(f"{dataset.folder}: {problem}. Prepare it with features of videos.")
+        background = len(dataset.taxonomy.actions)
+        chosen = [dataset.videos[video] for video in videos]
+        known = _Known(
+            [timeline.videos[video].astype(np.float32) for video in videos],
+            [
+                row_labels(one.steps, len(timeline.videos[video]), timeline.rate, background)
+                for video, one in zip(videos, chosen, strict=True)
+            ],
+            [one.task for one in chosen],
+        )
+        folds = min(config.folds, len(videos))
+        parts = folds if folds > 1 else 0
+        total = 2 * (parts + 1) * config.members * config.training_steps
+        order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
+        held: list[_Held] = []
+        with progress("recogniser", total=total) as advance:
+            for fold in range(parts):
+                rest = known.part(np.flatnonzero(order != fold))
+                fitted = cls._fitted(rest, config, timeline.rate, dataset.taxonomy, seed, advance)
+                held += [
+                    _Held.of(fitted, known.rows[place], known.labels[place])
+                    for place in np.flatnonzero(order == fold)
+                ]
+            fitted = cls._fitted(known, config, timeline.rate, dataset.taxonomy, seed, advance)
+        if not held:
+            return fitted
+        trusts, temperatures = zip(
+            *(_chosen(held, config.trusts, past=past) for past in (False, True)), strict=True
+        )
+        return replace(fitted, trusts=trusts, temperatures=temperatures)
+
+    @classmethod
+    def _fitted(
+        cls,
+        known: _Known,
+        config: RecogniserConfig,
+        rate: float,
+        taxonomy: Taxonomy,
+        seed: int,
+        advance: Any,
+    ) -> Self:
+        count, standard = len(taxonomy.actions), Standard.of(known.rows)
+        times = [time * rate for time in config.memories]
+        scaled = [standard.scaled(rows) for rows in known.rows]
+        networks = [
+            fit_classifier(
+                [features(rows, times) for rows in scaled],
+                known.labels,
+                count + 1,
+                config,
+                generator=torch.Generator().manual_seed(2 * seed + place),
+                advance=advance,
+            )
+            for place, features in enumerate((whole_features, past_features))
+        ]
+        chain = StepChain.fit(
+            known.labels,
+            known.tasks,
+            [task.actions for task in taxonomy.tasks],
+            count,
+            phases=config.phases,
+            smoothing=config.smoothing,
+        )
+        counts = np.bincount(np.concatenate(known.labels), minlength=count + 1) + 1.0
+        return cls(
+            config=config,
+            chain=chain,
+            standard=standard,
+            whole=networks[0],
+            past=networks[1],
+            log_prior=np.log(counts / counts.sum()),
+            trusts=(config.trusts[0], config.trusts[0]),
+            temperatures=(1.0, 1.0),
+            rate=rate,
+            taxonomy=taxonomy,
+        )
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row, D."""
+        return len(self.standard.mean)
+
+    def recognise(
+        self,
+        rows: NDArray[np.floating[Any]],
+        *,
+        rate: float | None = None,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+    ) -> Recognition:
+        """Recognise the steps of a video.
+
+        Args:
+            rows: Its rows [n, D].
+            rate: Their number a second; that of the training videos if it is not given.
+            task: Id of its task; None to have it inferred.
+            plan: Ids of its steps in order, if they are known and only their times are not.
+
+        Raises:
+            DataError: Rows of another width, or with NaN or infinity.
+            ConfigError: A plan without its task, or with actions of another one.
+        """
+        rows = self._checked(rows, rate)
+        chain, finished = self.chain, plan is not None
+        if plan is not None:
+            if task is None or not set(plan) <= set(self.taxonomy.tasks[task].actions) or not plan:
+                problem = "the steps known are not steps of one task. Give the task, too"
+                raise ConfigError(f"{problem}.", setting="steps_known")
+            chain = chain.of_plan(plan, task)
+        elif task is not None:
+            chain = chain.given([task])
+        seen = likelihoods(self.log_seen(rows, past=False), self.trusts[0])
+        found = chain.smoothed(seen, finished=finished)
+        tasks = found.tasks
+        if plan is not None:
+            tasks = np.eye(len(self.taxonomy.tasks))[task]
+        return Recognition(
+            softened(found.rows, self.temperatures[0]), found.begin, tasks, self.rate, self.taxonomy
+        )
+
+    def _checked(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
+        """Return rows at the rate of the training videos."""
+        found = np.asarray(rows, dtype=np.float32)
+        if found.ndim != 2 or found.shape[1] != self.width or not len(found):
+            shape = list(found.shape)
+            raise DataError(f"rows {shape}: expected [rows, {self.width}], as in training.")
+        if not np.isfinite(found).all():
+            place = int(np.argmin(np.isfinite(found).all(axis=1)))
+            raise DataError(f"row {place} (counted from 0) holds NaN or infinity. Leave it out.")
+        if rate is None or rate == self.rate:
+            return found
+        count = max(1, round(len(found) / rate * self.rate))
+        middle = ((np.arange(count) + 0.5) / self.rate * rate).astype(int)
+        taken: Rows = found[middle.clip(max=len(found) - 1)]
+        return taken
+
+    @property
+    def times(self) -> list[float]:
+        """Time constants of the averages, in rows."""
+        return [time * self.rate for time in self.config.memories]
+
+    def log_seen(self, rows: Rows, *, past: bool) -> Floats:
+        """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
+        features = past_features if past else whole_features
+        return self.of_features(features(self.standard.scaled(rows), self.times), past=past)
+
+    def of_features(self, features: Rows, *, past: bool) -> Floats:
+        """Return the same of features of rows [n, F]."""
+        logs = (self.past if past else self.whole).log_probabilities(features)
+        return logs - self.config.prior_power * self.log_prior
+
+    def save(self, folder: Path) -> None:
+        """Write the weights and settings into a run folder."""
+        arrays = {f"chain.{name}": one for name, one in self.chain.arrays().items()}
+        arrays |= {"log_prior": self.log_prior}
+        arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
+        tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
+        for part in ("whole", "past"):
+            own = getattr(self, part).state_dict()
+            tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
+        write_tensors(folder / RECOGNISER_FILE, tensors)
+        header = _Header(
+            config=self.config,
+            rate=self.rate,
+            width=self.width,
+            trusts=self.trusts,
+            temperatures=self.temperatures,
+        )
+        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
+        """Read what `save` wrote into a run folder (RunError)."""
+        place = str(folder / SETTINGS_FILE)
+        header = read_record(
+            _Header, read_json(folder / SETTINGS_FILE, _REMEDY), place, _REMEDY, RunError
+        )
+        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
+        parts: dict[str, dict[str, torch.Tensor]] = {"": {}}
+        for name, tensor in tensors.items():
+            part, dot, rest = name.partition(".")
+            parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
+        config, count = header.config, len(taxonomy.actions) + 1
+        times = len(config.memories)
+        sizes = {"whole": (2 * times + 1) * header.width, "past": (times + 1) * header.width}
+        networks = {}
+        for part, size in sizes.items():
+            networks[part] = RowClassifier(size, count, config).eval()
+            load_weights(networks[part], parts[part], str(folder / RECOGNISER_FILE))
+        return cls(
+            config=config,
+            chain=StepChain.of_arrays({k: v.numpy() for k, v in parts["chain"].items()}),
+            standard=Standard(**{k: v.numpy() for k, v in parts["standard"].items()}),
+            log_prior=parts[""]["log_prior"].numpy(),
+            trusts=header.trusts,
+            temperatures=header.temperatures,
+            rate=header.rate,
+            taxonomy=taxonomy,
+            **networks,
+        )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Annotated rows of videos."""
+
+    rows: list[Rows]
+    labels: list[NDArray[np.int64]]
+    tasks: list[int]
+
+    def part(self, places: NDArray[np.int64]) -> _Known:
+        chosen = ([own[place] for place in places] for own in (self.rows, self.labels, self.tasks))
+        return _Known(*chosen)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A video that was held out: what networks and chain of the others say of it."""
+
+    chain: StepChain
+    logs: tuple[Floats, Floats]  # `Recogniser.log_seen` by all rows, and by the past
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, fitted: Recogniser, rows: Rows, labels: NDArray[np.int64]) -> _Held:
+        whole, past = (fitted.log_seen(rows, past=past) for past in (False, True))
+        return cls(fitted.chain, (whole, past), labels)
+
+    def rows(self, trust: float, *, past: bool) -> Floats:
+        """Return p(label) of each row [n, K + 1]."""
+        seen = likelihoods(self.logs[past], trust)
+        if not past:
+            return self.chain.smoothed(seen).rows
+        return np.stack([self.chain.by_label(states) for states in self.chain.forward(seen)])
+
+
+def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tuple[float, float]:
+    """Return the λ that serves videos held out best, and T for it."""
+    truth = np.concatenate([one.labels for one in held])
+    found = []
+    for trust in trusts:
+        rows = [one.rows(trust, past=past) for one in held]
+        scores = summary(
+            VideoScores.of(own.argmax(axis=1), one.labels, one.chain.background)
+            for own, one in zip(rows, held, strict=True)
+        )
+        value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
+        found.append((value, trust, np.concatenate(rows)))
+    _, trust, best = max(found, key=lambda each: each[0])
+    return trust, _temperature(best, truth)
+
+
+def likelihoods(logs: Floats, trust: float) -> Floats:
+    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
+    scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
+    return scaled + _LEAST
+
+
+def recognised_step(
+    segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
+) -> RecognisedStep:
+    """Return a segment of rows in seconds and with the name of its action."""
+    return RecognisedStep(
+        action=segment.action,
+        name=taxonomy.actions[segment.action].name,
+        start=segment.start / rate,
+        end=segment.end / rate,
+        probability=probability,
+    )
+
+
+def softened(rows: Floats, temperature: float) -> Floats:
+    """Return probabilities [..., K + 1] to the power 1 / T, that sum to 1 again."""
+    powers = rows ** (1 / temperature)
+    scaled: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return scaled
+
+
+def _temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
+    """Return T that gives the true labels [n] the greatest likelihood, by p(label) [n, K + 1]."""
+
+    def loss(temperature: float) -> float:
+        own = softened(rows, temperature)[np.arange(len(truth)), truth]
+        return -float(np.log(own.clip(min=1e-12)).mean())
+
+    return float(min(_TEMPERATURES, key=loss))

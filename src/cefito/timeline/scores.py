@@ -1,0 +1,110 @@
+"""Scores of recognised steps against annotated ones, in per cent (Lea et al., arXiv 1611.05267)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+OVERLAPS = (10, 25, 50)
+"""Least intersections over union, in per cent, of a segment that counts as found."""
+
+
+class Segment(NamedTuple):
+    """Rows from `start` to before `end` that show one action."""
+
+    action: int
+    start: int
+    end: int
+
+
+def segments(labels: NDArray[np.integer], background: int) -> list[Segment]:
+    """Return the runs of equal labels [n] but those of the background."""
+    edges = np.flatnonzero(np.diff(labels)) + 1
+    starts, ends = [0, *edges.tolist()], [*edges.tolist(), len(labels)]
+    return [
+        Segment(int(labels[start]), start, end)
+        for start, end in zip(starts, ends, strict=True)
+        if end > start and labels[start] != background
+    ]
+
+
+class VideoScores(NamedTuple):
+    """Parts of the scores of one video, that add up over videos."""
+
+    rows: int
+    right: int  # rows whose label is right
+    edit: float  # 1 − Levenshtein distance / length of the longer sequence of steps
+    found: tuple[int, ...]  # segments found, at each of OVERLAPS
+    recognised: int  # segments
+    annotated: int
+
+    @classmethod
+    def of(
+        cls, ours: NDArray[np.integer], truth: NDArray[np.integer], background: int
+    ) -> VideoScores:
+        """Compare labels [n] of a video with the annotated ones [n]."""
+        from rapidfuzz.distance import Levenshtein
+
+        mine, theirs = segments(ours, background), segments(truth, background)
+        names = [[one.action for one in side] for side in (mine, theirs)]
+        return cls(
+            rows=len(truth),
+            right=int((ours == truth).sum()),
+            edit=Levenshtein.normalized_similarity(*names),
+            found=tuple(_found(mine, theirs, overlap / 100) for overlap in OVERLAPS),
+            recognised=len(mine),
+            annotated=len(theirs),
+        )
+
+
+def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
+    """Return the scores of several videos.
+
+    `frame` is over all rows, `edit` the mean over videos, `f1_10`, `f1_25` and `f1_50` are of the
+    segments of all videos: 2 · found / (recognised + annotated). `count` is the number of
+    recognised segments over that of annotated ones.
+    """
+    every = list(videos)
+    recognised, annotated = (sum(getattr(one, name) for one in every) for name in _COUNTS)
+    scores = {
+        "frame": sum(one.right for one in every) / max(sum(one.rows for one in every), 1),
+        "edit": float(np.mean([one.edit for one in every])) if every else 0.0,
+    }
+    for place, overlap in enumerate(OVERLAPS):
+        found = sum(one.found[place] for one in every)
+        scores[f"f1_{overlap}"] = 2 * found / max(recognised + annotated, 1)
+    scores["count"] = recognised / max(annotated, 1)
+    return {name: 100 * value for name, value in scores.items()}
+
+
+_COUNTS = ("recognised", "annotated")
+
+
+def _found(ours: Sequence[Segment], theirs: Sequence[Segment], least: float) -> int:
+    """Count our segments that match a segment of theirs, each of which is used once.
+
+    Each takes the unused one of its action that it overlaps most.
+    """
+    free, count = set(range(len(theirs))), 0
+    for one in ours:
+        overlap, best = max(
+            (
+                (_overlap(one, theirs[place]), -place)
+                for place in free
+                if theirs[place].action == one.action
+            ),
+            default=(0.0, 0),
+        )
+        if overlap >= least and overlap > 0:
+            free.remove(-best)
+            count += 1
+    return count
+
+
+def _overlap(one: Segment, other: Segment) -> float:
+    """Return the intersection over union of two segments."""
+    inside = max(0, min(one.end, other.end) - max(one.start, other.start))
+    return inside / (max(one.end, other.end) - min(one.start, other.start))

@@ -1,0 +1,169 @@
+"""Steps recognised row by row, as a camera gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError, DataError
+from cefito.timeline.chain import Floats
+from cefito.timeline.memory import Memory, Rows
+from cefito.timeline.recogniser import (
+    RecognisedStep,
+    Recogniser,
+    likelihoods,
+    recognised_step,
+    softened,
+)
+from cefito.timeline.scores import Segment
+
+_MOST_LOST = 3600  # rows; a longer gap counts as one of this length
+_TOLD = 1e-6  # share of a step that was not recognised before it was told
+
+
+class Stream:
+    """Recognises the steps of a video row by row; its size grows with the number of steps alone.
+
+    A row's step is settled by the rows of some seconds after it (`lag`), and may change until then.
+
+    Args:
+        recogniser: The recogniser.
+        task: Id of the task; None to have it inferred.
+    """
+
+    def __init__(self, recogniser: Recogniser, task: int | None = None) -> None:
+        self.recogniser = recogniser
+        self._chain = recogniser.chain if task is None else recogniser.chain.given([task])
+        self._memory = Memory(recogniser.times)
+        self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
+        self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
+        self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
+        self._count = 0  # rows
+        self._states: Floats | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time up to which rows were seen."""
+        return self._count / self.recogniser.rate
+
+    def observe(self, row: NDArray[np.floating[Any]] | None, at: float | None = None) -> bool:
+        """Add the row [D] of a time in seconds, the next one by default; None if it is lost.
+
+        Return whether it was new: rows before the next one in time are passed over, and rows that
+        are missing in between are lost. Rows with NaN or infinity are lost, too.
+
+        Raises:
+            DataError: A row of another width.
+        """
+        own = self.recogniser
+        place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
+        if place < self._count:
+            return False
+        for _ in range(min(place - self._count, _MOST_LOST)):
+            self._push(None)
+        self._count = max(self._count, place)
+        seen = None
+        if row is not None:
+            given = np.asarray(row, dtype=np.float32)
+            if given.shape != (own.width,):
+                raise DataError(f"row {list(given.shape)}: expected [{own.width}], as in training.")
+            seen = given if np.isfinite(given).all() else None
+        self._push(seen)
+        return True
+
+    def correct(self, action: int) -> None:
+        """Tell that the step of an action goes on now, whatever was recognised."""
+        chain = self._chain
+        if self._states is None:
+            self._push(None)
+        begun = np.zeros(chain.labels.shape)
+        np.put_along_axis(begun, chain.entries, (chain.actions == action) * 1.0, axis=1)
+        states, tasks = self._chain.start if self._states is None else self._states, self.tasks
+        told = states * (chain.labels == action) + _TOLD * begun * tasks[:, None]
+        if not told.sum():
+            raise ConfigError("the step is not one of the task.", setting="done")
+        self._settle(len(self._recent) - 1)
+        self._states = told / told.sum()
+        self._recent = [(self._states, np.where(np.arange(chain.background + 1) == action, 1.0, 0))]
+
+    def _push(self, row: Rows | None) -> None:
+        own = self.recogniser
+        if row is None:
+            seen = np.ones(self._chain.background + 1)
+        else:
+            features = self._memory.features(own.standard.scaled(row))
+            seen = likelihoods(own.of_features(features[None], past=True), own.trusts[1])[0]
+        self._states = self._chain.updated(self._states, seen)
+        self._recent.append((self._states, seen))
+        self._count += 1
+        if len(self._recent) > self._lag:
+            self._settle(1)
+
+    def _settle(self, count: int) -> None:
+        """Fix the steps of the oldest rows."""
+        if count < 1:
+            return
+        first = self._count - len(self._recent)
+        for place, row in enumerate(self._window()[:count]):
+            self._settled = self._joined(self._settled, first + place, row)
+        del self._recent[:count]
+
+    def _window(self) -> list[Floats]:
+        """Return p(label) of the recent rows [K + 1], given all rows."""
+        after, found = np.ones(self._chain.labels.shape), []
+        for states, seen in reversed(self._recent):
+            both = states * after
+            found.append(self._chain.by_label(both / both.sum()))
+            after = self._chain.backward(after, seen)
+        return found[::-1]
+
+    @property
+    def now(self) -> Floats:
+        """p(label of the present row) [K + 1]; the background before the first row."""
+        if self._states is None:
+            nothing: Floats = np.eye(self._chain.background + 1)[-1]
+            return nothing
+        return softened(self._chain.by_label(self._states), self.recogniser.temperatures[1])
+
+    @property
+    def tasks(self) -> Floats:
+        """p(task) [C]."""
+        states = self._chain.start if self._states is None else self._states
+        found: Floats = states.sum(axis=1)
+        return found
+
+    @property
+    def next_states(self) -> Floats:
+        """p(task, action of the next step to begin), of each place of an action [C, A]."""
+        return self._chain.next_states(self._chain.start if self._states is None else self._states)
+
+    @property
+    def next_actions(self) -> Floats:
+        """p(action of the next step to begin) [K]."""
+        return self._chain.summed(self.next_states)
+
+    def steps(self) -> list[RecognisedStep]:
+        """Return the steps recognised so far, the present one among them, in order."""
+        found, first = list(self._settled), self._count - len(self._recent)
+        for place, row in enumerate(self._window()):
+            found = self._joined(found, first + place, row)
+        own = self.recogniser
+        return [
+            recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)
+            for one, total in found
+        ]
+
+    def _joined(
+        self, found: list[tuple[Segment, float]], place: int, row: Floats
+    ) -> list[tuple[Segment, float]]:
+        """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
+        row = softened(row, self.recogniser.temperatures[1])
+        action = int(row.argmax())
+        if action == self._chain.background:
+            return found
+        if found and found[-1][0].action == action and found[-1][0].end == place:
+            last, total = found[-1]
+            return [*found[:-1], (last._replace(end=place + 1), total + float(row[action]))]
+        return [*found, (Segment(action, place, place + 1), float(row[action]))]
