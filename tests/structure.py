@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
-METHOD = ("data", "encoders", "field", "planners", "search", "training")
+METHOD = ("data", "encoders", "field", "planners", "search", "timeline", "training")
 """Rooms of what the library is for; all others are apparatus around it."""
 
 

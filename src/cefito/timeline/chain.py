@@ -69,13 +69,13 @@ class StepChain:
         counted, rows, paused, pauses = np.zeros((4, action_count + 1))
         left = np.zeros(action_count + 1)
         pairs = np.zeros((len(task_actions), action_count + 1, action_count + 1))
-        for row, task in zip(labels, tasks, strict=True):
+        for row, owner in zip(labels, tasks, strict=True):
             latest, before = background, 0
             for action, start, end in [
                 *segments(row, background),
                 Segment(background, len(row), 0),
             ]:
-                pairs[video_task, latest, action] += 1
+                pairs[owner, latest, action] += 1
                 left[latest] += 1
                 if start > before:
                     paused[latest] += start - before
@@ -97,8 +97,8 @@ class StepChain:
             places = np.append(np.arange(len(own)), size)
             found = _transitions(pairs, task, [*own, background], smoothing)
             transitions[task][np.ix_(places, places)] = found
-        start = np.full((len(actions), 1), background)
-        begun = np.concatenate([actions, start], axis=1)
+        none = np.full((len(actions), 1), background)
+        begun = np.concatenate([actions, none], axis=1)
         videos = np.bincount(tasks, minlength=len(task_actions)) + 1.0
         return cls(
             actions=actions,
