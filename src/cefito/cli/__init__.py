@@ -45,6 +45,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "reproduce": ("compare:reproduce", "A table of the paper, on a prepared data set."),
     "plan": ("plan:plan", "Plan the actions between two observations."),
+    "follow": ("follow:follow", "The present and the next steps of a film or a camera."),
+    "recognise": ("recognise:recognise", "The steps of whole videos, with times."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
     "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
     "plan-batch": (
@@ -66,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS = {
     "Data": ("quickstart", "data", "extract", "embed"),
     "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint"),
-    "Plan": ("plan", "plan-batch", "serve", "mcp"),
+    "Plan": ("plan", "plan-batch", "recognise", "follow", "serve", "mcp"),
     "Compare": (
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
         "new-planner",

@@ -270,10 +270,10 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
     talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, *, indent: int | None = 1) -> None:
     """Write a value without NaN as JSON to stdout, in ASCII unless the console is of UTF-8."""
     letters = (sys.stdout.encoding or "").lower().replace("_", "-") in ("utf-8", "utf8")
-    text = json.dumps(value, indent=1, ensure_ascii=not letters, allow_nan=False)
+    text = json.dumps(value, indent=indent, ensure_ascii=not letters, allow_nan=False)
     sys.stdout.write(text + "\n")
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 import math
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _ALLOWED_LOSS = 2.0, 0.01  # seconds, and share of the announced length, that may be missing
 _LONGEST_FRAME = 3600.0  # seconds; a longer gap between two frames is a fault of the timestamps
+_CAMERAS = {"linux": "v4l2", "darwin": "avfoundation", "win32": "dshow"}  # of FFmpeg
 _REACH = 10  # requested seconds at most this far apart are decoded in one go
 _REMEDY = "Download or convert it again, or leave it out."
 
@@ -150,6 +153,39 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
                 missing -= 1
         if missing:
             raise DataError(f"{video.path}: none of its pictures can be decoded. {_REMEDY}")
+
+
+def camera_clips(device: str, sampling: Sampling) -> Iterator[tuple[float, Tensor]]:
+    """Yield the time, in seconds, and the picture of each second of a camera until it ends.
+
+    Args:
+        device: Name of the device, as FFmpeg takes it, or of a stream or a file.
+        sampling: That of an encoder of single pictures.
+
+    Raises:
+        ConfigError: An encoder of clips, or PyAV is not installed.
+        DataError: The camera cannot be opened, or was unplugged.
+    """
+    if sampling.frames != 1:
+        problem = "a camera gives one picture a second, and the encoder takes clips"
+        raise ConfigError(f"{problem}. Take an encoder of pictures.", setting="camera")
+    install = "Run: pip install 'cefito[video]'"
+    with explained("cameras", "need PyAV", install, ImportError, error=ConfigError):
+        import av
+    kind = None if Path(device).is_file() or "://" in device else _CAMERAS.get(sys.platform)
+    path, start, wanted = Path(device), None, 0
+    remedy = "Is it plugged in, and free? Give its number or device."
+    fault = explained(device, "gives no pictures", remedy, av.error.FFmpegError, error=DataError)
+    with fault, av.open(device, format=kind) as container:
+        for frame in container.decode(video=0):
+            now = monotonic() if kind else float(frame.time or 0)
+            start = now if start is None else start
+            if now - start < wanted:
+                continue
+            shown = VideoInfo(path=path, origin=0.0, duration=0.0, aspect=1.0, timed=True)
+            picture = _picture(frame, sampling.size, shown)
+            yield now - start, picture[:, None]
+            wanted = math.floor(now - start) + 1
 
 
 def gather(

@@ -2,7 +2,8 @@
 
 A session is the list of its events. An observation shows where the procedure stands; the steps that
 were done since the one before are inferred, unless they were reported. The distribution of the next
-step is carried on from event to event, as a filter does.
+step is carried on from event to event, as a filter does. Rows of a whole video, with their times,
+need no such boundaries: the run's recogniser finds the steps in them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch.nn import functional as F
 
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
@@ -29,6 +31,8 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
+from cefito.timeline.recogniser import RecognisedStep
+from cefito.timeline.stream import Stream
 
 OWN = 0.4
 """Weight of the network in the geometric mean of two predictions of the next step: the network's,
@@ -52,6 +56,8 @@ OPEN = 0.5
 """The same before it is judged which steps are usual there; these do not change the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
+SURE_STEP = 0.4
+"""Mean probability from which a step that was recognised in rows counts as done."""
 UNEXPECTED = 0.01
 """Probability below which a step done is reported as unexpected."""
 
@@ -82,6 +88,16 @@ class Belief(Record):
         description="Probability of each number of steps that remain; without a goal, of steps to "
         "the end, and the largest stands for that number or more."
     )
+
+
+class Followed(Record):
+    """What was recognised in the rows of a video so far."""
+
+    seconds: float = Field(description="Time of the last row, and of the step after it.")
+    now: RecognisedStep | None = Field(description="The step that goes on; null in a pause.")
+    done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
+    next: list[Likely] = Field(description="Next steps, likeliest first.")
+    task: Likely = Field(description="The likeliest task.")
 
 
 @dataclass(frozen=True)
@@ -149,7 +165,8 @@ class Session:
         self._guide = SessionModel(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
-        self._begun = done is not None
+        self._begun, self._stream = done is not None, cast(Stream | None, None)
+        self._told: set[float] = set()  # ends of steps that were reported while rows are followed
         if isinstance(done, str):
             raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
         before = [find_done(run.taxonomy, action, task=self.task) for action in done or ()]
@@ -166,8 +183,24 @@ class Session:
         return self._states[-1].notes
 
     @full_precision()
-    def observe(self, observation: Observation) -> None:
-        """Add an observation of the present scene, best one at the start of a step."""
+    def observe(self, observation: Observation | None, at: float | None = None) -> None:
+        """Add an observation of the present scene, best one at the start of a step.
+
+        Args:
+            observation: The observation; with `at`, a row as the run's recogniser reads it, or None
+                if it was lost.
+            at: Time of a row in seconds. Rows may come at any time and show anything; those before
+                the last one in time are passed over.
+
+        Raises:
+            RunError: A row, and the run has no recogniser.
+            ConfigError: Rows beside observations of boundaries.
+        """
+        if at is not None:
+            self._observe_row(observation, at)
+            return
+        if self._stream is not None or observation is None:
+            raise ConfigError("the session follows rows of a video. Give the time of each.")
         features = self._features("observation", observation)
         state = self._states[-1]
         if state.initial is not None and _repeated(features, state.features):
@@ -200,6 +233,63 @@ class Session:
             )
         )
 
+    def _observe_row(self, row: Observation | None, at: float) -> None:
+        if self._stream is None:
+            if self.events:
+                problem = "the session has events without times, and rows of a video come first"
+                raise ConfigError(f"{problem}. Begin another session.")
+            self._stream = Stream(self.run.own_recogniser, self.task)
+        seen = None if row is None else np.asarray(self._read("row", row) if self._read else row)
+        if self._stream.observe(seen, at):
+            self._follow(self._stream)
+
+    def _follow(self, stream: Stream) -> None:
+        """Take the steps that were recognised as those done."""
+        count, states = len(self.run.taxonomy.actions), self._guide.model.states
+        steps = tuple(
+            _Done(
+                F.one_hot(torch.tensor(step.action), count) * step.probability,
+                reported=step.start in self._told,
+                shown=True,
+            )
+            for step in stream.steps(SURE_STEP)
+        )
+        places = {
+            (task, int(action)): place
+            for task, own in enumerate(stream.actions)
+            for place, action in enumerate(own)
+        }
+        owners = zip(states.tasks.tolist(), states.actions.tolist(), strict=True)
+        ahead = stream.next_states
+        shares = [ahead[task, places[task, action]] for task, action in owners]
+        expected = torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
+        self._states[-1] = replace(self._states[-1], done=steps, expected=expected)
+        self._forget()
+
+    def followed(self, top_k: int = 5) -> Followed:
+        """Return what was recognised in the rows so far.
+
+        Raises:
+            ConfigError: No row was observed.
+        """
+        stream = self._stream
+        if stream is None:
+            raise ConfigError("no row of a video was observed yet.")
+        steps, taxonomy = stream.steps(SURE_STEP), self.run.taxonomy
+        going = bool(steps) and steps[-1].end >= stream.seconds
+        tasks = stream.tasks
+        task = int(tasks.argmax())
+        return Followed(
+            seconds=stream.seconds,
+            now=steps[-1] if going else None,
+            done=steps[:-1] if going else steps,
+            next=[
+                Likely(id=action, name=taxonomy.actions[action].name, probability=share)
+                for action, share in self.next_actions(top_k)
+            ],
+            task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
+        )
+
     def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[_Done, ...]:
         """Return the steps done before an event; the first may be what was seen before it."""
         rows = [row for row in update.steps.cpu() if float(row.sum()) >= SURE]
@@ -226,6 +316,11 @@ class Session:
         state, taxonomy = self._states[-1], self.run.taxonomy
         task = int(self._outlook.log_tasks.argmax())
         found = find_done(taxonomy, action, task=task)
+        if self._stream is not None:
+            self._stream.correct(found)
+            self._told.add(self._stream.steps()[-1].start)
+            self._follow(self._stream)
+            return
         probability = float(self._next[found])
         certain = self._certain(found)
         place = self._inferred(found)
@@ -262,6 +357,8 @@ class Session:
         Raises:
             ConfigError: There is none.
         """
+        if self._stream is not None:
+            raise ConfigError("rows of a video stay. Report the step that goes on instead.")
         if not self.events:
             raise ConfigError("nothing to undo: the session has no observation and no step done.")
         self._states.pop()
@@ -361,8 +458,8 @@ class Session:
             if state.expected is not None:
                 even = math.log(DOUBT / len(states))
                 expected = torch.logaddexp(state.expected, torch.tensor(even))
-                own = outlook.log_first
-                factors = (1 - OWN) * (expected - own).masked_fill(own == -torch.inf, 0.0)
+                own, share = outlook.log_first, OWN if self._stream is None else 0.0
+                factors = (1 - share) * (expected - own).masked_fill(own == -torch.inf, 0.0)
                 outlook = outlook.weighed(factors)
         return outlook
 

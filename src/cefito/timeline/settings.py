@@ -38,5 +38,5 @@ class RecogniserConfig(Settings):
     prior_power: float = Field(
         0.8, ge=0, description="Power of the frequency that probabilities are divided by."
     )
-    lag: float = Field(12.0, gt=0, description="Seconds after which a row's step is settled.")
+    lag: float = Field(30.0, gt=0, description="Seconds after which a row's step is settled.")
     folds: int = Field(3, ge=2, description="Parts of the videos held out in turn to calibrate.")

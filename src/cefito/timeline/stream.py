@@ -144,8 +144,16 @@ class Stream:
         """p(action of the next step to begin) [K]."""
         return self._chain.summed(self.next_states)
 
-    def steps(self) -> list[RecognisedStep]:
-        """Return the steps recognised so far, the present one among them, in order."""
+    @property
+    def actions(self) -> NDArray[np.int64]:
+        """Action at each place of each task [C, A]; K where there is none."""
+        return self._chain.actions
+
+    def steps(self, least: float = 0.0) -> list[RecognisedStep]:
+        """Return the steps recognised so far in order, but those below a probability.
+
+        The present one is among them.
+        """
         found, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
             found = self._joined(found, first + place, row)
@@ -153,6 +161,7 @@ class Stream:
         return [
             recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)
             for one, total in found
+            if total >= least * (one.end - one.start)
         ]
 
     def _joined(

@@ -1,0 +1,156 @@
+"""`cefito follow`: what goes on, and what comes next, row by row or picture by picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from cefito.cli.console import log_warnings, print_json, talk
+from cefito.cli.options import OUTPUT, Flag
+from cefito.errors import ConfigError, DataError
+from cefito.markup import percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cefito.inference.session import Followed, Session
+    from cefito.runs.run import Run
+
+_SHOWN = 3  # next steps
+
+
+def follow(
+    run: Path,
+    stdin: Annotated[str | None, Parameter(show=False)] = None,
+    /,
+    *,
+    features: Path | None = None,
+    feature_rate: float | None = None,
+    video: Path | None = None,
+    camera: str | None = None,
+    task: str | None = None,
+    plan: Flag = False,
+    encoder: str | None = None,
+    weights: Path | None = None,
+    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+) -> int:
+    """Follow a procedure: the present step, steps done and next steps, whenever they change.
+
+    The rows come from one of: a file of features, a video file, a camera, or "-", the standard
+    input, with one JSON line a row: [numbers], or {"at": seconds, "row": [numbers]} ("row": null if
+    it was lost).
+
+    Args:
+        run: Run of several lengths with a recogniser, as cefito train DATA --steps 1-6 makes it of
+            a data set with the rows of whole videos.
+        stdin: "-" to read rows from the standard input.
+        features: File of features [n, D] (.npy, .npz, .pt, .h5).
+        feature_rate: Their rows a second; by default as in training.
+        video: Video file, encoded as the run's features were.
+        camera: Camera, by its number or device, one picture a second.
+        task: Name or id of the task; by default it is inferred.
+        plan: Show the likeliest plan of the steps that remain, too.
+        encoder: Encoder of pictures; by default the one of the run's features.
+        weights: File of its weights, for s3d.
+        json: Print one JSON object a change, for programs.
+    """
+    from cefito.runs.run import open_run
+
+    given = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
+    chosen = [name for name, value in given.items() if value is not None]
+    if len(chosen) != 1 or stdin not in (None, "-"):
+        raise ConfigError("give one of --features FILE, --video FILE, --camera NUMBER, or -.")
+    with log_warnings():
+        opened = open_run(run)
+        session = opened_session(opened, task)
+        if features is not None:
+            rows = _feature_rows(features, feature_rate or opened.own_recogniser.rate)
+        elif stdin is not None:
+            rows = _lines()
+        else:
+            source = video if video is not None else _device(camera or "0")
+            rows = _pictures(opened, source, encoder, weights, live=video is None)
+        before: tuple[Any, ...] | None = None
+        for at, row in rows:
+            session.observe(row, at=at)
+            found = session.followed(_SHOWN)
+            state = (found.now and found.now.action, [one.action for one in found.done])
+            if state != before:
+                _show(session, found, plan=plan, as_json=json)
+            before = state
+    if before is None:
+        raise DataError("no row was seen: the source is empty or the camera gave no picture.")
+    return 0
+
+
+def opened_session(run: Run, task: str | None) -> Session:
+    """Begin a session of a run that has a recogniser."""
+    from cefito.inference.session import Session
+
+    _ = run.own_recogniser  # refuses a run without one before the first row comes
+    return Session(run, task=task)
+
+
+def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> None:
+    """Print a change."""
+    steps = session.plans(1)[0] if plan else None
+    names = [] if steps is None else session.run.taxonomy.names(list(steps.actions))
+    if as_json:
+        value = found.model_dump(mode="json")
+        if steps is not None:
+            value["plan"] = {"actions": names, "probability": steps.probability}
+        print_json(value, indent=None)
+        return
+    now = "pause" if found.now is None else f"{found.now.name} ({percent(found.now.probability)})"
+    ahead = ", ".join(f"{one.name} {percent(one.probability)}" for one in found.next)
+    talk(f"{found.seconds:7.1f} s  now: {now}; done: {len(found.done)}; next: {ahead}")
+    if steps is not None:
+        talk("           remaining: " + " → ".join(names))
+
+
+def _feature_rows(path: Path, rate: float) -> Iterator[tuple[float, NDArray[Any]]]:
+    from cefito.data.readers.feature_files import load_features
+
+    for place, row in enumerate(load_features(path, rate).values):
+        yield place / rate, row
+
+
+def _lines() -> Iterator[tuple[float, Any]]:
+    """Yield times and rows of the standard input; the time of a bare row is its number."""
+    for number, line in enumerate(sys.stdin):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+            given = value if isinstance(value, dict) else {"at": number, "row": value}
+            yield float(given["at"]), given["row"]
+        except (ValueError, KeyError, TypeError) as problem:
+            expected = '[numbers] or {"at": seconds, "row": [numbers] or null}'
+            raise DataError(f"line {number + 1} of the input: expected {expected}.") from problem
+
+
+def _device(camera: str) -> str:
+    return f"/dev/video{camera}" if camera.isdecimal() else camera
+
+
+def _pictures(
+    run: Run, source: Path | str, encoder: str | None, weights: Path | None, *, live: bool
+) -> Iterator[tuple[float, NDArray[Any]]]:
+    """Yield the time and the vector of each second of a film or a camera."""
+    from cefito.encoders.frames import camera_clips, clips, probe
+    from cefito.inference.observer import ObservationRecipe
+
+    observer = ObservationRecipe.of(run).open(encoder, weights=weights)
+    sampling = observer.encoder.sampling
+    if live:
+        seen = camera_clips(str(source), sampling)
+    else:
+        info = probe(Path(source))
+        seen = enumerate(clips(info, range(info.seconds), sampling))
+    for at, clip in seen:
+        yield at, observer.encoder.encode(clip[None].float() / 255)[0]
