@@ -23,7 +23,7 @@ from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
 from cefito.progress import Progress, silent
-from cefito.settings import Record, read_record
+from cefito.settings import Record, read_record, validated
 from cefito.timeline.chain import Floats, StepChain
 from cefito.timeline.classifier import RowClassifier, fit_classifier
 from cefito.timeline.memory import Rows, Standard, past_features, whole_features
@@ -48,7 +48,7 @@ class RecognisedStep(Record):
 
 
 class _Header(Record):
-    config: RecogniserConfig
+    config: dict[str, Any]  # of `RecogniserConfig`
     rate: float
     width: int
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
@@ -64,10 +64,16 @@ class Recognition:
     tasks: Floats  # p(task) [C]
     rate: float  # rows a second
     taxonomy: Taxonomy
+    plan: tuple[int, ...] | None = None  # the steps, if they were known
 
     def steps(self, least: float = 0.0) -> list[RecognisedStep]:
-        """Return the likeliest steps in order, but those below a probability."""
+        """Return the likeliest steps in order, but those below a probability.
+
+        If they were known, each is there once.
+        """
         found = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
+        if self.plan is not None:
+            found = aligned(self.rows, self.begin, self.plan)
         steps = [
             recognised_step(
                 one,
@@ -225,6 +231,10 @@ class Recogniser:
                 problem = "the steps known are not steps of one task. Give the task, too"
                 raise ConfigError(f"{problem}.", setting="steps_known")
             chain = chain.of_plan(plan, task)
+            least = int((chain.phases - chain.entered[0, :-1]).sum()) + 1
+            if len(rows) < least:
+                problem = f"a video of {len(rows)} rows is too short for the steps known"
+                raise ConfigError(f"{problem}, which need {least}.", setting="steps_known")
         elif task is not None:
             chain = chain.given([task])
         seen = likelihoods(self.log_seen(rows, past=False), self.trusts[0])
@@ -233,7 +243,12 @@ class Recogniser:
         if plan is not None:
             tasks = np.eye(len(self.taxonomy.tasks))[task]
         return Recognition(
-            softened(found.rows, self.temperatures[0]), found.begin, tasks, self.rate, self.taxonomy
+            rows=softened(found.rows, self.temperatures[0]),
+            begin=found.begin,
+            tasks=tasks,
+            rate=self.rate,
+            taxonomy=self.taxonomy,
+            plan=None if plan is None else tuple(plan),
         )
 
     def _checked(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
@@ -278,7 +293,7 @@ class Recogniser:
             tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
         write_tensors(folder / RECOGNISER_FILE, tensors)
         header = _Header(
-            config=self.config,
+            config=self.config.model_dump(mode="json"),
             rate=self.rate,
             width=self.width,
             trusts=self.trusts,
@@ -298,7 +313,11 @@ class Recogniser:
         for name, tensor in tensors.items():
             part, dot, rest = name.partition(".")
             parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
-        config, count = header.config, len(taxonomy.actions) + 1
+        try:
+            config = validated(RecogniserConfig, header.config, place=place)
+        except ConfigError as problem:
+            raise RunError(f"{problem} {_REMEDY}") from problem
+        count = len(taxonomy.actions) + 1
         times = len(config.memories)
         sizes = {"whole": (2 * times + 1) * header.width, "past": (times + 1) * header.width}
         networks = {}
@@ -372,6 +391,33 @@ def likelihoods(logs: Floats, trust: float) -> Floats:
     """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + _LEAST
+
+
+def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
+    """Return when each step of a plan takes place, by p(label) [n, K + 1] and p(begin) [n, K].
+
+    The first rows s_1 < s_2 < … have the greatest product of p(a_i begins at s_i). A step ends
+    where rows up to its end, and pauses from there to the next step, have the greatest sum of
+    probabilities.
+    """
+    count, steps = len(rows), len(plan)
+    log = np.log(begin[:, list(plan)] + 1e-30)
+    best, origin = np.full((steps, count), -np.inf), np.zeros((steps, count), dtype=np.int64)
+    best[0] = log[:, 0]
+    for step in range(1, steps):
+        latest, value = 0, -np.inf  # of the first row of the step before
+        for row in range(step, count):
+            if best[step - 1, row - 1] > value:
+                latest, value = row - 1, best[step - 1, row - 1]
+            best[step, row], origin[step, row] = value + log[row, step], latest
+    starts = [int(best[-1].argmax())]
+    for step in range(steps - 1, 0, -1):
+        starts.insert(0, int(origin[step, starts[0]]))
+    found = []
+    for action, start, after in zip(plan, starts, [*starts[1:], count], strict=True):
+        gain = np.cumsum(rows[start:after, action] - rows[start:after, -1])
+        found.append(Segment(action, start, start + 1 + int(gain.argmax())))
+    return found
 
 
 def recognised_step(
