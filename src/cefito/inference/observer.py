@@ -200,6 +200,16 @@ class Observer:
         self._warn_unknown()
         return Queries.partial(size=self.recipe.size, initial=initial, goal=goal)
 
+    def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
+        """Encode a whole video file, one row a second [n, D]."""
+        from cefito.encoders.images import check_made_with
+        from cefito.encoders.video import extract_features, record
+
+        check_made_with(record(self.encoder), self.recipe.made_with or None)
+        found = extract_features(Path(video), self.encoder, progress=progress)
+        self._warn_unknown()
+        return found
+
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""
         goal = self._texts.observe(text)
@@ -225,7 +235,7 @@ class Observer:
     def _warn_unknown(self) -> None:
         if not self.recipe.made_with:
             logging.getLogger(__name__).warning(
-                "the run does not say what its features were made with; plans make sense only if "
-                "it was %s",
+                "the run does not say what its features were made with; answers make sense only "
+                "if it was %s",
                 self.name,
             )

@@ -220,7 +220,7 @@ def query_from_window(
 
     `to_step` is the number of its last step; None for the longest window of the run that fits.
     """
-    opened, index = match.dataset, _video(match.dataset, video_id)
+    opened, index = match.dataset, find_video(match.dataset, video_id)
     task, steps = opened.videos[index].task, opened.videos[index].steps
     least = match.run.shortest or match.run.horizon
     last = len(steps) - least + 1
@@ -263,8 +263,8 @@ def query_from_window(
     return query, None
 
 
-def _video(dataset: PreparedDataset, video_id: str) -> int:
-    """Return the number of a video in a data set."""
+def find_video(dataset: PreparedDataset, video_id: str) -> int:
+    """Return the number of a video in a data set; an unknown one is refused (ConfigError)."""
     wanted = (video_id, nfc(video_id))
     numbers = (number for number, video in enumerate(dataset.videos) if video.video_id in wanted)
     index = next(numbers, None)
@@ -287,7 +287,7 @@ def observation_of_step(
     Raises:
         ConfigError: No such video, or no such step in it.
     """
-    index = _video(dataset, video_id)
+    index = find_video(dataset, video_id)
     count = len(dataset.videos[index].steps)
     if type(step) is not int or not 1 <= step <= count:
         raise ConfigError(

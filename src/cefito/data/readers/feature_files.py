@@ -71,6 +71,11 @@ class FeatureArray:
         return found
 
 
+def is_features(path: Path) -> bool:
+    """Whether a path has an ending of files of features."""
+    return path.suffix.lower() in _ENDINGS
+
+
 def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
     """Load the feature file of one video: one array, or an archive or a mapping that holds it."""
     try:

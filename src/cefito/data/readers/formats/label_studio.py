@@ -18,6 +18,8 @@ _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
 _BOXES = "boxes of tracked objects, which have no steps"
+RECOGNISED = "cefito"
+"""Version of the model that `cefito recognise` writes into its predictions."""
 _LONGEST = 1e7  # seconds; more are dates
 
 
@@ -60,8 +62,15 @@ def _read(document: Document) -> Iterator[StepRow]:
         problem = "is an export with one annotation an entry, which is not read. Export JSON"
         raise document.wrong(f"{problem}.")
     unnamed: list[str] = []
-    for task in _tasks(document):
+    tasks = _tasks(document)
+    unchecked = not any(task.annotations for task in tasks)
+    for task in tasks:
         where = f"task {task.id}"
+        made = [each for each in task.predictions or () if _is_recognised(each)]
+        if unchecked and made:
+            document.notes["tasks with recognised steps that nobody has checked"] += 1
+            recognised = document.record(_Annotation, made[0], f"{where}, prediction")
+            task = task.model_copy(update={"annotations": (recognised,)})
         done = [each for each in task.annotations if each.result and not each.was_cancelled]
         if not done:
             why = "with predictions alone" if task.predictions else "without an annotation"
@@ -101,6 +110,10 @@ def _read(document: Document) -> Iterator[StepRow]:
         others = f", nor do those of {', '.join(unnamed[1:])}" if len(unnamed) > 1 else ""
         problem = f"its data name no video{others}. Put the address of the video into the entry"
         raise document.wrong(f"{problem} 'video'.", unnamed[0])
+
+
+def _is_recognised(prediction: Any) -> bool:
+    return isinstance(prediction, dict) and prediction.get("model_version") == RECOGNISED
 
 
 def _tasks(document: Document) -> list[_Task]:

@@ -1,0 +1,132 @@
+"""Whole videos in which steps are to be recognised: files of features, films, or of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from cefito.data.annotations import nfc
+from cefito.data.readers.feature_files import is_features, load_features
+from cefito.errors import ConfigError, DataError
+from cefito.inference.query import find_video
+from cefito.progress import Progress, silent
+from cefito.runs.matching import DatasetMatch, match_dataset
+from cefito.runs.run import Run
+from cefito.timeline.formats import RecognisedVideo, TimedAction
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The rows of a whole video."""
+
+    name: str
+    place: str  # for messages
+    rows: NDArray[Any]  # [n, D]
+    rate: float  # rows a second
+    file: str | None = None  # the video file, if it is one
+    annotated: tuple[TimedAction, ...] | None = None  # None if its steps are not known
+
+    def recognised(
+        self,
+        run: Run,
+        *,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+        least: float = 0.0,
+    ) -> RecognisedVideo:
+        """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
+
+        Raises:
+            DataError: Rows of another width than the run's, or with NaN or infinity.
+        """
+        try:
+            found = run.recognise(self.rows, rate=self.rate, task=task, plan=plan)
+        except (ConfigError, DataError) as problem:
+            raise type(problem)(f"{self.place}: {problem}", setting=problem.setting) from problem
+        best = int(found.tasks.argmax())
+        return RecognisedVideo(
+            video=self.name,
+            task_id=best,
+            task=run.taxonomy.tasks[best].name,
+            task_probability=float(found.tasks[best]),
+            seconds=len(self.rows) / self.rate,
+            steps=tuple(found.steps(least)),
+            annotated=self.annotated,
+            file=self.file,
+        )
+
+
+def open_recordings(
+    run: Run,
+    inputs: Iterable[str],
+    *,
+    dataset: Path | str | None = None,
+    feature_rate: float | None = None,
+    encoder: str | None = None,
+    weights: Path | None = None,
+    device: torch.device | None = None,
+    progress: Progress = silent,
+) -> Iterator[Recording]:
+    """Yield the rows of videos, one after another.
+
+    Args:
+        run: A run with a recogniser.
+        inputs: Files of features, video files, or ids of videos of the run's data set.
+        dataset: Data set of all inputs, which are then ids.
+        feature_rate: Rows of features a second; as in the run's data set by default.
+        encoder: Encoder of video files; that of the run's features by default.
+        weights: File of its weights, for s3d.
+        device: Where it works.
+        progress: Shows the progress of each video file.
+
+    Raises:
+        ConfigError: No such file or video, or two of one name.
+        DataError: A file that cannot be read, or a data set without rows of whole videos.
+    """
+    own = run.own_recogniser
+    usual = float((run.info.dataset.observed or {}).get("feature_rate", own.rate))
+    match, observer, names = None, None, set[str]()
+    for given in inputs:
+        path = Path(given)
+        if dataset is None and is_features(path):
+            features = load_features(path, feature_rate or usual)
+            found = Recording(nfc(path.stem), given, features.values, features.rate)
+        elif dataset is None and path.is_file():
+            if observer is None:
+                from cefito.inference.observer import ObservationRecipe
+
+                recipe = ObservationRecipe.of(run)
+                observer = recipe.open(encoder, weights=weights, device=device)
+            rows = observer.rows(path, progress=progress)
+            found = Recording(nfc(path.stem), given, rows, 1.0, file=given)
+        else:
+            match = match or match_dataset(run, run.dataset(dataset))
+            found = _of_dataset(match, given)
+        if found.name in names:
+            problem = f"{given}: another video is called '{found.name}', too. Rename the file"
+            raise ConfigError(f"{problem}.")
+        names.add(found.name)
+        yield found
+
+
+def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
+    """Return a video of a data set, with its annotated steps."""
+    opened = match.dataset
+    index, timeline = find_video(opened, video_id), opened.timeline
+    if timeline is None:
+        problem = "holds no rows of whole videos. Prepare it with features and --timeline"
+        raise DataError(f"{opened.folder}: {problem}.")
+    video, names = opened.videos[index], opened.taxonomy.actions
+    annotated = (
+        TimedAction(name=names[step.action].name, start=step.start, end=step.end)
+        for step in video.steps
+    )
+    rows, place = timeline.videos[index], f"{opened.folder}, video '{video.video_id}'"
+    return Recording(video.video_id, place, rows, timeline.rate, annotated=tuple(annotated))

@@ -1,0 +1,172 @@
+"""Recognised steps as text: tables, ELAN, Label Studio, WebVTT and JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from cefito.data.readers.formats.label_studio import RECOGNISED
+from cefito.settings import Record
+from cefito.timeline.recogniser import RecognisedStep
+
+_FRAME_RATE = 24  # of Label Studio's Video tag, unless it is changed
+_SCHEMA = "http://www.mimer.mpi.nl/ELAN/EAFv3.0"  # no place to load from; only a name
+
+
+class TimedAction(Record):
+    """An annotated step."""
+
+    name: str
+    start: float  # seconds
+    end: float  # seconds
+
+
+class RecognisedVideo(Record):
+    """The steps that were recognised in a video."""
+
+    video: str
+    task_id: int
+    task: str
+    task_probability: float
+    seconds: float  # its length
+    steps: tuple[RecognisedStep, ...]
+    annotated: tuple[TimedAction, ...] | None = None  # None if they are not known
+    file: str | None = None  # the video file, if its rows are of one
+
+    @property
+    def media(self) -> str:
+        """Path of the video file; one of a common ending if it is not known."""
+        return self.file or f"{self.video}.mp4"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a value for JSON."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class Writer(NamedTuple):
+    """A format of recognised steps."""
+
+    ending: str
+    write: Callable[[Sequence[RecognisedVideo]], str]
+    single: bool = False  # whether a file holds one video alone
+
+
+def steps_table(videos: Sequence[RecognisedVideo]) -> str:
+    """Return a table, CSV, that `cefito data prepare custom` reads."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["video", "task", "step", "start", "end", "probability"])
+    for video in videos:
+        for step in video.steps:
+            times = (f"{step.start:.3f}", f"{step.end:.3f}", f"{step.probability:.4f}")
+            writer.writerow([video.video, video.task, step.name, *times])
+    return text.getvalue()
+
+
+def json_lines(videos: Sequence[RecognisedVideo]) -> str:
+    """Return one JSON object a video, a line each."""
+    return "".join(json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in videos)
+
+
+def label_studio(videos: Sequence[RecognisedVideo]) -> str:
+    """Return tasks with predictions of the control tag `steps` of a Video tag `video`.
+
+    Frames are counted at the tag's own rate, 24 a second, whatever that of the film is.
+    """
+    tasks = []
+    for video in videos:
+        regions = [
+            {
+                "id": f"step{number}",
+                "type": "timelinelabels",
+                "from_name": "steps",
+                "to_name": "video",
+                "score": round(step.probability, 4),
+                "value": {"ranges": [_frames(step)], "timelinelabels": [step.name]},
+            }
+            for number, step in enumerate(video.steps, 1)
+        ]
+        data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
+        mean = sum(step.probability for step in video.steps) / max(len(video.steps), 1)
+        made = {"model_version": RECOGNISED, "score": round(mean, 4), "result": regions}
+        tasks.append({"data": data, "annotations": [], "predictions": [made]})
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+def _frames(step: RecognisedStep) -> dict[str, int]:
+    """Return the first and the last frame of a step, counted from 1."""
+    first = round(step.start * _FRAME_RATE) + 1
+    return {"start": first, "end": max(first, round(step.end * _FRAME_RATE))}
+
+
+def web_vtt(videos: Sequence[RecognisedVideo]) -> str:
+    """Return the steps of one video as cues; comments before them hold the probabilities."""
+    (video,) = videos
+    blocks = ["WEBVTT"]
+    for step in video.steps:
+        times = f"{_clock(step.start)} --> {_clock(step.end)}"
+        blocks += [f"NOTE probability {step.probability:.4f}", f"{times}\n{_text(step.name)}"]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _text(name: str) -> str:
+    return html.escape(plain(name), quote=False)
+
+
+def _clock(seconds: float) -> str:
+    """Return a time as hours, minutes, seconds and milliseconds, as in 00:01:02.500."""
+    rest, milliseconds = divmod(round(seconds * 1000), 1000)
+    return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}.{milliseconds:03d}"
+
+
+def elan(videos: Sequence[RecognisedVideo]) -> str:
+    """Return ELAN's document of one video, with the tier `steps`."""
+    (video,) = videos
+    root = ElementTree.Element(
+        "ANNOTATION_DOCUMENT",
+        {"AUTHOR": "cefito", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0"}
+        | {"VERSION": "3.0", "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance"}
+        | {"xsi:noNamespaceSchemaLocation": f"{_SCHEMA}.xsd"},
+    )
+    header = ElementTree.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+    place = video.media if video.file is None else Path(video.file).resolve().as_uri()
+    media = {"MEDIA_URL": plain(place), "MIME_TYPE": "video/mp4"}
+    ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", media)
+    order = ElementTree.SubElement(root, "TIME_ORDER")
+    tier = ElementTree.SubElement(root, "TIER", TIER_ID="steps", LINGUISTIC_TYPE_REF="step")
+    for number, step in enumerate(video.steps, 1):
+        slots = {}
+        for side, time in enumerate((step.start, step.end), 1):
+            slots[f"TIME_SLOT_REF{side}"] = slot = f"ts{2 * number - 2 + side}"
+            at = {"TIME_SLOT_ID": slot, "TIME_VALUE": str(round(time * 1000))}
+            ElementTree.SubElement(order, "TIME_SLOT", at)
+        outer = ElementTree.SubElement(tier, "ANNOTATION")
+        own = {"ANNOTATION_ID": f"a{number}", **slots}
+        inner = ElementTree.SubElement(outer, "ALIGNABLE_ANNOTATION", own)
+        ElementTree.SubElement(inner, "ANNOTATION_VALUE").text = plain(step.name)
+    kind = {"LINGUISTIC_TYPE_ID": "step", "TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
+    ElementTree.SubElement(root, "LINGUISTIC_TYPE", kind)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def plain(name: str) -> str:
+    """Return a name in one line of characters that XML can hold."""
+    return " ".join("".join(each if each.isprintable() else " " for each in name).split())
+
+
+WRITERS = {
+    "csv": Writer(".csv", steps_table),
+    "eaf": Writer(".eaf", elan, single=True),
+    "labelstudio": Writer(".json", label_studio),
+    "vtt": Writer(".vtt", web_vtt, single=True),
+    "jsonl": Writer(".jsonl", json_lines),
+}
+"""Formats by name."""
