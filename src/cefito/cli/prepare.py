@@ -22,6 +22,7 @@ from cefito.settings import Settings, validated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cefito.data.prepared import PreparedDataset
     from cefito.data.readers.source import Source
 
 
@@ -66,14 +67,17 @@ class Observed:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The settings of `ObservationOptions`."""
-        return {name: getattr(self, name) for name in ObservationOptions.model_fields}
+        """The settings of `ObservationOptions` that are given or have a default."""
+        values = {name: getattr(self, name) for name in ObservationOptions.model_fields}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def _options(kind: type[Settings], *left_out: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of the option of each setting."""
     for name, field in kind.model_fields.items():
-        if name not in left_out:
+        if name == "timeline":  # your own data have another default
+            yield name, Annotated[bool | None, Parameter(help=field.description)], None
+        elif name not in left_out:
             known = Flag if field.annotation is bool else field.annotation
             yield name, Annotated[known, Parameter(help=field.description)], field.default
 
@@ -142,7 +146,7 @@ def custom(
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers.custom import prepare_custom
+    from cefito.data.readers.custom import prepare as prepare_own
     from cefito.data.readers.source import read_common
     from cefito.data.readers.step_source import read_steps
 
@@ -155,14 +159,17 @@ def custom(
         applies = "applies to files only. Leave it out, or give files."
         raise ConfigError(f"{', '.join(steps.given)} {applies}")
     if finished and len(sources) == 1 and not sources[0].is_file():
-        dataset = prepare_custom(sources[0], target, name=observed.name)
+        dataset = prepare_own(sources[0], target, name=observed.name, **observed.options)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
+        if "preparation" in dataset.provenance:
+            _tell(dataset, observed)
         wrote(target, dataset)
     elif folder is not None:
-        _prepare(partial(read_common, folder), target, observed, encoder)
+        _prepare(partial(read_common, folder), target, observed, encoder, timeline=True)
     else:
-        _prepare(partial(read_steps, sources, choices=steps.choices), target, observed, encoder)
+        read = partial(read_steps, sources, choices=steps.choices)
+        _prepare(read, target, observed, encoder, timeline=True)
 
 
 def _benchmark(
@@ -243,9 +250,14 @@ def captaincook4d(
 
 
 def _prepare(
-    read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
+    read: Callable[[], Source],
+    out: Path,
+    observed: Observed,
+    encoder: EncoderOptions,
+    *,
+    timeline: bool = False,
 ) -> None:
-    """Prepare a data set and print what was left out."""
+    """Prepare a data set and print what was left out; `timeline` is the default of the option."""
     videos = observed.videos
     if videos is None and encoder != DEFAULT_ENCODER:
         raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
@@ -266,8 +278,14 @@ def _prepare(
         name=observed.name,
         videos=videos,
         progress=passing_progress,
-        **observed.options,
+        **{"timeline": timeline, **observed.options},
     )
+    _tell(dataset, observed)
+    wrote(out, dataset)
+
+
+def _tell(dataset: PreparedDataset, observed: Observed) -> None:
+    """Print what was left out of a data set."""
     preparation = dataset.provenance["preparation"]
     for note in preparation["notes"]:
         talk(f"note: {note}")
@@ -278,4 +296,3 @@ def _prepare(
         numbers = f"{dataset.observation_dim} numbers, {made['precision']}"
         title = f"{dataset.name}: {made['seconds']} s around each start and end, {numbers}"
         table(title, ("what", "videos", "steps", "example"), summary_rows(dataset))
-    wrote(out, dataset)

@@ -28,6 +28,7 @@ def train(
     device: str = "auto",
     selection: Selection = "held-out",
     precision: Precision | None = None,
+    recogniser: bool = True,
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -51,6 +52,8 @@ def train(
             (on test, as published work does; scores are then too good).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
+        recogniser: With --steps, train a recogniser of steps, too, if the data set has the rows of
+            whole videos.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -96,6 +99,7 @@ def train(
             device=place,
             progress=progress,
             workers=max(1, cores() // torch.get_num_threads()),
+            recogniser=recogniser,
             each=_report,
         )
         if asked is None:
@@ -179,6 +183,8 @@ def _report(run: Run, trained: bool) -> None:
             for metric, value in zip(names, result.scores, strict=True)
         )
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
+    if run.recogniser is not None:
+        talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
     described = run.planner.describe()
     if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:
         talk(

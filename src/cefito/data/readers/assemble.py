@@ -69,7 +69,8 @@ class ObservationOptions(Settings):
 
     timeline: bool = Field(
         False,
-        description="Keep the rows of whole videos, one a second, to recognise steps in them.",
+        description="Keep the rows of whole videos, one a second, to recognise steps in them; the "
+        "default for your own data.",
     )
 
     @field_validator("seconds")

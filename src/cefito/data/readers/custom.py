@@ -67,7 +67,7 @@ def prepare(
         progress: Shows progress.
         options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, `video_table`,
             `encoding`, `by_file`) for files, and of `ObservationOptions` (`feature_rate`, `beyond`,
-            `seconds`, `precision`).
+            `seconds`, `precision`, `timeline`, which is true by default).
 
     Returns:
         The data set; with features, `provenance["preparation"]` lists what was left out.
@@ -87,7 +87,9 @@ def prepare(
         rows = read_npz(timeline, found.annotations)
         with TemporaryDirectory() as place:
             for video, each in zip(found.annotations.videos, rows.videos, strict=True):
-                np.save(Path(place) / f"{video.video_id}.npy", each)
+                path = Path(place) / f"{video.video_id}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, each)
             options = {"timeline": True, "feature_rate": rows.rate, **options}
             return prepare_source(found, place, target, name=name, progress=progress, **options)
     if features is None:
