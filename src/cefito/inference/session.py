@@ -266,6 +266,11 @@ class Session:
         self._states[-1] = replace(self._states[-1], done=steps, expected=expected)
         self._forget()
 
+    @property
+    def follows_rows(self) -> bool:
+        """Whether rows of a video were observed."""
+        return self._stream is not None
+
     def followed(self, top_k: int = 5) -> Followed:
         """Return what was recognised in the rows so far.
 

@@ -31,6 +31,7 @@ from cefito.serve.schemas import (
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
+    RowsRequest,
     SessionAnswer,
     SessionRequest,
     UploadForm,
@@ -152,6 +153,11 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     async def change(id: SessionId, body: EventRequest, request: Request) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
         return await sessions.change(request, id, body)
+
+    @app.post("/v1/sessions/{id}/rows", tags=tags)
+    async def rows(id: SessionId, body: RowsRequest, request: Request) -> SessionAnswer:
+        """Add rows of a video, whose steps need no boundaries; the state afterwards."""
+        return await sessions.change(request, id, EventRequest(rows=body.rows))
 
     @app.get(
         "/v1/sessions/{id}/events",

@@ -22,7 +22,7 @@ from cefito.inference import constraints
 from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.inference.question import Question
-from cefito.inference.session import Belief, Likely
+from cefito.inference.session import Belief, Followed, Likely
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
@@ -31,6 +31,7 @@ from cefito.times import Seconds
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
 MOST_DONE = 256
+MOST_ROWS = 600  # of a request
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Whole = Annotated[StrictInt, Field(ge=0, le=999_999_999)]
@@ -253,19 +254,33 @@ class SessionRequest(RunRequest):
         return self
 
 
+class RowRequest(RequestBody):
+    """A row of a video, as the run's recogniser reads it."""
+
+    at: float = Field(ge=0, le=1e7, description="Its time in seconds.")
+    row: Observation | None = Field(description="Its numbers; null if it was lost.")
+
+
+class RowsRequest(RequestBody):
+    """Rows of a video, whose steps need no boundaries."""
+
+    rows: Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
+
+
 class EventRequest(RequestBody):
-    """An event of a session: an observation, a step done, or undo."""
+    """An event of a session: an observation, rows of a video, a step done, or undo."""
 
     observation: Observation | None = None
     video: PlaceRequest | None = Field(None, description="Its start is the observation.")
     done: Name | None = Field(None, description="A step done, by id or name.")
+    rows: Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)] | None = None
     undo: Literal[True] | None = Field(None, description="Take back the last other event.")
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
-        given = (self.observation, self.video, self.done, self.undo)
-        if sum(one is not None for one in given) != 1:
-            raise ValueError("expected exactly one of 'observation', 'video', 'done' and 'undo'")
+        names = ("observation", "video", "rows", "done", "undo")
+        if sum(getattr(self, name) is not None for name in names) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(map(repr, names))}")
         return self
 
 
@@ -304,6 +319,9 @@ class SessionAnswer(Belief):
     number: int = Field(description="Of events so far, undo included.")
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")
+    followed: Followed | None = Field(
+        description="What was recognised in rows of a video; null without any."
+    )
     next_steps: list[Likely] = Field(description="Likeliest first.")
     plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")

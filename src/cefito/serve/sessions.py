@@ -194,6 +194,7 @@ class Sessions:
             number=live.number,
             events=session.events,
             goal=live.goal,
+            followed=session.followed(top_k) if session.follows_rows else None,
             next_steps=likely_next(session, top_k),
             plans=session.plans(top_k, steps),
             notes=list(session.notes),
@@ -246,6 +247,12 @@ def apply_event(served: Served, event: EventRequest, session: Session) -> None:
         session.undo()
     elif event.done is not None:
         session.done(event.done)
+    elif event.rows is not None:
+        for place, one in enumerate(event.rows):
+            with _of_field(f"rows.{place}.row"):
+                name = f"rows.{place}.row"
+                row = None if one.row is None else read_numbers(one.row, name)
+                session.observe(row, at=one.at)
     elif event.video is not None:
         session.observe(_observation(served, event.video, "video", "start"))
     elif event.observation is not None:
