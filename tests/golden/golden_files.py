@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,11 @@ def printed(capsys: Any, *command: str) -> list[Any]:
 
 
 def processor() -> str:
-    """Instruction set, on which the bits of weights depend."""
-    return str(torch.backends.cpu.get_cpu_capability())
+    """Instruction set and generation, on which the bits of weights depend."""
+    known = Path("/proc/cpuinfo")
+    text = known.read_text() if known.exists() else ""
+    numbers = re.findall(r"^(?:cpu family|model)\s*: (\d+)$", text, re.MULTILINE)[:2]
+    return " ".join([str(torch.backends.cpu.get_cpu_capability()), *numbers])
 
 
 def differences(ours: Any, golden: Any, place: str = "", atol: float = 1e-4) -> Iterator[str]:
