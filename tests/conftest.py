@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from numpy.typing import NDArray
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
@@ -209,6 +211,38 @@ def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFact
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     folder = tmp_path_factory.mktemp("lengths") / "run"
     return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0)
+
+
+def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.float32]:
+    """Rows [n, 24] of a video, one a second: a direction for each action, and noise."""
+    from cefito.data.timeline import row_labels
+
+    steps, count = dataset.videos[video].steps, len(dataset.taxonomy.actions)
+    labels = row_labels(steps, int(steps[-1].end) + 4, 1.0, count)
+    directions = np.random.default_rng(0).normal(size=(count + 1, 24))
+    noise = np.random.default_rng([seed, video]).normal(size=(len(labels), 24))
+    return (3 * directions[labels] + noise).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def run_with_recogniser(
+    world: PreparedDataset, run_of_lengths: Run, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """The same run with a recogniser of steps in the rows of whole videos; not to be changed."""
+    from cefito.data.timeline import Timeline
+    from cefito.runs.run import write_run
+    from cefito.timeline.recogniser import Recogniser
+    from cefito.timeline.settings import RecogniserConfig
+
+    every = tuple(rows_of(world, video).astype(np.float16) for video in range(len(world.videos)))
+    dataset = replace(world, hashes=dict(world.hashes))
+    vars(dataset)["timeline"] = Timeline(every)
+    seen = [place for place, video in enumerate(world.videos) if video.split != "test"]
+    config = RecogniserConfig(members=1, width=32, training_steps=150, folds=2, trusts=(0.6,))
+    recogniser = Recogniser.fit(dataset, seen, config=config)
+    folder = tmp_path_factory.mktemp("recogniser") / "run"
+    folder.mkdir()
+    return write_run(replace(run_of_lengths, folder=folder, recogniser=recogniser))
 
 
 @pytest.fixture(scope="session")

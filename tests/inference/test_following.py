@@ -1,0 +1,119 @@
+"""Sessions that follow the rows of a video, and `cefito follow`."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from cefito import Session
+from cefito.cli import main
+from cefito.errors import ConfigError, DataError, RunError
+from conftest import rows_of
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video: its steps, in order, and its rows."""
+    place = next(i for i, one in enumerate(world.videos) if one.split == "test")
+    return world.videos[place], rows_of(world, place)
+
+
+def names(world, steps):
+    return [world.taxonomy.actions[step.action].name for step in steps]
+
+
+@pytest.fixture(scope="module")
+def followed(run_with_recogniser, video):
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1]):
+        session.observe(row, at=float(place))
+    return session
+
+
+def test_rows_alone_show_the_steps_done(world, video, followed):
+    found = followed.followed()
+    steps = [*found.done, *([] if found.now is None else [found.now])]
+    assert [step.name for step in steps] == names(world, video[0].steps)
+    for ours, truth in zip(steps, video[0].steps, strict=True):
+        assert ours.start == pytest.approx(truth.start, abs=2)
+    assert found.task.id == video[0].task
+    assert [step.name for step in followed.belief().done] == names(world, video[0].steps)
+
+
+def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
+    session, stream = Session(run_with_recogniser), None
+    for place, row in enumerate(video[1][:40]):
+        session.observe(row, at=float(place))
+    stream = session._stream
+    expected = stream.next_actions
+    action, share = session.next_actions(1)[0]
+    assert action == expected.argmax() and share == pytest.approx(expected[action], abs=0.03)
+    first = session.plans(1)[0]
+    assert first.actions[0] == action
+
+
+def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, video, followed):
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1]):
+        lost = place % 7 == 3
+        session.observe(None if lost else row, at=place + 0.4)
+        session.observe(video[1][0], at=max(0.0, place - 5.0))  # late
+        session.observe(row, at=place + 0.5)  # of the same second
+        if place == 20:
+            session.observe(np.full_like(row, np.nan), at=21.0)
+    ours = [step.action for step in session.followed().done]
+    assert ours == [step.action for step in followed.followed().done]
+
+
+def test_a_correction_is_the_present_step(run_with_recogniser, world, video):
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1][:30]):
+        session.observe(row, at=float(place))
+    other = video[0].steps[-1].action
+    session.done(other)
+    found = session.followed()
+    assert found.now is not None and found.now.action == other
+    assert session.belief().done[-1].reported
+    with pytest.raises(ConfigError, match="rows of a video stay"):
+        session.undo()
+
+
+def test_sessions_take_rows_or_boundaries(run_with_recogniser, run_of_lengths, video):
+    with pytest.raises(RunError, match="cannot recognise steps"):
+        Session(run_of_lengths).observe(video[1][0], at=0.0)
+    session = Session(run_with_recogniser)
+    with pytest.raises(ConfigError, match="no row of a video"):
+        session.followed()
+    session.observe(video[1][0], at=0.0)
+    with pytest.raises(ConfigError, match="follows rows"):
+        session.observe(np.zeros(8))
+    with pytest.raises(DataError, match=r"row \[3\]: expected \[24\]"):
+        session.observe(np.zeros(3), at=1.0)
+
+
+def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, capsys):
+    np.save(tmp_path / "new.npy", video[1])
+    run = str(run_with_recogniser.folder)
+    assert main(["follow", run, "--features", str(tmp_path / "new.npy"), "--json", "--plan"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [step["name"] for step in events[-1]["done"]][:2] == names(world, video[0].steps)[:2]
+    assert all(event["plan"]["actions"] for event in events)
+    assert main(["follow", run, "--features", str(tmp_path / "new.npy")]) == 0
+    said = capsys.readouterr().err
+    assert f"now: {names(world, video[0].steps)[0]}" in said and "next: " in said
+
+
+def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
+    rows = [{"at": place, "row": row.tolist()} for place, row in enumerate(video[1][:20])]
+    lines = [json.dumps(row) for row in rows] + [json.dumps({"at": 20, "row": None})]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    run = str(run_with_recogniser.folder)
+    assert main(["follow", run, "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["seconds"] <= 21
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    assert main(["follow", run, "-"]) == 2
+    assert "line 1 of the input" in capsys.readouterr().err
+    assert main(["follow", run]) == 2
+    assert "give one of" in capsys.readouterr().err
