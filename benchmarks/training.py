@@ -37,7 +37,7 @@ from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.prefixes import prefix_counts
 from cefito.files import write_json
-from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.runtime import Resolved, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from cefito.planners.any_length.method import AnyLengthConfig
 from cefito.planners.any_length.network import AnyLengthNetwork
-from cefito.planners.any_length.settings import AnyLengthConfig
+from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import learning_words, shared_words
 
