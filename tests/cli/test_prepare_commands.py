@@ -145,14 +145,6 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
     assert wrote == f"wrote {tmp_path / 'out'}: kitchen, fingerprint {dataset.fingerprint[:12]}"
 
 
-def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
-    features = ("--features", tmp_path / "features", "--seconds", "1")
-    assert prepare("captaincook4d", kitchen, tmp_path / "out", *features) == 0
-    dataset = open_dataset(tmp_path / "out")
-    assert dataset.observation_dim == 4
-    assert dataset.videos == KITCHEN.videos
-
-
 def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
     argv = ("data", "prepare", "captaincook4d")
     out = tmp_path / "out"

@@ -9,10 +9,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
-from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
 
@@ -90,23 +88,6 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
 
 
-def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
-    tiny_videos[-1]["split"], tiny_videos[2]["split"] = "val", "test"
-    dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    warning = (
-        "warning: tasks without training windows, which may use all actions that the taxonomy "
-        "lists for them: 1, 2 ('tyre')"
-    )
-    run = tmp_path / "run"
-    assert warning in succeeds(capsys, *training(dataset, run)).err.splitlines()
-    lines = succeeds(capsys, "evaluate", run, "--oracle-task").err.splitlines()
-    assert warning in lines
-    assert "tasks without training windows: 1; windows of these tasks: 2" in lines
-    captured = succeeds(capsys, "plan", run, "--video", "c", "--task", 2, "--json")
-    assert captured.err.splitlines() == [warning]
-    assert len(json.loads(captured.out)["plans"]) == 5
-
-
 def test_evaluate_prints_a_table(run, world, capsys):
     count = len(cut_windows(world, horizon=3, split="test"))
     captured = succeeds(capsys, "evaluate", run)
@@ -147,24 +128,6 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert rate == pytest.approx(kept["metrics"]["success_rate"])
     err = succeeds(capsys, "evaluate", run, "--sample", 9).err
     assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
-
-
-def lose_dataset(run):
-    """Change the run as if its data set were gone."""
-    info = json.loads((run / "run.json").read_text())
-    info["dataset"]["path"] = "gone"
-    with recorded(run):
-        (run / "run.json").write_text(json.dumps(info))
-
-
-def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
-    moved = shutil.copytree(world.folder, tmp_path / "moved")
-    lose_dataset(run)
-    assert "Give its folder. (--dataset)" in refused("evaluate", run)
-    assert "Give its folder. (--dataset)" in refused("plan", run, "--video", VIDEO)
-    value = json.loads(succeeds(capsys, "evaluate", run, "--dataset", moved, "--json").out)
-    assert value["windows"] == len(cut_windows(world, horizon=3, split="test"))
-    succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
 
 
 @pytest.fixture

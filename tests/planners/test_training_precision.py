@@ -95,13 +95,6 @@ def test_recomputing_is_no_other_training(monkeypatch):
     assert keys_of(monkeypatch, kept) == keys_of(monkeypatch, again)
 
 
-def test_auto_is_what_the_processor_gives(monkeypatch):
-    for given in ("float32", "bfloat16"):
-        monkeypatch.setattr("cefito.training.trainer.resolve", lambda *_, given=given: given)
-        auto = keys_of(monkeypatch, TrainingConfig())
-        assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
-
-
 @pytest.mark.parametrize("method", LEARNED)
 def test_small_presets_train_in_float32(method):
     for preset, expected in (("paper", "auto"), ("small", "float32"), ("quickstart", "float32")):

@@ -249,7 +249,7 @@ def _report(
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
     table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
     if per_task:
-        table("", *task_table(scores), stacked=True)
+        table("", *task_table(scores))
     else:
         _talk_of_tasks(scores)
     fallback = scores.tasks_without_training
