@@ -82,17 +82,12 @@ def keys_of(monkeypatch, training, device="cpu"):
 @pytest.mark.parametrize("kind", [TrainingConfig, FieldTrainingConfig])
 def test_checkpoints_of_before_fit(monkeypatch, kind):
     """The key of a training in float32, or on a GPU, says nothing of how it is computed."""
-    before = kind().model_dump(exclude={"precision", "recompute"})
+    before = kind().model_dump(exclude={"precision"})
     key = json.dumps(["net", "data", 3, [HORIZON, before]])
     assert keys_of(monkeypatch, kind(precision="float32")) == key
     assert keys_of(monkeypatch, kind(precision="bfloat16"), "cuda") == key
     assert keys_of(monkeypatch, kind(precision="float32"), "cuda") == key
     assert keys_of(monkeypatch, kind(precision="bfloat16")) != key
-
-
-def test_recomputing_is_no_other_training(monkeypatch):
-    kept, again = (FieldTrainingConfig(recompute=value) for value in (False, True))
-    assert keys_of(monkeypatch, kept) == keys_of(monkeypatch, again)
 
 
 @pytest.mark.parametrize("method", LEARNED)

@@ -84,17 +84,6 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(
     assert [problem.actions for problem in again] == [problem.actions for problem in problems]
 
 
-def test_validation_problems_of_a_true_action_that_training_never_showed(splits, planner):
-    val = splits["val"].subset([0])
-    task, missing = int(val.tasks[0]), int(val.actions[0, 1])
-    actions = planner.space.actions
-    rows = tuple(tuple(action for action in row if action != missing) for row in actions)
-    space = replace(planner.space, actions=rows)
-    problems, actual = validation_problems(val, space, windows=0, candidates=10_000)
-    assert problems[0].actions == rows[task]
-    assert missing in actual[0]
-
-
 class Untouched:
     """A search that must not be called."""
 
