@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -16,7 +15,6 @@ from cefito.inference.answer import answer, answers
 from cefito.inference.constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.serve.app import create_app
 
 
 def ask(client, **body):
@@ -266,13 +264,6 @@ def test_videos_of_two_data_sets(serving, place, tmp_path):
     assert "in several data sets" in refused(both, run="tea", video={"id": name})["detail"]
 
 
-def test_no_data_set(serving, place):
-    without = serving(datasets=())
-    problem = refused(without, run="tea", video={"id": place.world.videos[0].video_id})
-    assert "no data set is open for the run 'tea'" in problem["detail"]
-    assert without.get("/v1/videos", params={"run": "tea"}).json()["total"] == 0
-
-
 def test_health_readiness_and_metrics(client, place):
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
@@ -282,12 +273,6 @@ def test_health_readiness_and_metrics(client, place):
     assert 'cefito_searches_total{horizon="3",outcome="answered",run="tea"}' in text
     assert "cefito_waiting 0.0" in text
     assert "process_resident_memory_bytes" in text
-
-
-def test_before_its_start_it_is_not_ready(place):
-    client = TestClient(create_app(place.settings()))  # its lifespan was not entered
-    assert client.get("/ready").status_code == 503
-    assert client.get("/health").status_code == 200
 
 
 def test_sets_with_a_guarantee(serving, place, calibrated):

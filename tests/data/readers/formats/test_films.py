@@ -121,15 +121,6 @@ def test_two_codings_of_a_film_are_an_error_that_names_both(first, second, read)
     assert caught.value.setting == ""  # both are in one file
 
 
-def test_all_films_with_two_codings_are_named_at_once(read):
-    films = [f"s3://x/{number}.mp4" for number in range(7)]
-    both = [task(number, film) for number, film in enumerate([*films, *films], 1)]
-    with pytest.raises(DataError) as caught:
-        read(both)
-    assert str(caught.value).count("annotates video") == 5
-    assert "(and 2 more videos). Leave one out." in str(caught.value)
-
-
 def test_a_table_of_videos_tells_films_apart_too(read, tmp_path):
     table = tmp_path / "videos.csv"
     tasks = [task(1, "s3://rec/P01/front.mp4"), task(2, "s3://rec/P02/front.mp4")]
