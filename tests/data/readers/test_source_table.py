@@ -78,17 +78,6 @@ def test_parquet(tmp_path):
         read_steps(tmp_path / "broken.parquet")
 
 
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("cefito.data.readers.formats.table.import_module", absent)
-    with pytest.raises(
-        DataError, match=r"needs pyarrow \(pyarrow\). Run pip install cefito\[table\]"
-    ):
-        read_steps(tmp_path / "mine.parquet")
-
-
 @pytest.mark.parametrize(
     ("text", "match"),
     [
