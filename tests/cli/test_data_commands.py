@@ -105,8 +105,3 @@ def test_framed_table_on_a_terminal(monkeypatch):
     assert "┃" in out
     assert "[b]x[/b]" in out  # names are never read as markup
     assert "12" in out
-
-
-def test_json_refuses_nan():
-    with pytest.raises(ValueError, match="Out of range"):
-        console.print_json({"x": float("nan")})

@@ -127,8 +127,3 @@ def test_a_name_for_all_that_have_it():
     assert find_actions(TAXONOMY, "cut lemon", task=1) == (0,)
     assert find_actions(TAXONOMY, "7") == (7,)  # its id and its name
     assert find_actions(TAXONOMY, 8) == (8,)
-
-
-def test_the_words_before_a_colon_are_names_too():
-    taxonomy = Taxonomy.from_names("toy", [("task", {0, 1})], ["name", "id"])
-    assert [find_action(taxonomy, "name"), find_action(taxonomy, "id")] == [0, 1]
