@@ -34,10 +34,10 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.files import write_json
 from cefito.planners.base import Queries
+from cefito.planners.chain.method import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainLoss, ChainNetwork
 from cefito.planners.chain.planner import ChainPlanner
-from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run

@@ -37,7 +37,7 @@ from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.prefixes import prefix_counts
 from cefito.files import write_json
-from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.runtime import Resolved, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
@@ -49,12 +49,8 @@ from reference import PlainFieldLoss, SlowNegativeSampler
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = common.TASK_SIZES
 
-CASES: dict[str, tuple[Resolved, bool]] = {
-    "float32": ("float32", False),
-    "float32_recompute": ("float32", True),
-    "bfloat16": ("bfloat16", False),
-    "bfloat16_recompute": ("bfloat16", True),
-}  # of the library: the precision, and whether activations are computed again
+CASES: tuple[Resolved, ...] = ("float32", "bfloat16")
+"""Precisions of the library."""
 
 
 def make_windows(count: int, generator: np.random.Generator) -> Windows:
@@ -199,9 +195,8 @@ def measure(
     """Times and peak memory of one case, in a process that does nothing else."""
     torch.set_num_threads(threads)
     device, windows = torch.device(place), make_windows(batch, np.random.default_rng(0))
-    precision, recompute = CASES.get(case, ("float32", False))
-    overrides = {**settings, "training.recompute": recompute}
-    config = load_config(preset, overrides=overrides).settings
+    precision: Resolved = "bfloat16" if case == "bfloat16" else "float32"
+    config = load_config(preset, overrides=settings).settings
     if case != "reference":
         step, tokens = library_step(windows, config, device, precision)
     elif preset == "released":
@@ -251,9 +246,7 @@ def main() -> None:
         "horizon": HORIZON,
         "ratios_of": "seconds" if device.type == "cuda" else "cpu_seconds",
     }
-    wanted = [
-        case for case, (precision, _) in CASES.items() if arguments.precision in ("both", precision)
-    ]
+    wanted = [case for case in CASES if arguments.precision in ("both", case)]
     for case in ("reference", *wanted):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             given = (arguments.preset, case, arguments.steps, arguments.threads, str(device))

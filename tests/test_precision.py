@@ -58,7 +58,7 @@ def section(**more):
 
 def test_how_it_is_computed_determines_nothing():
     recipe = {"precision": "float16"}
-    given = {"training": section(precision="auto", recompute=True), "recipe": recipe}
+    given = {"training": section(precision="auto"), "recipe": recipe}
     assert determining([3, (1, 2), given]) == [3, [1, 2], {"training": section(), "recipe": recipe}]
-    both = {"a": section(precision="float32", recompute=False), "b": section(precision="auto")}
+    both = {"a": section(precision="float32"), "b": section(precision="auto")}
     assert determining(both, "float32") == {"a": section(), "b": section(precision="auto")}

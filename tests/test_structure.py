@@ -11,30 +11,30 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
-    "benchmarks": 4_786,
-    "cli": 3_470,
-    "data": 6_724,
+    "benchmarks": 4_779,
+    "cli": 3_437,
+    "data": 6_523,
     "encoders": 2_020,
     "evaluation": 2_150,
     "executors": 573,
-    "field": 1_993,
-    "ground": 1_796,
+    "field": 1_925,
+    "ground": 1_791,
     "inference": 2_435,
-    "planners": 12_759,
+    "planners": 12_727,
     "report": 1_202,
     "runs": 1_809,
-    "search": 2_789,
+    "search": 2_726,
     "serve": 3_428,
     "study": 2_118,
     "testing": 496,
-    "tests": 40_405,
-    "training": 1_644,
+    "tests": 38_797,
+    "training": 1_618,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 277
+MODULES = 270
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60

@@ -78,16 +78,11 @@ def full_precision() -> Iterator[None]:
 
 
 def determining(settings: Any, *values: Precision) -> Any:
-    """Return settings for JSON, without options of how to compute, at any depth.
-
-    That is their precisions, and whether activations are computed again.
-    """
+    """Return settings for JSON, without the precisions of trainings, at any depth."""
     if isinstance(settings, Mapping):
         kept = {name: determining(value, *values) for name, value in settings.items()}
-        if _of_training(settings):
-            kept.pop("recompute", None)
-            if not values or settings["precision"] in values:
-                del kept["precision"]
+        if _of_training(settings) and (not values or settings["precision"] in values):
+            del kept["precision"]
         return kept
     if isinstance(settings, list | tuple):
         return [determining(part, *values) for part in settings]

@@ -77,15 +77,6 @@ def test_lost_epochs_are_noted(folder, capsys):
     assert note.endswith("epochs; its curves are incomplete")
 
 
-def test_runs_of_several_horizons(folder, capsys):
-    both = folder / "both"
-    both.mkdir()
-    (folder / "run").rename(both / "T3")
-    value = json.loads(found(capsys, both, "--json"))
-    assert (value["kind"], value["facts"]["T3, horizon"]) == ("runs", 3)
-    assert "T3/run.json" in value["files"]
-
-
 def test_nothing_that_can_be_checked(tmp_path, capsys):
     err = found(capsys, tmp_path, code=2)
     assert "is neither a data set (dataset.json) nor a run (run.json)" in err

@@ -75,10 +75,3 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
-
-
-def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, cheap_experiments):
-    given = ("--out", tmp_path, "--seeds", 1, "--horizons", "2", "--sample", 5, *TINY)
-    captured = call(capsys, "reproduce", "crosstask", world.folder, *given)
-    assert f"table is of crosstask; this data set is '{world.name}'." in captured.err
-    assert "5 of " in captured.out

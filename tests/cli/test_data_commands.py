@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from cefito import progress
 from cefito.cli import COMMANDS, console, main
 from cefito.data import open_dataset
 from consoles import Terminal
@@ -75,13 +74,6 @@ def test_prepare_and_info(make_source, tmp_path, capsys):
     )
 
 
-def test_simulate_passes_its_options_on(make_source, tmp_path, capsys):
-    source, target = make_source(features=None), tmp_path / "out"
-    assert main(["data", "simulate", str(source), str(target), "--seed", "7"]) == 0
-    assert "tiny-simulated" in one_line(capsys.readouterr().err)
-    assert open_dataset(target).provenance["seed"] == 7
-
-
 def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -89,12 +81,6 @@ def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):
     monkeypatch.setattr("cefito.data.info.describe", interrupted)
     assert main(["data", "info", str(tiny_dataset.folder)]) == 130
     assert one_line(capsys.readouterr().err) == "error: interrupted"
-
-
-def test_arguments_default_to_those_of_the_process(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["cefito", "data", "info", "/nowhere/at/all"])
-    assert main() == 2
-    assert "/nowhere/at/all" in one_line(capsys.readouterr().err)
 
 
 def test_plain_table(capsys):
@@ -119,24 +105,3 @@ def test_framed_table_on_a_terminal(monkeypatch):
     assert "┃" in out
     assert "[b]x[/b]" in out  # names are never read as markup
     assert "12" in out
-
-
-def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, capsys):
-    now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with console.progress("training", total=100) as advance:
-        for _ in range(50):
-            now += 0.5
-            advance(2, note="loss 0.25")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        "training: 40/100, 4 it/s, 0:00:15 remaining, loss 0.25",
-        "training: 80/100, 4 it/s, 0:00:05 remaining, loss 0.25",
-        "training: 100/100, 4 it/s, loss 0.25",
-    ]
-
-
-def test_json_refuses_nan():
-    with pytest.raises(ValueError, match="Out of range"):
-        console.print_json({"x": float("nan")})

@@ -5,7 +5,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.encoders.text import LAYERS, PretrainedText, WordLlamaText
+from cefito.encoders.text import LAYERS, PretrainedText
 from tiny_models import tiny_t5
 
 
@@ -62,16 +62,6 @@ def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     # only the last embeddings are part of the name
     embed(tmp_path / "out", tmp_path / "two", "--encoder", t5)
     assert open_dataset(tmp_path / "two").name == "tiny-tiny-t5-mean"
-
-
-def test_embeddings_of_a_package(tiny_dataset, tmp_path, embed):
-    pytest.importorskip("wordllama")
-    _, said = embed(tiny_dataset.folder, tmp_path / "out", "--encoder", "wordllama")
-    assert "tiny-wordllama-mean" in said
-    assert open_dataset(tmp_path / "out").action_text.shape == (8, 256)
-    rows = WordLlamaText().encode(["slice the fruit", "cut an apple", "drill a hole"])
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    assert unit[0] @ unit[1] > 2 * unit[0] @ unit[2]
 
 
 @pytest.mark.parametrize(

@@ -38,26 +38,6 @@ def test_planning_from_features_and_from_the_video(made, capsys):
     assert table.count(" → ") >= 2
 
 
-def test_several_horizons(made, capsys, refused):
-    data, runs = made / "data", made / "runs"
-    assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]
-    train = ("train", data, "--method", "nearest", "--out", runs, "--horizon")
-    capsys.readouterr()
-    assert main([str(part) for part in (*train, "2, 3")]) == 0
-    assert capsys.readouterr().err.splitlines() == [
-        f"{runs}/T2 is finished already and nothing was done",
-        f"{runs}/T3 is finished already and nothing was done",
-        f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
-    ]
-    for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
-        said = "holds runs of the horizons 2, 3. Give one of them. (--horizon)"
-        assert said in refused(*command)
-        assert "holds runs of the horizons 2, 3, not of 5." in refused(*command, "--horizon", 5)
-    scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
-    assert scores["horizon"] == 2
-    assert (runs / "T2" / "evaluation-test.json").exists()
-
-
 def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):
     page = (Path(__file__).resolve().parents[2] / "docs" / "your-own-data.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -75,11 +75,3 @@ def test_a_shard_that_cannot_be_written(plan, monkeypatch):
     failed, error = err.splitlines()
     assert failed.startswith("failed: queries 1 to 4: plans.jsonl.parts/00000000.shard: could not")
     assert error == "error: no plans were written. Repeat the command."
-
-
-def test_folders_and_parquet(plan, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    code, _, err = plan(FOLDER, "--top-k", "1", out="plans.parquet")
-    assert (code, err.splitlines()[-1]) == (0, "wrote plans.parquet: 8 plans of 8 queries")
-    rows = parquet.read_table(tmp_path / "plans.parquet").to_pylist()
-    assert [row["query"] for row in rows] == [f"v{number}" for number in range(8)]

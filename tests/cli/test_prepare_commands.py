@@ -88,36 +88,6 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_table_of_other_columns(tmp_path, capsys, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("features").mkdir()
-    for name in ("one", "two"):
-        np.save(f"features/{name}.npy", np.ones((8, 3), np.float32))
-    Path("steps.csv").write_text(
-        "video;Aufgabe;Aktion;start;end\n"
-        "one;Tee;Wasser kochen;0,5;0:01,5\n"
-        "one;Tee;Blatt dazu;2;3\n"
-        "two;Tee;Wasser-Kochen;0;1\n"
-    )
-    argv = ["data", "prepare", "custom", "steps.csv", "out"]
-    columns = ["--column", "task=Aufgabe", "--column", "step=Aktion"]
-    assert main([*argv, "--features", "features"]) == 2
-    said = one_line(capsys.readouterr().err)
-    assert "has no column 'task' and no column 'step', only video, aufg" in said
-    assert said.endswith("or one task for all videos. (--column, --task)")
-    assert main([*argv, *columns, "--features", "features"]) == 0
-    assert "'Wasser kochen' and 'Wasser-Kochen'. If they mean" in capsys.readouterr().err
-    dataset, names = open_dataset("out"), ["Wasser kochen", "Blatt dazu"]
-    assert [action.name for action in dataset.taxonomy.actions] == [*names, "Wasser-Kochen"]
-    assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
-    given = ["data", "prepare", "custom", "steps.csv", "other", "--features", "features"]
-    for wrong, message in (
-        (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
-        (["--column", "verb=Aktion"], "column 'verb' is not needed"),
-    ):
-        assert message in refused(*given, *wrong)
-
-
 def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused):
     prepare = ("data", "prepare", "custom", make_source(), tmp_path / "out")
     assert "--column applies to files only" in refused(*prepare, "--column", "step=x")
@@ -143,14 +113,6 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
     assert skipped.startswith("note: 5 steps have negative times")
     assert missing == "note: 1 recordings have no features and are left out: 1_999."
     assert wrote == f"wrote {tmp_path / 'out'}: kitchen, fingerprint {dataset.fingerprint[:12]}"
-
-
-def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
-    features = ("--features", tmp_path / "features", "--seconds", "1")
-    assert prepare("captaincook4d", kitchen, tmp_path / "out", *features) == 0
-    dataset = open_dataset(tmp_path / "out")
-    assert dataset.observation_dim == 4
-    assert dataset.videos == KITCHEN.videos
 
 
 def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):

@@ -1,15 +1,12 @@
 """Tasks and actions by name."""
 
-import re
 import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cefito.data.annotations import Action, Task, Taxonomy, nfc
-from cefito.data.vocabulary import find_action, find_actions, find_task, sequence, similar_names
+from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.vocabulary import find_action, find_actions, find_task, similar_names
 from cefito.errors import ConfigError
 
 
@@ -130,33 +127,3 @@ def test_a_name_for_all_that_have_it():
     assert find_actions(TAXONOMY, "cut lemon", task=1) == (0,)
     assert find_actions(TAXONOMY, "7") == (7,)  # its id and its name
     assert find_actions(TAXONOMY, 8) == (8,)
-
-
-def test_many_of_one_name_are_listed_in_part():
-    many = made({f"task {number}": ["go"] for number in range(20)})
-    with pytest.raises(ConfigError, match=r"7 'go' of 'task 7' and 12 more\. Give the task"):
-        find_action(many, "go")
-
-
-def test_labels():
-    assert sequence(TAXONOMY, [4, 0]) == "add salt → cut lemon"
-    assert sequence(TAXONOMY, [4, 0], ids=True) == "add salt (4) → cut lemon (0)"
-
-
-def test_the_words_before_a_colon_are_names_too():
-    taxonomy = Taxonomy.from_names("toy", [("task", {0, 1})], ["name", "id"])
-    assert [find_action(taxonomy, "name"), find_action(taxonomy, "id")] == [0, 1]
-
-
-@given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=8, unique_by=nfc), st.data())
-def test_every_name_finds_its_action(names, data):
-    """What has a letter and is no number is found by its name, in either form of Unicode."""
-    names = [name for name in map(nfc, names) if name.strip() == name and re.search(r"\w", name)]
-    names = [name for name in names if not re.match(r"[+-]?\d+$|(id|name):", name)]
-    if not names:
-        return
-    taxonomy = made({"all": names})
-    number = data.draw(st.integers(0, len(names) - 1))
-    form = data.draw(st.sampled_from(["NFC", "NFD"]))
-    assert find_action(taxonomy, unicodedata.normalize(form, names[number])) == number
-    assert find_action(taxonomy, number) == find_action(taxonomy, f"id:{number}") == number

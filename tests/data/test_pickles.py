@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.arrays import is_pickled, load_npy
+from cefito.arrays import is_pickled
 from cefito.data.pickles import load_pickled
 from cefito.errors import DataError
 
@@ -104,18 +104,3 @@ def test_damaged_pickles_are_refused_or_plain():
             load(bytes(changed[: generator.integers(1, len(data) + 1)]))
         except DataError:
             continue
-
-
-@pytest.mark.parametrize("array", [CONTENT, np.array([None, 1])])
-def test_a_file_cut_in_half_is_called_truncated(tmp_path, array):
-    np.save(tmp_path / "whole.npy", array, allow_pickle=True)
-    data = (tmp_path / "whole.npy").read_bytes()
-    for content, found in (
-        (data, "it holds pickled objects, which are never loaded"),
-        (pickle.dumps(array), "it holds pickled objects"),
-        (data[:-2], "it is a truncated pickle"),
-        (pickle.dumps(array)[:31], "it is a truncated pickle"),
-    ):
-        (tmp_path / "x.npy").write_bytes(content)
-        with pytest.raises(DataError, match=found):
-            load_npy(tmp_path / "x.npy")

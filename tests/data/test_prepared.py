@@ -1,6 +1,5 @@
 import errno
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from cefito.data import open_dataset, write_dataset
 from cefito.errors import DataError, RunError
-from cefito.files import load_tensors, new_folder, write_json, write_tensors
+from cefito.files import load_tensors, write_json, write_tensors
 
 FILES = ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
 ONES = np.ones((35, 4), np.float32)
@@ -138,30 +137,6 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
         write_json(path, float("nan"))
     assert json.loads(path.read_text()) == {"old": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["value.json"]
-
-
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOSPC, "Free some disk space or choose another folder."),
-        (errno.EACCES, "Change its permissions or choose another folder."),
-        (errno.EISDIR, "Remove it or choose another name."),
-        (errno.EXDEV, "Choose another folder."),
-    ],
-)
-def test_the_advice_follows_from_the_error_of_a_rename(number, advice, tmp_path, monkeypatch):
-    def fails(self, target):
-        raise OSError(number, os.strerror(number), str(self))
-
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(RunError, match=rf"\.json: could not be written .* is kept\. {advice}$"):
-        write_json(tmp_path / "value.json", 1)
-    with (
-        pytest.raises(DataError, match=rf"new: could not .* Nothing was left there\. {advice}$"),
-        new_folder(tmp_path / "new"),
-    ):
-        pass
-    assert not list(tmp_path.iterdir())
 
 
 def test_bfloat16_is_refused_for_numpy(tmp_path):

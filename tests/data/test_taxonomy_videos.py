@@ -15,14 +15,6 @@ def test_taxonomy_round_trip(tiny_taxonomy):
     assert Taxonomy.from_dict(taxonomy.to_dict()) == taxonomy
 
 
-def test_taxonomy_orders_entries_by_id_and_drops_repeated_actions(tiny_taxonomy):
-    expected = Taxonomy.from_dict(tiny_taxonomy)
-    tiny_taxonomy["tasks"].reverse()
-    tiny_taxonomy["actions"].reverse()
-    tiny_taxonomy["tasks"][0]["actions"] = [7, 6, 7]
-    assert Taxonomy.from_dict(tiny_taxonomy) == expected
-
-
 def _set(path, value):
     def change(taxonomy):
         place = taxonomy
@@ -107,13 +99,6 @@ def test_videos_round_trip(tmp_path, tiny_taxonomy):
     )
     write_videos(tmp_path / "videos.jsonl", videos)
     assert read_videos(tmp_path / "videos.jsonl", taxonomy) == videos
-
-
-def test_blank_lines_and_windows_line_ends_are_read(make_source, tiny_videos):
-    plain = read_annotations(make_source("plain"))
-    text = "\r\n\r\n".join(json.dumps(video) for video in tiny_videos) + "\r\n \r\n"
-    assert read_annotations(make_source("other", videos=text, features=None)) == plain
-    assert plain.step_count == 35
 
 
 def _video(**change):

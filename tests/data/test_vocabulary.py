@@ -1,7 +1,5 @@
 """Vocabularies beside each other by name."""
 
-import unicodedata
-
 import numpy as np
 import pytest
 
@@ -59,16 +57,6 @@ def test_other_ids_and_names_that_stand_for_different_actions_in_different_tasks
     assert found.taxonomy is KNOWN
 
 
-def test_names_are_compared_in_normal_form():
-    composed, apart = (unicodedata.normalize(form, "Café öffnen") for form in ("NFC", "NFD"))
-    assert composed != apart
-    match = match_vocabulary(
-        taxonomy({composed: [(0, "go"), (1, composed)]}), taxonomy({apart: [(0, apart)]})
-    )
-    assert match.tasks.tolist() == [0]
-    assert match.actions.tolist() == [[1]]
-
-
 def test_what_is_new_is_listed_and_its_windows_are_counted():
     other = taxonomy(
         {"tea": [(0, "pour"), (1, "cut"), (2, "stir")], "cake": [(3, "pour"), (4, "bake")]}
@@ -121,12 +109,6 @@ def test_an_extended_vocabulary_keeps_its_ids_and_knows_all():
     assert match.actions.tolist() == [[6, 7, 3, -1, -1, -1], [-1, -1, -1, 5, 1, 0]]
     assert extended_taxonomy(extended, other) == extended
     assert extended_taxonomy(KNOWN, KNOWN) == KNOWN
-
-
-def test_an_action_of_several_new_tasks_gets_one_id():
-    other = taxonomy({"cake": [(0, "bake"), (1, "stir")], "bread": [(0, "bake")]})
-    extended = extended_taxonomy(KNOWN, other)
-    assert [task.actions for task in extended.tasks[2:]] == [(5, 6), (5,)]
 
 
 def test_the_shared_vocabulary_stays_without_new_actions():

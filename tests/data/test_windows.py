@@ -14,7 +14,6 @@ from cefito.data.windows import (
     count_windows,
     cut_windows,
     fitting_windows,
-    reversed_windows,
     split_videos,
     video_folds,
 )
@@ -137,16 +136,6 @@ def test_a_single_video_is_not_enough(make_source, tmp_path):
     dataset = prepare_custom(make_source("one", videos=[video]), tmp_path / "data")
     with pytest.raises(DataError, match=r"'val' gives no windows .* Mark some videos as 'val'"):
         fitting_windows(dataset, horizon=2)
-
-
-@pytest.mark.parametrize("horizon", [1, 3])
-def test_reversed_windows(tiny_dataset, horizon):
-    windows = cut_windows(tiny_dataset, horizon=horizon, split="train")
-    backward = reversed_windows(windows)
-    assert backward.actions.tolist() == [row[::-1] for row in windows.actions.tolist()]
-    assert all(stride > 0 for stride in backward.actions.strides)  # as torch needs
-    assert backward.initial is windows.goal
-    assert backward.goal is windows.initial
 
 
 def test_hold_out_does_not_depend_on_test_videos_or_steps():

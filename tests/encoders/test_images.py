@@ -65,16 +65,6 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     assert np.abs(got[0] - got[1]).max() > 0.1  # the tiny model does tell pictures apart
 
 
-def test_description(models):
-    description = PretrainedImages(models / "dinov2").describe()
-    assert description.pop("revision").startswith("sha256:")
-    assert len(description.pop("weights")) == 64
-    assert description.pop("folder") == str((models / "dinov2").resolve())
-    means = {"layer": "pooled", "layer_means": "class token after the final norm"}
-    assert description == {"model": "dinov2", **means}
-    assert PretrainedImages(models / "clip").describe()["layer"] == "projected"
-
-
 def test_picture_of_a_file(tmp_path):
     picture().save(tmp_path / "a.png")
     image = load_image(tmp_path / "a.png")
@@ -247,25 +237,3 @@ def test_folders_without_a_preparation(copied):
     (folder / "preprocessor_config.json").write_text('{"size": {}}')
     with pytest.raises(ConfigError, match="does not say how pictures are prepared"):
         PretrainedImages(folder).encode(torch.zeros(1, 3, 8, 8))
-
-
-@pytest.mark.parametrize("stored", [torch.float16, torch.float64])
-def test_models_stored_in_another_precision_are_run_in_single(models, tmp_path, stored):
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(models / "clip" / "model.safetensors")
-    images, found = torch.rand(2, 3, 30, 30, generator=torch.Generator().manual_seed(3)), []
-    for name, kind in (("stored", stored), ("single", torch.float32)):
-        shutil.copytree(models / "clip", tmp_path / name)
-        save_file(
-            {
-                key: tensor.to(stored).to(kind) if tensor.is_floating_point() else tensor
-                for key, tensor in tensors.items()
-            },
-            tmp_path / name / "model.safetensors",
-            metadata={"format": "pt"},
-        )
-        config = tmp_path / name / "config.json"
-        config.write_text(config.read_text().replace("float32", str(kind).removeprefix("torch.")))
-        found.append(PretrainedImages(tmp_path / name).encode(images))
-    np.testing.assert_allclose(*found, atol=1e-6)

@@ -14,7 +14,7 @@ import torch
 
 from cefito.encoders.frames import Sampling
 from cefito.encoders.s3d import S3D, S3DEncoder, load_s3d
-from cefito.errors import ConfigError, RunError
+from cefito.errors import RunError
 from cefito.files import sha256
 from traps import Trap
 
@@ -179,17 +179,6 @@ def test_equals_the_slow_reference(network, state):
     assert np.abs(wanted[0] - wanted[1]).max() > 0.01  # the input matters
 
 
-def test_clips_do_not_see_each_other(network):
-    batch, order = clips(3, 3, 16, 32, 32), [2, 0, 1]
-    with torch.inference_mode():
-        together = network(batch)
-        torch.testing.assert_close(network(batch[order]), together[order], rtol=1e-4, atol=1e-5)
-        for row in range(3):
-            torch.testing.assert_close(
-                network(batch[row : row + 1])[0], together[row], rtol=1e-4, atol=1e-5
-            )
-
-
 def test_encoder(network, released):
     encoder = S3DEncoder(released, sampling=Sampling(frames=16, rate=16, size=32))
     assert encoder.describe() == {
@@ -203,19 +192,6 @@ def test_encoder(network, released):
         np.testing.assert_array_equal(found, network(batch).numpy())
     assert found.dtype == np.float32
     assert S3DEncoder(released).sampling == Sampling(frames=32, rate=32, size=224)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "message"),
-    [
-        (Sampling(frames=15), "15 frames a clip: S3D takes even numbers only"),
-        (Sampling(frames=16, size=225), "225 pixels: S3D takes even numbers only"),
-        (Sampling(frames=1, size=None), "1 frames a clip"),
-    ],
-)
-def test_encoder_of_odd_numbers(released, sampling, message):
-    with pytest.raises(ConfigError, match=message):
-        S3DEncoder(released, sampling=sampling)
 
 
 def refused(path):

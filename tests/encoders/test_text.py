@@ -65,13 +65,6 @@ def test_every_kind_and_layer_against_a_slow_reference(models, kind, layer):
     assert description["layer"] == layer
 
 
-def test_description(models):
-    description = PretrainedText(models / "t5").describe()
-    means = {"layer": "mean", "layer_means": LAYERS["t5"]["mean"]}
-    assert description == {"model": "t5", "revision": description["revision"], **means}
-    assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
-
-
 def test_revision_of_a_folder_is_its_content(models, copied):
     folder = copied("t5")
     first = PretrainedText(models / "t5").describe()["revision"]
@@ -106,23 +99,6 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     assert encoder.describe()["model"] == "openai/clip-vit-base-patch32"
     assert encoder.describe()["revision"] == "clip"  # the snapshot's folder, named by the commit
     np.testing.assert_array_equal(encoder.encode(TEXTS), encoded(models / "clip"))
-
-
-def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, copied, monkeypatch):
-    import huggingface_hub
-    from safetensors.torch import load_file
-
-    folder = copied("t5")
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-
-    def fetch(name, *, revision, allow_patterns, ignore_patterns):
-        if "pytorch_model*.bin" in allow_patterns:
-            torch.save(tensors, folder / "pytorch_model.bin")
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    np.testing.assert_allclose(encoded("t5"), encoded(models / "t5"), atol=1e-6)
 
 
 def test_an_unreachable_hub(tmp_path, monkeypatch):

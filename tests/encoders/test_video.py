@@ -45,11 +45,6 @@ def test_batches_change_nothing(clip, features, batch, stub, log):
     assert (work["description"], work["total"], work["done"]) == ("clip.mp4", 12, 12)
 
 
-def test_empty_batches(clip, stub):
-    with pytest.raises(ConfigError, match="a batch of 0 clips: expected at least 1"):
-        extract_features(clip, stub, batch=0)
-
-
 @pytest.mark.parametrize(
     ("border", "rows"),
     [
@@ -155,14 +150,6 @@ def test_pictures_are_clips_of_one_frame(clip, make_stub):
             if number % 10 == 5
         ]
     np.testing.assert_allclose(found[:, :3], middle, atol=0.005)
-
-
-def test_pictures_that_change_in_size():
-    """A batch ends where the size changes; nothing is lost."""
-    sizes = [4, 4, 4, 6, 6, 4]
-    single = (torch.full((3, 1, size, 4), number) for number, size in enumerate(sizes))
-    found = [[int(clip.min()) for clip in batch] for batch in module._batches(single, 2)]
-    assert found == [[0, 1], [2], [3, 4], [5]]
 
 
 @pytest.mark.parametrize(

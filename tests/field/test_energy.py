@@ -131,24 +131,6 @@ def tree_actions(tree):
     )
 
 
-@pytest.mark.parametrize("skip", [False, True])
-def test_recomputing_changes_nothing(monkeypatch, skip):
-    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
-    field, actions = make(skip=skip), candidates(3, 5, 6, 3, 4)
-    vectors = torch.randn(4, E, generator=torch.Generator().manual_seed(9)) if skip else None
-    found = []
-    for recompute in (False, True):
-        field.zero_grad()
-        with field.predictor.using(vectors):
-            energies = field.candidate_energies(*observations(5), actions, recompute=recompute)
-        energies.square().sum().backward()
-        assert field.predictor.other_vectors is None
-        slopes = [one.grad for one in field.parameters() if one.grad is not None]
-        found.append([energies.detach(), *map(torch.clone, slopes)])
-    assert len(found[0]) == len(found[1]) > 3
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
-
-
 def test_energies_in_bfloat16_are_near_those_in_float32():
     field, actions = make(), candidates(3, 5, 12, 3, 4)
     exact, slopes = gradients(field, *observations(5), actions)

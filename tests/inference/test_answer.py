@@ -109,7 +109,7 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     found = answer(several, query, constraints=Constraints(pinned=((3, jack_down),)))
     assert (found.search.tasks, found.task_id) == (1, 2)
     assert all(plan.actions[2] == jack_down for plan in found.plans)
-    with pytest.raises(ConfigError, match="The next 2 likely tasks cannot"):
+    with pytest.raises(ConfigError, match=r"task \d+ \('.*'\): "):
         answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
     message = r"^task 1 \('toast'\): action 7 \('jack down'\) is .* choose among 2 \('wait'\), 3"
     with pytest.raises(ConfigError, match=message):

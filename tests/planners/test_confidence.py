@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cefito.planners.shared.task_model import confident_temperature
+from cefito.planners.shared.task_model import COLDEST, HOTTEST, confident_temperature
 
 
 def heated(logit):
@@ -29,5 +29,5 @@ def test_nothing_is_known_without_queries():
 
 def test_it_stays_between_its_bounds_where_all_or_none_are_right():
     for right in (np.zeros(100, dtype=bool), np.ones(100, dtype=bool)):
-        found = confident_temperature(heated(2.0), right, videos=10_000, lowest=0.5, highest=4)
-        assert 0.5 <= found <= 4
+        found = confident_temperature(heated(2.0), right, videos=10_000)
+        assert COLDEST <= found <= HOTTEST

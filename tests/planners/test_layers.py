@@ -4,7 +4,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from cefito.planners.shared.layers import MultiHeadAttention, PostNormLayer, dropping, keep
-from cefito.runtime import generator_for
 from drawn import drawn, stirred
 
 
@@ -29,14 +28,6 @@ def test_it_is_the_post_norm_layer_of_torch(activation):
         other.data.copy_(own.data)
     x = drawn(3, 5, 8, seed=50)
     torch.testing.assert_close(ours(x, dropping(0.5, None)), theirs(x), rtol=1e-5, atol=1e-5)
-
-
-def test_dropout_is_drawn_from_the_generator():
-    layer, x = PostNormLayer(8, 4, 12, F.relu), drawn(3, 5, 8)
-    one, same, other = (layer(x, dropping(0.5, generator_for("cpu", seed))) for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    assert torch.equal(dropping(0.0, generator_for("cpu", 1))(x), x)
 
 
 def test_it_is_the_attention_of_torch():

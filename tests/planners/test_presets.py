@@ -14,7 +14,6 @@ from cefito.planners.methods import (
     METHODS,
     load_config,
     method_settings,
-    preset_files,
     preset_names,
 )
 from cefito.settings import Settings, flattened, setting_names
@@ -29,16 +28,6 @@ def setting(settings: Settings, key: str) -> Any:
     for part in key.split("."):
         value = getattr(value, part)
     return value
-
-
-def test_presets_that_are_shipped():
-    assert {"paper", "released", "small", "quickstart"} <= set(PRESETS)
-    assert {path.stem for path in FILES} <= set(PRESETS)
-    read = {
-        file.text for method in METHODS for name in PRESETS for file in preset_files(name, method)
-    }
-    for path in FILES:
-        assert path.read_text(encoding="utf-8") in read, f"no method reads {path}"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -77,14 +66,6 @@ def test_every_key_of_a_preset_is_a_setting(path):
 def test_defaults_are_the_papers(method):
     if not METHODS[method].changes:
         assert load_config("paper", method=method).settings == METHODS[method].settings()
-
-
-def test_sections_of_one_name_are_the_same_wherever_they_are_read():
-    found: dict[str, Any] = {}
-    for method in METHODS.values():
-        for name, field in method.settings.model_fields.items():
-            section = found.setdefault(name, field)
-            assert (field.annotation, field.default) == (section.annotation, section.default)
 
 
 def test_values_of_the_paper():

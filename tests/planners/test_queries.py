@@ -79,16 +79,6 @@ def test_floating_point_numbers_are_kept_as_float32(kind):
     assert queries.tasks.dtype == np.int64
 
 
-def test_what_fits_is_not_copied():
-    queries = Queries(initial=GOOD, goal=GOOD)
-    assert np.shares_memory(queries.initial, GOOD)
-    wide = aligned(np.zeros((3, 16), dtype=np.float32))
-    blocks = Queries(initial=wide, goal=wide).blocks(2)
-    assert all(np.shares_memory(block.goal, wide) for block in blocks)
-    assert queries.initial.flags.c_contiguous
-    assert Queries(initial=GOOD[:, ::-1], goal=GOOD).initial.flags.c_contiguous
-
-
 def test_the_largest_numbers_can_be_computed_with():
     """Squares and their sum over very many features stay finite."""
     row = np.full((1, 4096), LARGEST, dtype=np.float32)
@@ -104,11 +94,6 @@ def test_blocks_are_the_queries_in_order(size):
         parts = [getattr(block, name) for block in blocks]
         np.testing.assert_array_equal(np.concatenate(parts), getattr(queries, name))
     assert queries.subset([]).blocks(size) == []
-
-
-def test_no_queries_are_queries():
-    none = Queries(initial=np.zeros((0, 4)), goal=np.zeros((0, 4)), tasks=np.array([]))
-    assert (len(none), repr(none)) == (0, "Queries(0 of 4 features, tasks known)")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from released_page import PAGE, SECTIONS, TABLE, page, values, variants
 
-from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.settings import flattened, setting_names, variant_applies
 

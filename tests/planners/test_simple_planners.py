@@ -1,5 +1,4 @@
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,25 +102,6 @@ def test_frequent_against_a_counter(count, seed, top_k):
         assert plan.actions.tolist() == [list(row) for row in order]
         shares = [counter[row] / len(rows) for row in order]
         np.testing.assert_allclose(plan.energies, -np.log(shares))
-
-
-def test_frequent_by_hand():
-    actions = [[3, 3], [0, 1], [0, 1], [2, 2], [4, 4]]
-    train = make_windows(np.zeros((5, 1)), np.zeros((5, 1)), actions, [0, 0, 0, 0, 1])
-    planner = FrequentPlanner.counted(train, KnowsTask([1, 0], width=1))
-    queries = Queries(initial=np.zeros((2, 1), np.float32), goal=np.zeros((2, 1), np.float32))
-    ones, zeros = planner.plan(queries, 5)
-    assert planner.predict_tasks(queries).tolist() == [1, 0]
-    assert zeros.actions.tolist() == [[0, 1], [3, 3], [2, 2]]
-    np.testing.assert_allclose(zeros.energies, [np.log(2), np.log(4), np.log(4)])
-    assert ones.actions.tolist() == [[4, 4]]
-    assert ones.energies.tolist() == [0]
-    # the share among the task's windows times the task's probability
-    np.testing.assert_allclose(zeros.probabilities, [0.25, 0.125, 0.125])
-    np.testing.assert_allclose(ones.probabilities, [0.5])
-    np.testing.assert_allclose(zeros.task_probabilities, [0.5] * 3)
-    known = replace(queries, tasks=np.array([1, 0]))
-    np.testing.assert_allclose(planner.plan(known, 5)[1].probabilities, [0.5, 0.25, 0.25])
 
 
 @pytest.mark.parametrize(

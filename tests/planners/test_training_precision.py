@@ -1,8 +1,6 @@
 """Trainings in float32 and in bfloat16, of every method that trains networks."""
 
-import json
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +11,10 @@ from cefito.runtime import generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
 from cefito.training.result import TrainingResult
-from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import TINY_RUN, often_or_nightly
 
-HORIZON = 3
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
 LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
 
@@ -63,43 +59,6 @@ def test_losses_stay_float32(name, world):
         assert reduced.dtype == torch.float32, key
         assert float(reduced.detach()) == pytest.approx(float(exact.detach()), rel=0.03), key
     assert any(not torch.equal(exact, reduced) for _, exact, reduced in context.found)
-
-
-def keys_of(monkeypatch, training, device="cpu"):
-    """The key of a checkpoint."""
-    seen = {}
-
-    def noted(_, **given):
-        seen.update(given)
-        return SimpleNamespace(run=lambda *_: None)
-
-    monkeypatch.setattr("cefito.training.trainer.Training", noted)
-    given = {"seed": 3, "settings": [HORIZON, training.model_dump()]}
-    TrainingContext(key="data", device=device).train("net", None, training, **given)
-    return seen["key"]
-
-
-@pytest.mark.parametrize("kind", [TrainingConfig, FieldTrainingConfig])
-def test_checkpoints_of_before_fit(monkeypatch, kind):
-    """The key of a training in float32, or on a GPU, says nothing of how it is computed."""
-    before = kind().model_dump(exclude={"precision", "recompute"})
-    key = json.dumps(["net", "data", 3, [HORIZON, before]])
-    assert keys_of(monkeypatch, kind(precision="float32")) == key
-    assert keys_of(monkeypatch, kind(precision="bfloat16"), "cuda") == key
-    assert keys_of(monkeypatch, kind(precision="float32"), "cuda") == key
-    assert keys_of(monkeypatch, kind(precision="bfloat16")) != key
-
-
-def test_recomputing_is_no_other_training(monkeypatch):
-    kept, again = (FieldTrainingConfig(recompute=value) for value in (False, True))
-    assert keys_of(monkeypatch, kept) == keys_of(monkeypatch, again)
-
-
-def test_auto_is_what_the_processor_gives(monkeypatch):
-    for given in ("float32", "bfloat16"):
-        monkeypatch.setattr("cefito.training.trainer.resolve", lambda *_, given=given: given)
-        auto = keys_of(monkeypatch, TrainingConfig())
-        assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
 
 
 @pytest.mark.parametrize("method", LEARNED)

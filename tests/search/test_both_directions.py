@@ -25,7 +25,6 @@ from .conftest import (
     assert_same,
     everything,
     listed,
-    problem,
     problems_of,
     random_problems,
 )
@@ -66,15 +65,6 @@ def test_all_searches_agree(name, data, horizon, top_k, count, composition):
         assert plans.exact
         assert plans.evaluated.leaves == len(every)
     assert impatient.advanced == pytest.approx(count)
-
-
-def test_only_what_leads_to_an_allowed_sequence_is_computed():
-    """Forward the prefixes of allowed sequences, backward their suffixes, each once."""
-    dummy = DummyComposite(4, "b", "f")
-    one = problem(0, range(5), constraints=Constraints(pinned=((1, 2), (2, 0), (4, 3))))
-    (plans,) = ExhaustiveSearch().search(dummy, [one], 10)
-    assert plans.evaluated.leaves == 5
-    assert plans.evaluated.token_forwards == (1 + 2 * (1 + 1 + 5 + 5)) + (1 + 2 * (1 + 5 + 5 + 5))
 
 
 @pytest.mark.parametrize("kind", ["free", "constraints", "costs"])

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.search import ExhaustiveSearch, SearchCost
+from cefito.search import SearchCost
 from cefito.search.problem import Best, places, ranks
 
-from .conftest import DummyField, Impatient, problem, scrambled
+from .conftest import problem
 
 
 @given(
@@ -62,11 +62,3 @@ def test_ranks_count_sequences_in_order(size, length):
     sequences = np.array(list(itertools.product(range(size), repeat=length)))
     assert ranks(sequences, size).tolist() == list(range(size**length))
     assert places(np.arange(size**length), size, length).tolist() == sequences.tolist()
-
-
-def test_stopping_takes_effect_soon():
-    """The walk asks after each chunk of leaves."""
-    dummy, one = DummyField(3, scrambled), problem(0, range(4))
-    (plans,) = ExhaustiveSearch(memory_mib=1e-9).search(dummy, [one], 3, Impatient(3).watch)
-    assert plans.evaluated.leaves == 12  # asked once before
-    assert plans.evaluated.token_forwards == 1 + 2 * (4 + 4 + 12)

@@ -10,17 +10,6 @@ from cefito.search.settings import (
 )
 
 
-def test_settings_with_some_replaced():
-    before = SearchConfig(method="guided", starts=7)
-    assert search_settings(before) == before
-    assert search_settings(before, method=None, starts=None) == before
-    changed = search_settings(before, method="auto", budget_gflop=2)
-    assert changed == SearchConfig(method="auto", starts=7, budget_gflop=2)
-    planning = search_settings(PlanningConfig(objective="fitted"), tasks=3)
-    assert planning == PlanningConfig(objective="fitted", tasks=3)
-    assert before == SearchConfig(method="guided", starts=7)
-
-
 @pytest.mark.parametrize(
     ("overrides", "setting", "message"),
     [

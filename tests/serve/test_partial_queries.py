@@ -170,12 +170,3 @@ def test_an_uploaded_video(seeing, tmp_path):
     response = seeing.post("/v1/plan/upload", files=files, data=data)
     assert response.status_code == 200, response.text
     assert response.json()["plans"]
-
-
-def test_words_alone(seeing):
-    body = {"run": "tent", "goal_text": "a folded tent", "done": [1]}
-    value = ask(seeing, **body)
-    assert (value["known"]["initial"], value["known"]["goal"]) == (False, True)
-    assert "an empty goal" in ask(seeing, 422, **body | {"goal_text": " "})["detail"]
-    session = seeing.post("/v1/sessions", json={"goal_text": "a folded tent"})
-    assert session.json()["goal"] is True

@@ -258,25 +258,6 @@ def test_a_full_queue_leaves_every_client_its_share(started, works):
     assert scheduler.waiting == 10
 
 
-def test_batches_of_costly_jobs_are_small(started, monkeypatch):
-    sizes = []
-
-    def solve(jobs, stop):
-        sizes.append(len(jobs))
-        until = time.thread_time() + 0.01 * len(jobs)
-        while time.thread_time() < until:
-            pass
-        return jobs
-
-    scheduler = started(queue=100, together=16)
-    monkeypatch.setattr(scheduler, "_solve", solve)
-    jobs = many("a", 40)
-    submit(scheduler, *jobs)
-    results(jobs)
-    assert sizes[0] > 5 >= sizes[1]  # the first are not known to be costly
-    assert max(sizes[1:]) <= 2
-
-
 def test_jobs_that_are_alone_never_overlap(started, works):
     scheduler = started(workers=2)
     first, second, other = (job(work) for work in ("held", "second", "other"))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -17,8 +15,6 @@ from cefito.inference.answer import answer, answers
 from cefito.inference.constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.serve.app import create_app
-from cefito.serve.models import open_models
 
 
 def ask(client, **body):
@@ -135,15 +131,6 @@ def test_horizon_picks_the_run(client, place):
     assert "there are 'tea' (horizon 3), 'short' (horizon 2)" in problem["detail"]
     assert problem["field"] == "run"
     assert refused(client, run="tea", horizon=7, observations=observations)["field"] == "horizon"
-
-
-def test_a_method_without_a_search(client, place):
-    observations = place.observations()
-    reply = ask(client, run="short", observations=observations)
-    assert reply["search"]["method"] is None
-    assert reply["most_gflop"] is None
-    problem = refused(client, run="short", observations=observations, search="guided")
-    assert "has no search to choose" in problem["detail"]
 
 
 def test_an_expensive_search_is_refused_before_it_begins(serving, place):
@@ -269,31 +256,12 @@ def test_a_search_of_videos(client, place):
     assert sorted(found(windows=True)) == sorted(long)
 
 
-def test_the_last_step_of_a_window(client, place):
-    name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
-    query = {"run": "tea", "video": {"id": name, "step": 2}}
-    plans = ask(client, **query)["plans"]
-    query["video"]["last"] = 4
-    assert ask(client, **query)["plans"] == plans
-    query["video"]["last"] = 5
-    problem = refused(client, **query)
-    assert problem["field"] == "video.last"
-    assert "End it at step 4 to 4" in problem["detail"]
-
-
 def test_videos_of_two_data_sets(serving, place, tmp_path):
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)
     both = serving(datasets=(place.world.folder, other.folder))
     name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
     assert "in several data sets" in refused(both, run="tea", video={"id": name})["detail"]
-
-
-def test_no_data_set(serving, place):
-    without = serving(datasets=())
-    problem = refused(without, run="tea", video={"id": place.world.videos[0].video_id})
-    assert "no data set is open for the run 'tea'" in problem["detail"]
-    assert without.get("/v1/videos", params={"run": "tea"}).json()["total"] == 0
 
 
 def test_health_readiness_and_metrics(client, place):
@@ -305,20 +273,6 @@ def test_health_readiness_and_metrics(client, place):
     assert 'cefito_searches_total{horizon="3",outcome="answered",run="tea"}' in text
     assert "cefito_waiting 0.0" in text
     assert "process_resident_memory_bytes" in text
-
-
-def test_before_its_start_it_is_not_ready(place):
-    client = TestClient(create_app(place.settings()))  # its lifespan was not entered
-    assert client.get("/ready").status_code == 503
-    assert client.get("/health").status_code == 200
-
-
-def test_several_horizons_of_one_folder(place, tmp_path):
-    shutil.copytree(place.run, tmp_path / "both" / "T3")
-    shutil.copytree(place.short, tmp_path / "both" / "T2")
-    models = open_models([tmp_path / "both"])
-    assert [(one.name, one.run.horizon) for one in models.runs] == [("both", 2), ("both", 3)]
-    assert models.find("both", 3).run.horizon == 3
 
 
 def test_sets_with_a_guarantee(serving, place, calibrated):

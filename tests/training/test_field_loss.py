@@ -179,31 +179,6 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * largest)
 
 
-@pytest.mark.parametrize("states", ["latents", "states"])
-def test_recomputing_reconstructed_negatives_changes_nothing(monkeypatch, states):
-    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
-    found, kept = [], []
-    for recompute in (False, True):
-        made = field_loss(
-            auxiliary=AuxiliaryConfig(states=states, goal="predicted", negatives=True),
-            recompute=recompute,
-        )
-        held, draws = {}, generator()
-
-        def note(tensor, held=held):
-            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            terms = made.terms(ROWS, draws)
-        sum(term.sum for term in terms.values()).backward()
-        slopes = [one.grad for one in made.module.parameters() if one.grad is not None]
-        found.append([*(term.sum.detach() for term in terms.values()), *slopes, draws.get_state()])
-        kept.append(sum(held.values()))
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
-    assert kept[1] < kept[0] / 2
-
-
 @pytest.mark.parametrize("negatives", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.kind}-{loss.reduction}")
 def test_parts_of_a_batch_have_the_losses_and_gradients_of_the_whole(monkeypatch, loss, negatives):

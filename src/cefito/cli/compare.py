@@ -202,7 +202,7 @@ def _show(tables: Sequence[Table]) -> None:
         if shown.below:
             rule = ["— published —", *[""] * (len(shown.heads) - 1)]
             lines.insert(len(lines) - shown.below, rule)
-        table(shown.title, shown.heads, lines, stacked=True)
+        table(shown.title, shown.heads, lines)
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
         for note in shown.notes:

@@ -287,18 +287,11 @@ def print_bytes(data: bytes) -> None:
         lose_stdout(problem)
 
 
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    stacked: bool = False,
-) -> None:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a table to stdout, never cut: framed on a terminal, else aligned plain columns.
 
     Columns of numbers are aligned to the right; None is an empty cell. In a terminal that is too
-    narrow, cells have several lines; if `stacked`, columns that do not fit make further tables
-    below, each with the first column.
+    narrow, cells have several lines.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
@@ -311,15 +304,12 @@ def table(
         from rich.table import Table
         from rich.text import Text
 
-        console = Console(file=sys.stdout)
-        for places in _stacks(widths, console.width) if stacked else [range(len(columns))]:
-            framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
-            for place in places:
-                framed.add_column(Text(columns[place]), justify="right" if right[place] else "left")
-            for row in cells:
-                framed.add_row(*(Text(row[place]) for place in places))
-            console.print(framed)
-            title = ""
+        framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
+        for column, side in zip(columns, right, strict=True):
+            framed.add_column(Text(column), justify="right" if side else "left")
+        for row in cells:
+            framed.add_row(*map(Text, row))
+        Console(file=sys.stdout).print(framed)
         return
     lines = [printable(title)] if title else []
     for line in (columns, *cells):
@@ -329,19 +319,6 @@ def table(
         ]
         lines.append("  ".join(padded).rstrip())
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _stacks(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Columns of tables of at most this width, each with the first one."""
-    first = min(widths[0] + 4, room // 2)  # with both borders
-    stacks, used = [[0]], first
-    for place, width in enumerate(widths[1:], 1):
-        if used + width + 3 > room and len(stacks[-1]) > 1:
-            stacks.append([0])
-            used = first
-        stacks[-1].append(place)
-        used += width + 3
-    return stacks
 
 
 def _cell(value: object) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +119,7 @@ def evaluate(
     from cefito.runtime import pick_device
 
     check_split(split)
-    with log_warnings(), _interruptible():
+    with log_warnings():
         opened = options.applied(
             run_for_steps(run, horizon=horizon, steps=steps, device=pick_device(device))
         )
@@ -192,7 +191,7 @@ def cross_validate(
     check_one(horizon, steps)
     shortest, longest = steps_range(horizon or steps or "")
     several = shortest < longest
-    with log_warnings(), _interruptible():
+    with log_warnings():
         data = open_dataset(dataset)
         scores = cross_validate(
             data,
@@ -219,15 +218,6 @@ def cross_validate(
     _report(scores, {}, path, save_plans=save_plans, per_task=per_task, json=json)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Say of an interruption that nothing was kept."""
-    try:
-        yield
-    except KeyboardInterrupt as problem:
-        raise KeyboardInterrupt("interrupted; no scores were kept") from problem
-
-
 def _report(
     scores: RunEvaluation,
     changed: Mapping[str, object],
@@ -249,7 +239,7 @@ def _report(
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
     table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
     if per_task:
-        table("", *task_table(scores), stacked=True)
+        table("", *task_table(scores))
     else:
         _talk_of_tasks(scores)
     fallback = scores.tasks_without_training

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from cefito.field.children import Children, Prefixes
 
-__all__ = ["PrefixCache"]
-
 
 class PrefixCache:
     """Prefixes of Q queries: number q < Q is the empty one of query q, others follow as added.

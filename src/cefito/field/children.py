@@ -16,8 +16,6 @@ from torch.nn import functional as F
 from cefito.field.frozen import FrozenBlock
 from cefito.field.predictor import Predictor, TransformerBlock, normalise
 
-__all__ = ["Children", "Prefixes"]
-
 _ROWS = 8  # numbers of tokens are padded to multiples of this
 _CACHED = 1 << 15  # numbers of the queries that attend to their keys at a time on a CPU
 

@@ -9,8 +9,6 @@ from cefito.field.layers import Dropout
 from cefito.field.predictor import normalise
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 
-__all__ = ["ProposalNetwork", "TaskClassifier", "TaskNetwork"]
-
 
 class TaskNetwork(nn.Module):
     """Base of networks that predict the task from both observations."""

@@ -17,8 +17,6 @@ from cefito.field.predictor import Predictor
 from cefito.field.prefixes import PrefixTree, similar_rows
 from cefito.field.settings import DISTANCES, FieldConfig
 
-__all__ = ["EnergyField", "ReducedDistance"]
-
 _TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
 
 
@@ -148,24 +146,16 @@ class EnergyField(nn.Module):
         """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself."""
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
-    def candidate_energies(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        actions: Tensor,
-        *,
-        recompute: bool = False,
-    ) -> Tensor:
+    def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Return differentiable energies [B, M] of M candidates a query [B, M, T].
 
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
         a token sees its ancestors only. The last block computes the goal tokens alone. Queries with
-        trees of similar size are computed together, since all are padded to the widest. `recompute`
-        computes the activations of each block again in the backward pass instead of keeping them.
+        trees of similar size are computed together, since all are padded to the widest.
         """
         target = self.target(goal)  # [B, E]
         rows, energies = [], []
-        for group, tree, latents in self.packed_latents(initial, actions, recompute=recompute):
+        for group, tree, latents in self.packed_latents(initial, actions):
             rows.append(group)
             energies.append(self.leaf_energies(tree, latents, target[group]))
         return torch.cat(energies)[torch.cat(rows).argsort()]
@@ -176,7 +166,6 @@ class EnergyField(nn.Module):
         actions: Tensor,
         *,
         every_state: bool = False,
-        recompute: bool = False,
     ) -> Iterator[tuple[Tensor, PrefixTree, Tensor]]:
         """Yield the packed latents of pass 1 for groups of queries with trees of similar size.
 
@@ -198,7 +187,6 @@ class EnergyField(nn.Module):
                     root[rows],
                     table,
                     read=tree.second_tokens() if every_state else goals,
-                    recompute=recompute,
                 ),
             )
 

@@ -29,17 +29,6 @@ from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
 
-__all__ = [
-    "BACKWARD",
-    "CompositeField",
-    "IncrementalField",
-    "SearchedField",
-    "incremental_field",
-    "make_field",
-    "named_components",
-    "parameter_count",
-]
-
 
 class IncrementalField:
     """An energy field in evaluation mode, frozen for search: build a new one for other weights."""

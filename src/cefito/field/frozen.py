@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from cefito.field.layers import has_packed_product
 from cefito.field.predictor import TransformerBlock, normalise
 
-__all__ = ["FrozenBlock", "FrozenLinear"]
-
 _TYPICAL = 1024  # rows of a product, for which weights are packed
 
 

@@ -16,8 +16,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["Dropout", "gathered", "has_packed_product", "linear", "mlp"]
-
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 _PACKED = 128  # rows of a product of packed weights are a multiple of this
 _MOST = 0.9  # share of rows with a gradient, above which none are left out

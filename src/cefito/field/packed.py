@@ -5,17 +5,12 @@ The gradient of a node sums over all candidates that share it.
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from cefito.field.predictor import Predictor, prepared_mask
 from cefito.field.prefixes import PrefixTree
-
-__all__ = ["latents", "reconstruct", "reconstruct_latents"]
 
 
 def latents(
@@ -25,7 +20,6 @@ def latents(
     table: Tensor,  # tokens of the actions [K, D]
     *,
     read: slice | Tensor,
-    recompute: bool = False,
 ) -> Tensor:
     """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`."""
     place = predictor.pos_embed
@@ -37,7 +31,7 @@ def latents(
         for level, actions in enumerate(tree.actions)
     ]
     tokens = tree.pack((root + place[0])[:, None], nodes)
-    return _blocks(predictor, tree, *tokens, read=read, recompute=recompute)
+    return _blocks(predictor, tree, *tokens, read=read)
 
 
 def reconstruct(
@@ -46,8 +40,6 @@ def reconstruct(
     root: Tensor,
     states: Tensor,
     actions: Tensor,
-    *,
-    recompute: bool = False,
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the states of all nodes [B, S, E].
 
@@ -61,7 +53,7 @@ def reconstruct(
     ]
     tokens = tree.pack((root + place[0])[:, None], nodes)
     read = tree.second_tokens()
-    x = _blocks(predictor, tree, *tokens, read=read, recompute=recompute)
+    x = _blocks(predictor, tree, *tokens, read=read)
     return _cross_entropies(predictor.action_head(predictor.norm(x)), tree.paths(), actions)
 
 
@@ -71,8 +63,6 @@ def reconstruct_latents(
     root: Tensor,
     states: Tensor,
     actions: Tensor,
-    *,
-    recompute: bool = False,
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the latents of all nodes [B, S, D].
 
@@ -89,7 +79,7 @@ def reconstruct_latents(
     roots = torch.stack([root, slot.expand_as(root)], dim=1) + place[:2]  # [B, 2, D]
     tokens = parents.pack(roots, nodes)
     read = parents.second_tokens()
-    x = _blocks(predictor, parents, *tokens, read=read, recompute=recompute)
+    x = _blocks(predictor, parents, *tokens, read=read)
     before = F.pad(tree.paths()[..., :-1] + 1, (1, 0))  # nodes of a_1..a_t−1; the root is node 0
     return _cross_entropies(predictor.action_head(x), before, actions)
 
@@ -108,7 +98,6 @@ def _blocks(
     index: Tensor,
     *,
     read: slice | Tensor,
-    recompute: bool,
 ) -> Tensor:
     """Apply all blocks to tokens [n, D], packed by their numbers [B, L].
 
@@ -117,15 +106,10 @@ def _blocks(
     mask = prepared_mask(tree.mask())
     x = rows
     for number, block in enumerate(predictor.blocks):
-        call = partial(
-            block,
+        x = block(
+            x,
             index=index if number == 0 else None,
             mask=mask,
             read=read if number == len(predictor.blocks) - 1 else slice(None),
-        )
-        x = (
-            checkpoint(call, x, use_reentrant=False, preserve_rng_state=False)
-            if recompute
-            else call(x)
         )
     return x

@@ -14,16 +14,6 @@ from cefito.errors import ConfigError
 from cefito.field.layers import gathered, linear, mlp
 from cefito.field.settings import FieldConfig
 
-__all__ = [
-    "Predictor",
-    "TransformerBlock",
-    "attend",
-    "normalise",
-    "normalise_observation",
-    "positions",
-    "prepared_mask",
-]
-
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return softmax(Q Kᵀ / √d + mask) V.

@@ -27,8 +27,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["PrefixTree", "similar_rows"]
-
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     """Return the number of distinct prefixes of sets of candidates [B, M, T], as [B]."""

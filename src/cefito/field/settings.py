@@ -19,13 +19,6 @@ from cefito.settings import Settings, check_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "DISTANCES",
-    "ClassifierConfig",
-    "FieldConfig",
-    "ProposalConfig",
-    "l2",
-]
 
 Distance: TypeAlias = "Callable[[Tensor, int], Tensor]"
 """Squared L2 distances, of any shape, and E → distances of the same shape."""

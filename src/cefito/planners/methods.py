@@ -245,7 +245,7 @@ def methods_with(ability: str) -> str:
     return ", ".join(names) or "none"
 
 
-PRESETS = resources.files("cefito.planners.presets")
+PRESETS = resources.files("cefito.planners") / "presets"
 
 logger = logging.getLogger(__name__)
 

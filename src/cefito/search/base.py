@@ -26,23 +26,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = [
-    "Component",
-    "Field",
-    "IncrementalEnergies",
-    "MemorySettings",
-    "Search",
-    "Searchable",
-    "SpaceSize",
-    "Watch",
-    "components_of",
-    "empty_prefixes",
-    "observations",
-    "operations",
-    "to_device",
-    "values_of",
-    "working_bytes",
-]
 
 CACHE_MIB = 64
 """Working memory of a search on a CPU: enough for large products, small enough for the caches."""

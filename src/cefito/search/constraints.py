@@ -15,17 +15,6 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 from cefito.errors import ConfigError
 
-__all__ = [
-    "UNCONSTRAINED",
-    "Constraints",
-    "Declared",
-    "EachAction",
-    "OneAction",
-    "check",
-    "check_actions",
-    "declared",
-]
-
 OneAction = Annotated[int, "one"]
 """An action id; a name in its place must be the name of one action."""
 EachAction = Annotated[int, "each"]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from cefito.search.step_costs import Cheapest, Children, StepCosts
 
-__all__ = ["CostBatch"]
-
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 

@@ -30,8 +30,6 @@ from cefito.search.base import (
 from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, places, ranks
 from cefito.search.sequences import SequenceEnergies, batch_size
 
-__all__ = ["ExhaustiveSearch"]
-
 Ids = NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints, check
 
-__all__ = ["Feasible"]
-
 
 class Feasible:
     """Sequences (of places) that satisfy constraints, for one set of actions and one horizon."""

@@ -38,8 +38,6 @@ from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["AutoSearch", "AutoSettings", "GuidedSearch", "GuidedSettings"]
-
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 

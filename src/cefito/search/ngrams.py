@@ -41,20 +41,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "DEFAULT_ORDER",
-    "DEFAULT_STRENGTHS",
-    "GRID",
-    "START",
-    "Ids",
-    "Levels",
-    "Reals",
-    "Strengths",
-    "Tally",
-    "Task",
-    "chosen_smoothing",
-]
-
 START = -1  # placeholder for the actions before the window
 RATE_STRENGTH = 20.0  # steps that the overall rate counts as in the rate of a task
 

@@ -23,8 +23,6 @@ from cefito.search.ngrams import (
 )
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["NGramPrior"]
-
 TABLES_KEPT = 256  # most tasks and sets of actions whose tables are cached
 TABLES_KEPT_MIB = 64  # bound on the memory of all but the latest
 

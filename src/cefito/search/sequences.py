@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["SequenceEnergies", "batch_size"]
 
 Ids = NDArray[np.int64]
 

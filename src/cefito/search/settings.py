@@ -18,14 +18,6 @@ from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
 from cefito.settings import Settings, validated
 
-__all__ = [
-    "SEARCHES",
-    "SearchConfig",
-    "changed_settings",
-    "make_search",
-    "search_settings",
-]
-
 
 @dataclass(frozen=True)
 class SearchEntry:

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 
-__all__ = ["Cheapest", "StepCosts"]
-
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Children = Callable[[Ids], NDArray[np.bool_]]

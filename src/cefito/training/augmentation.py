@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.training.settings import AugmentationConfig
 
-__all__ = ["ActionMeans", "Observations"]
-
 _KNOWN = 10.0  # observations that a mean learned before counts as
 
 

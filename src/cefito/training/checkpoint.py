@@ -23,8 +23,6 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.settings import Record
 
-__all__ = ["TrainingState", "checkpoint_epoch", "load_checkpoint", "save_checkpoint"]
-
 _REMEDY = "Remove it to train from the beginning."
 
 

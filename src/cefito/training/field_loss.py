@@ -18,10 +18,6 @@ from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.settings import FieldTrainingConfig
 from cefito.training.trainer import Term
 
-__all__ = [
-    "FieldLoss",
-]
-
 _LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observations at each step
 
 FieldScore = Callable[[EnergyField], Mapping[str, float]]
@@ -109,9 +105,7 @@ class FieldLoss:
                 count = torch.tensor(part.numel(), device=part.device)
                 terms[f"auxiliary{name}"] = Term(weight / 2, part.sum(), count)
         else:
-            energies = self.module.candidate_energies(
-                initial, goal, candidates, recompute=self.config.recompute
-            )
+            energies = self.module.candidate_energies(initial, goal, candidates)
             if weight:
                 terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
@@ -159,14 +153,12 @@ class FieldLoss:
         Both passes compute every prefix once.
         """
         field, predictor, count = self.module, self.module.predictor, candidates.shape[1]
-        kind, recompute = self.config.auxiliary, self.config.recompute
+        kind = self.config.auxiliary
         reconstruct = packed.reconstruct_latents if kind.states == "latents" else packed.reconstruct
         centred, target = field.centred(initial), field.target(goal)
         true = predictor.normalised(field.centred(goal))[:, None]  # [B, 1, E]
         rows, energies, losses = [], [], []
-        for group, tree, states in field.packed_latents(
-            initial, candidates, every_state=True, recompute=recompute
-        ):
+        for group, tree, states in field.packed_latents(initial, candidates, every_state=True):
             rows.append(group)
             energies.append(field.leaf_energies(tree, states[:, -count:], target[group]))
             if kind.states == "states":
@@ -181,7 +173,6 @@ class FieldLoss:
                     predictor.state_token(centred[group]),
                     states,
                     candidates[group],
-                    recompute=recompute,
                 )
             )
         order = torch.cat(rows).argsort()

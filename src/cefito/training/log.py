@@ -11,8 +11,6 @@ from cefito.errors import RunError, explained
 from cefito.files import read_text, write_text
 from cefito.training.checkpoint import checkpoint_epoch
 
-__all__ = ["MetricsLog", "incomplete", "read_metrics"]
-
 
 class MetricsLog:
     """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped."""

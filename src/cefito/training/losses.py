@@ -15,8 +15,6 @@ from cefito.training.augmentation import Observations
 from cefito.training.settings import ClassifierTrainingConfig, MarginConfig, TrainingConfig
 from cefito.training.trainer import Term
 
-__all__ = ["ClassifierLoss", "ProposalLoss", "adaptive_margins", "softmax_contrastive", "triplet"]
-
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
     r"""Return the margin of each triplet, larger the more actions the positive lacks.

@@ -23,8 +23,6 @@ from torch import Tensor
 from cefito.errors import SamplingError
 from cefito.training.settings import NegativesConfig
 
-__all__ = ["ActionSets", "NegativeSampler", "check_negatives"]
-
 logger = logging.getLogger(__name__)
 
 _TABLE_HORIZON = 6  # up to here all permutations are listed (720), beyond a random selection

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from cefito.runtime import Capability, Resolved
 
-__all__ = ["TrainingResult"]
-
 
 @dataclass(frozen=True)
 class TrainingResult:

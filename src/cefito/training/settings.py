@@ -180,9 +180,6 @@ class FieldTrainingConfig(TrainingConfig):
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
-    # compute activations of the candidates again in the backward pass instead of keeping them: less
-    # memory, more time, the same result
-    recompute: bool = False
 
 
 class ClassifierTrainingConfig(TrainingConfig):

@@ -34,8 +34,6 @@ from cefito.training.log import MetricsLog
 from cefito.training.result import TrainingResult
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Loss", "Term", "Training", "TrainingContext"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -11,7 +11,6 @@ from authors_repository import (
     OWNED,
     TASKS,
     TAXONOMY,
-    TEXTS,
     embeddings,
     windows,
     write_repository,
@@ -153,21 +152,6 @@ def test_windows_without_their_taxonomy_have_names(repository):
     assert source.annotations.taxonomy.actions[6].name == "stir mixture"
     assert source.annotations.taxonomy.tasks[2].name == "MakeRJ45Cable"
     assert not any("no names of actions" in note for note in source.notes)
-
-
-def test_ids_with_gaps_and_missing_features(repository, tmp_path):
-    change(repository, "COIN", TAXONOMY["COIN"], lambda t: t["2_MakeRJ45Cable"].update({"11": "x"}))
-    vectors = embeddings() | {11: np.ones(5, np.float32)}
-    folder = repository / "dataset" / "COIN"
-    np.save(folder / f"{TEXTS['COIN']}.npy", vectors, allow_pickle=True)
-    (folder / FEATURES["COIN"] / "UseBalance_0_te_0-x.npy").unlink()
-    dataset = prepared(read_benchmark("coin", repository), tmp_path / "data")
-    made_up = [f"action {number}" for number in (8, 9, 10)]
-    assert [action.name for action in dataset.taxonomy.actions[8:]] == [*made_up, "x"]
-    assert dataset.action_text.shape == (12, 5)
-    assert not dataset.action_text[8:11].any()
-    (left,) = dataset.provenance["preparation"]["left_out"]
-    assert (left["reason"], left["videos"]) == ("no features", ["te_0-x"])
 
 
 def test_predictions_stay_with_their_windows_when_steps_are_beyond_the_features(tmp_path):

@@ -98,24 +98,6 @@ def test_steps_without_duration_are_left_out_and_counted(cook):
     assert found.notes[0].startswith("2 steps have negative times or no duration: not performed")
 
 
-def test_names_are_descriptions_without_the_verb(cook):
-    write, value, _ = cook
-    value["1_7"]["steps"][0]["description"] = "Coat -Coat a 6-oz. cup "
-    assert read_captaincook4d(*write(value)).annotations.taxonomy.names([2]) == ["Coat a 6-oz. cup"]
-    found = read_captaincook4d(*write(value, names={"9": "stir-stir", "2": "Wait-Wait", "5": "x"}))
-    assert found.annotations.taxonomy.names([0, 1, 2]) == ["Wait", "step 4", "stir"]
-    with pytest.raises(DataError, match=r"names.json: not descriptions of steps .* Expected {step"):
-        read_captaincook4d(*write(value, names=[1]))
-
-
-def test_recordings_are_sorted_by_numbers(cook):
-    write, value, split = cook
-    value = dict.fromkeys(("10_2", "2_10", "2_9", "1_7"), value["1_7"])
-    split = {"train": ["1_7", "10_2"], "test": ["2_9", "2_10"]}
-    videos = read_captaincook4d(*write(value, split)).annotations.videos
-    assert [video.video_id for video in videos] == ["1_7", "2_9", "2_10", "10_2"]
-
-
 @pytest.fixture
 def kitchen(tmp_path, monkeypatch):
     """Files of a made-up kitchen; the content may be changed before they are written."""

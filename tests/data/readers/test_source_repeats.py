@@ -1,6 +1,5 @@
 """What stands twice in a source, and names in two Unicode forms."""
 
-import json
 import unicodedata
 
 import numpy as np
@@ -67,32 +66,6 @@ def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows,
     assert any("repeat 3 steps of 1 video" in note for note in found.notes)
     with pytest.raises(DataError, match=r"of video 'b' are identical, 'action 3' from 0 s"):
         read_benchmark("niv", tmp_path / "windows")
-
-
-def decomposed(folder):
-    """The files of a folder with all accents written apart."""
-    for name in ("taxonomy.json", "videos.jsonl"):
-        value = (folder / name).read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in ([value] if name[0] == "t" else value.splitlines())]
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (folder / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
-    return folder
-
-
-def test_folders_are_read_in_one_form(make_source, tiny_taxonomy, tiny_videos, tmp_path):
-    tiny_taxonomy["actions"][0]["name"] = tiny_taxonomy["tasks"][1]["name"] = "Brühe"
-    tiny_videos[0]["video_id"] = "é"
-    plain = make_source("plain", taxonomy=tiny_taxonomy, videos=tiny_videos)
-    other = decomposed(make_source("other", taxonomy=tiny_taxonomy, videos=tiny_videos))
-    assert (other / "videos.jsonl").read_bytes() != (plain / "videos.jsonl").read_bytes()
-    ours, theirs = (prepare_custom(each, tmp_path / f"{each.name}-out") for each in (plain, other))
-    assert ours.fingerprint == theirs.fingerprint
-    assert ours.annotations == theirs.annotations
-    assert theirs.taxonomy.actions[0].name == "Brühe"
-    assert theirs.videos[0].video_id == "é"
-    tiny_videos[1]["video_id"] = unicodedata.normalize("NFD", "é")
-    with pytest.raises(DataError, match=r"line 2: repeats the video 'é' of line 1"):
-        prepare_custom(make_source(videos=tiny_videos), tmp_path / "out")
 
 
 def test_features_of_a_name_with_its_accents_apart(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from cefito.data.annotations import Step, Video
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.step_source import near_names, read_steps
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 TABLE = """video,task,step,start,end,split
@@ -76,17 +76,6 @@ def test_parquet(tmp_path):
     (tmp_path / "broken.parquet").write_text("no parquet")
     with pytest.raises(DataError, match=r"broken.parquet: cannot be read as Parquet"):
         read_steps(tmp_path / "broken.parquet")
-
-
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("cefito.data.readers.formats.table.import_module", absent)
-    with pytest.raises(
-        DataError, match=r"needs pyarrow \(pyarrow\). Run pip install cefito\[table\]"
-    ):
-        read_steps(tmp_path / "mine.parquet")
 
 
 @pytest.mark.parametrize(
@@ -192,30 +181,6 @@ def test_other_encodings(tmp_path, data, encoding, match):
         read_steps(tmp_path / "x.csv", choices=Choices(encoding=encoding))
     assert "\x1b" not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_near_names_of_other_forms_and_numbers():
-    assert near_names(["pour_water.", "ｐour water"])
-    assert near_names(["add 1 egg", "add 2 eggs"]) == []
-    # 18 of 20 letters are common: 2 * 9 / 20
-    assert near_names(["abcdefghij", "abcdefghix", "abcdefghxy"]) == [
-        ("abcdefghij", "abcdefghix"),
-        ("abcdefghix", "abcdefghxy"),
-    ]
-
-
-def test_notes_of_names(write):
-    lines = [
-        f"a,tea,{letter * 20}{end},{place},{place + 1}\n"
-        for place, letter in enumerate("abcdefghijkl")
-        for end in ("", "x")
-    ]
-    lines.append("b,Tea,Aaaaaaaaaaaaaaaaaaaa,0,1\n")
-    notes = read_steps(write("video,task,step,start,end\n" + "".join(lines))).notes
-    assert notes[0].startswith("task names that differ by little: 'tea' and 'Tea'.")
-    assert f"'{'a' * 20}' and '{'a' * 20}x'" in notes[1]
-    assert notes[10] == "There are 4 more pairs of names that differ by little."
-    assert "30 % of the videos of each task were drawn for test" in notes[-1]
 
 
 def test_repeated_lines_are_left_out_and_named(write):

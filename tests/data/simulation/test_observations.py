@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video, open_dataset
-from cefito.data.simulation.observations import ObservationKnobs, action_looks, observe, simulate
+from cefito.data.simulation.observations import ObservationKnobs, observe, simulate
 from cefito.errors import ConfigError, DataError
 
 KNOBS = ("task", "progress", "step", "confusion_start", "confusion_end", "style", "noise")
@@ -52,11 +52,6 @@ def distinct(rows):
     return sum(not any(alike(row, other) for other in rows[:n]) for n, row in enumerate(rows))
 
 
-def cosine(rows):
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows @ rows.T
-
-
 def test_same_seed_same_bytes_other_seed_others():
     one, two, other = (
         observe(annotations(), ObservationKnobs(), dim=16, seed=seed) for seed in (3, 3, 4)
@@ -67,31 +62,6 @@ def test_same_seed_same_bytes_other_seed_others():
     assert one[0].dtype == one[1].dtype == np.float16
 
 
-@pytest.mark.parametrize("share", [0.0, 0.8, 1.0])
-def test_shared_names_is_the_cosine_of_equal_names(share):
-    knobs = replace(SILENT, shared_names=share, shared_words=0, hidden=8192)
-    looks = action_looks(TAXONOMY, knobs, seed=0)
-    assert np.linalg.norm(looks, axis=1) == pytest.approx(1)
-    expected = np.eye(6)
-    expected[0, 3] = expected[3, 0] = share
-    np.testing.assert_allclose(cosine(looks), expected, atol=0.07)
-
-
-def test_looks_do_not_depend_on_other_actions():
-    alone = Taxonomy(dataset="other", tasks=(Task(0, "tea", (0,)),), actions=(Action(0, "cut"),))
-    there = action_looks(TAXONOMY, SILENT, seed=0)[2]
-    assert np.array_equal(action_looks(alone, SILENT, seed=0)[0], there)
-
-
-def test_shared_vocabulary_decides_what_looks_alike():
-    shared = replace(
-        TAXONOMY, shared=(Action(0, "x"), Action(1, "y")), to_shared=(0, 1, 1, 1, 1, 0)
-    )
-    looks = action_looks(shared, replace(SILENT, hidden=4096), seed=0)
-    assert looks[0] @ looks[5] == pytest.approx(0.8, abs=0.05)
-    assert abs(looks[0] @ looks[3]) < 0.1
-
-
 @pytest.mark.parametrize(("knob", "shown"), [("task", TASK), ("step", ACTIONS), ("style", VIDEO)])
 def test_a_knob_alone_shows_one_thing(knob, shown):
     start, end = look(**{knob: 3})
@@ -100,31 +70,11 @@ def test_a_knob_alone_shows_one_thing(knob, shown):
     assert distinct(start) == len(np.unique(shown))
 
 
-def test_progress_alone_shows_what_is_done():
-    start, end = look(progress=3)
-    first = np.flatnonzero(np.diff(VIDEO, prepend=-1))
-    assert distinct(start[first]) == 1  # nothing done yet
-    follows = np.flatnonzero(VIDEO[1:] == VIDEO[:-1])
-    assert alike(end[follows], start[follows + 1])
-    assert not alike(start[0], end[0])
-
-
 def test_memory_keeps_or_drops_older_steps():
     last = [2, 13]  # both videos end with action 2 and have done the same set, in different order
     for memory, equal in ((0.0, True), (0.5, False), (1.0, True)):
         _, end = look(progress=3, memory=memory)
         assert alike(end[last[0]], end[last[1]]) is equal
-
-
-@pytest.mark.parametrize("side", [0, 1])
-def test_full_confusion_shows_a_neighbour(side):
-    clear = look(step=3)[side]
-    mixed = look(step=3, **{("confusion_start", "confusion_end")[side]: 1.0})
-    assert alike(mixed[1 - side], clear)
-    assert alike(mixed[side][0], clear[1])  # the first step has one neighbour only
-    assert alike(mixed[side][2], clear[1])
-    assert any(alike(mixed[side][1], clear[other]) for other in (0, 2))
-    assert alike(mixed[side][9], clear[9])  # the only step of its video
 
 
 def test_noise_differs_between_observations_and_grows_with_its_knob():

@@ -1,7 +1,7 @@
 """The embedded world: structure, difficulty, and that the same seed gives the same bytes."""
 
-from collections import Counter, defaultdict
-from dataclasses import asdict, replace
+from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,8 +10,6 @@ from cefito.data import open_dataset
 from cefito.data.simulation.world import (
     WORLD_NAME,
     WorldKnobs,
-    make_world,
-    world_tasks,
     write_world,
 )
 from cefito.errors import ConfigError, DataError
@@ -22,15 +20,6 @@ SMALL = WorldKnobs(train=24, val=12, test=12, dim=8)
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     return write_world(tmp_path_factory.mktemp("worlds") / "world")
-
-
-def sequences(annotations):
-    """Task and action names of every video."""
-    taxonomy = annotations.taxonomy
-    return [
-        (taxonomy.tasks[video.task].name, taxonomy.names([step.action for step in video.steps]))
-        for video in annotations.videos
-    ]
 
 
 def test_same_seed_same_bytes_other_seed_others(tmp_path):
@@ -77,40 +66,6 @@ def test_each_action_belongs_to_one_task_and_some_names_to_several(world):
         assert len({world.taxonomy.actions[action].name for action in task.actions}) == len(
             task.actions
         )
-
-
-def test_options_alternatives_repeats_and_orders_occur(world):
-    videos = defaultdict(list)
-    for task, names in sequences(world.annotations):
-        videos[task].append(names)
-    for task, slots in world_tasks().items():
-        for slot in slots:
-            counts = [sum(names.count(name) for name in slot.names) for names in videos[task]]
-            assert (0 in counts) == slot.optional
-            assert (2 in counts) == slot.repeated
-            assert max(counts) <= 2
-            for name in slot.names:
-                assert any(name in names for names in videos[task])
-        assert len({tuple(names) for names in videos[task]}) >= 6
-    together = [names for group in videos.values() for names in group]
-    assert any(names[at] == names[at - 1] for names in together for at in range(1, len(names)))
-    threes = [
-        three for names in together for three in zip(names, names[1:], names[2:], strict=False)
-    ]
-    assert any(one == three != two for one, two, three in threes)
-
-
-def test_stages_keep_their_order():
-    for task, names in sequences(make_world(knobs=replace(SMALL, repeat=0.0, order_freedom=1.0))):
-        stage = {name: slot.stage for slot in world_tasks()[task] for name in slot.names}
-        assert [stage[name] for name in names] == sorted(stage[name] for name in names)
-
-
-def test_without_freedom_every_video_of_a_task_is_the_same():
-    knobs = replace(SMALL, order_freedom=0.0, optional=1.0, repeat=0.0, alternative=0.0)
-    expected = {task: [slot.names[0] for slot in slots] for task, slots in world_tasks().items()}
-    for task, names in sequences(make_world(knobs=knobs)):
-        assert names == expected[task]
 
 
 def test_taken_folder_and_negative_seed_are_refused(world, tmp_path):

@@ -13,7 +13,6 @@ from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.usual import CENTRES, COUNTED, Usual, first_pool
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
-from cefito.search.constraints import Constraints
 from cefito.search.ngrams import GRID
 
 
@@ -101,12 +100,6 @@ def test_smoothing_of_first_steps_is_chosen_on_videos_held_out(windows):
     usual = Usual.fit(states, alike, replace(val, before=None).subset([]), range(1, 4))
     assert usual.first.order == 2
     assert usual.first.strengths[1] == min(GRID)
-
-
-def test_refusals_are_of_the_longest_plans(planner, windows):
-    queries = Queries.from_windows(windows[1].subset([0]))
-    with pytest.raises(ConfigError, match=r"pinned to step 4, which does not exist.* 1 to 3"):
-        planner.plan(queries, 1, constraints=Constraints(pinned=((4, 0),)))
 
 
 def test_hidden_observations_do_not_count(planner, windows):

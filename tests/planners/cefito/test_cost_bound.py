@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cefito.planners.base_planner import BasePlanner
 from cefito.planners.queries import Queries
 from cefito.search import SEARCHES, Constraints
 from cefito.search.base import operations
@@ -38,7 +37,3 @@ def test_no_search_costs_more_than_was_said(trained, queries, method, objective)
         exact = method == "exhaustive" and objective == "energy"
         if exact and asked is given and not constraints:
             np.testing.assert_allclose(spent, bounds)
-
-
-def test_planners_without_a_search_have_no_bound(queries):
-    assert BasePlanner().most_operations(queries, 5) is None

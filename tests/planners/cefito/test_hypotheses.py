@@ -12,9 +12,9 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged
 from cefito.planners.cefito.objective import ENERGY, Hypothesis
+from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost

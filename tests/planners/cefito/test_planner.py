@@ -7,9 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data.readers.custom import prepare_custom
-from cefito.data.windows import cut_windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.cefito.fit import plan_scores, validation_problems
 from cefito.planners.cefito.hypotheses import Hypotheses
@@ -18,9 +16,7 @@ from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, ExhaustiveSearch, SearchCost
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
-from cefito.testing import assert_same_plans
-from cefito.training.trainer import TrainingContext
-from tiny_cefito import fit, load
+from tiny_cefito import fit
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
 
@@ -33,25 +29,6 @@ def planner(splits):
 def using(planner, **changes):
     """The same trained planner with other settings of the search."""
     return planner.with_search(search_settings(planner.settings.search, **changes))
-
-
-@pytest.mark.parametrize("encoding", ["auto", "learned"])
-def test_action_text_comes_back_from_the_saved_planner(
-    encoding, tiny_videos, make_source, tmp_path
-):
-    tiny_videos[-1]["split"] = "val"
-    text = np.random.default_rng(6).standard_normal((8, 3)).astype(np.float32)
-    data = prepare_custom(make_source(videos=tiny_videos, text=text), tmp_path / "data")
-    splits = {name: cut_windows(data, horizon=3, split=name) for name in ("train", "val", "test")}
-    planner = fit(splits, **{"field.action_encoding": encoding}).planner
-    planner.save(tmp_path)
-    loaded, queries = load(tmp_path), Queries.from_windows(splits["test"])
-    for one in (planner, loaded):
-        assert one.field.predictor.learned_actions == (encoding == "learned")
-    assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
-    if encoding == "auto":
-        vectors = loaded.field.state_dict()["predictor.action_vectors"]
-        np.testing.assert_array_equal(vectors.numpy(), text)
 
 
 def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
@@ -105,17 +82,6 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(
             assert (len(problem.actions) + 1) ** 3 > candidates
     again, _ = validation_problems(val, space, windows=windows, candidates=candidates)
     assert [problem.actions for problem in again] == [problem.actions for problem in problems]
-
-
-def test_validation_problems_of_a_true_action_that_training_never_showed(splits, planner):
-    val = splits["val"].subset([0])
-    task, missing = int(val.tasks[0]), int(val.actions[0, 1])
-    actions = planner.space.actions
-    rows = tuple(tuple(action for action in row if action != missing) for row in actions)
-    space = replace(planner.space, actions=rows)
-    problems, actual = validation_problems(val, space, windows=0, candidates=10_000)
-    assert problems[0].actions == rows[task]
-    assert missing in actual[0]
 
 
 class Untouched:
@@ -234,20 +200,6 @@ def test_the_chain_alone_is_listed_without_a_search(planner, splits, monkeypatch
         assert plans.evaluated == SearchCost(0, 0)
 
 
-def test_a_run_whose_tasks_the_chain_says(splits, tmp_path):
-    context = TrainingContext(folder=tmp_path, key="run")
-    fitted = fit(splits, context=context, **{"search.task_model": "chain"})
-    planner = fitted.planner
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "field"]
-    assert set(fitted.trainings) == set(planner.describe().parameters) == {"chain", "energy field"}
-    queries = Queries.from_windows(splits["test"]).subset(range(0, 40, 2))
-    tasks = planner.predict_tasks(queries)
-    assert tasks.tolist() == planner.chain.log_tasks(queries).argmax(axis=1).tolist()
-    assert [plans.tasks[0] for plans in planner.plan(queries, 1)] == tasks.tolist()
-    with pytest.raises(RunError, match="this run has no task classifier, so tasks must be given"):
-        using(planner, task_model="classifier").plan(queries, 1)
-
-
 @pytest.mark.parametrize("task_model", ["classifier", "chain"])
 def test_several_tasks_are_searched(weighted, splits, task_model):
     several = using(weighted, objective="fitted", tasks=3, task_model=task_model)
@@ -338,21 +290,3 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
         kinds.add((len(ours) > 0, ours.exact))
     assert (True, False) in kinds
     assert found[0].tasks is not None
-
-
-@pytest.fixture(scope="module")
-def several(planner):
-    """It searches three tasks a query by both terms of the objective."""
-    wide = using(planner, objective="fitted", tasks=3, method="guided", proposals=12)
-    return replace(wide, fitted=Weights(energy=1, chain=1))
-
-
-@pytest.mark.parametrize("which", ["one task", "three tasks"])
-def test_queries_may_be_taken_in_a_few_at_a_time(which, planner, several, splits, monkeypatch):
-    one = planner if which == "one task" else several
-    queries = Queries.from_windows(splits["test"]).subset(range(11))
-    whole, tasks = one.plan(queries, 3), one.predict_tasks(queries)
-    monkeypatch.setattr(CefitoPlanner, "queries_at_once", 4)
-    parts = one.plan(queries, 3)
-    assert one.predict_tasks(queries).tolist() == tasks.tolist()
-    assert_same_plans(whole, parts, rtol=1e-4, atol=1e-6)

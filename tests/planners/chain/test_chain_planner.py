@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError
+from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.planner import ChainPlanner
-from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints

@@ -17,9 +17,9 @@ from cefito.planners.chain.calibration import (
     fit_task_power,
 )
 from cefito.planners.chain.inference import average
+from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel, task_costs
 from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries

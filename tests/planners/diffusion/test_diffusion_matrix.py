@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.diffusion.matrix import ColumnBlock, Layout
-from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
+from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
@@ -56,15 +56,6 @@ def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
             expected += [float(value) for value in seen]
             np.testing.assert_array_equal(result[plan, row].numpy(), np.float32(expected))
     assert torch.equal(project(result), result)
-
-
-def test_rows():
-    assert layout(4).rows().tolist() == [True] * 4
-    assert layout(4, ends_only=True).rows().tolist() == [True, False, False, True]
-    assert layout(1, ends_only=True).rows().tolist() == [True]
-    assert end_weights(4, 10.0, between=0.0).tolist() == [10, 0, 0, 10]
-    assert end_weights(3, 5.0).tolist() == [5, 1, 5]
-    assert end_weights(1, 5.0).tolist() == [5]
 
 
 def network(**changes: object) -> DiffusionNetwork:

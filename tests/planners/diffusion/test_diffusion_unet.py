@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from cefito.planners.diffusion.network import TemporalUNet
-from cefito.runtime import count_parameters, generator_for
-from drawn import drawn, stirred
+from cefito.runtime import generator_for
+from drawn import drawn
 
 
 class Noted(nn.Module):
@@ -35,22 +35,3 @@ def test_each_block_has_a_latent_of_its_own_in_the_order_of_passing(widths):
     up = [width for width in reversed(widths[:-1]) for _ in range(2)]
     assert [module.width for module in noted] == [*down, last, last, *up]
     assert noted[0].width == first
-
-
-def test_what_is_inside_acts_between_the_convolutions():
-    unet = TemporalUNet(columns=6, widths=(8,), steps=5, inside=Noted)
-    unet.reset(generator_for("cpu", 0))
-    block, x, time = unet.down[0].blocks[0], drawn(2, 6, 3), drawn(2, 8)
-    stirred(block.second, 1.0)
-    between = block.first(x) + block.time(time)[:, :, None] + 0.5
-    torch.testing.assert_close(
-        block(x, time, iter([torch.full((2, 4), 0.5)])), block.second(between) + block.past(x)
-    )
-
-
-def test_without_the_last_skip_the_first_level_is_not_seen_again():
-    whole, unet = (
-        TemporalUNet(columns=6, widths=(8, 16), steps=5, last_skip=skip) for skip in (True, False)
-    )
-    assert count_parameters(whole) - count_parameters(unet) == 3 * 8 * 8
-    assert unet(drawn(2, 3, 6), torch.tensor([1, 2])).shape == (2, 3, 6)

@@ -6,7 +6,6 @@ import pytest
 from small_methods import small_method
 
 from cefito.data.windows import video_folds
-from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
@@ -113,9 +112,3 @@ def test_plans_are_those_of_the_parts(world, training, planner):
     assert 100 * right.mean() == pytest.approx(training.trainings[PLAN].scores[0])
     pairs = (ends == val.actions[:, [0, 2]]).all(axis=1)
     assert 100 * pairs.mean() == pytest.approx(training.trainings[STEP].scores[0])
-
-
-def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):
-    monkeypatch.setattr(StepModel, "train", lambda *_, **__: pytest.fail("was trained"))
-    with pytest.raises(ConfigError, match="horizon 3: KEPP with 4 levels"):
-        fit(world, **{"kepp.plan.widths": [8, 8, 8, 8]})

@@ -185,24 +185,6 @@ def test_stop_leaves_the_rest_unasked(serve):
     assert len(seen) == 2
 
 
-def test_concurrency_is_limited(serve):
-    now, most, lock, gate = [0], [0], threading.Lock(), threading.Barrier(3)
-
-    def respond(body, _):
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        gate.wait(timeout=20)  # fails unless three requests come together
-        with lock:
-            now[0] -= 1
-        return answered(body)
-
-    serve(respond)
-    requests = [request(last, seed=seed) for last in (0, 1, 2) for seed in (0, 1)]
-    ask_all(requests, config(concurrency=3))
-    assert most[0] == 3
-
-
 MINE = {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "https://mine/v1"}
 
 

@@ -15,7 +15,6 @@ from cefito.planners.mtid.planner import (
     MtidNetwork,
     MtidPlanner,
     MtidTaskNetwork,
-    task_actions,
 )
 from cefito.planners.shared.layers import draw_layers, keep
 from cefito.runtime import generator_for
@@ -96,13 +95,6 @@ def test_attention_to_a_latent_against_a_slow_loop():
             hidden = F.mish(linear(norm(own + told, module.norm2), module.fc1))
             expected = own + norm(own + told, module.norm1) + linear(hidden, module.fc2)
             torch.testing.assert_close(result[query, :, place], expected)
-
-
-def test_actions_of_tasks():
-    windows = np.array([[0, 1, 0], [1, 2, 1], [4, 4, 4]])
-    known = task_actions(np.array([0, 0, 2]), windows, 3, 5)
-    assert known.dtype == torch.bool
-    assert [row.nonzero()[:, 0].tolist() for row in known] == [[0, 1, 2], [0, 1, 2, 3, 4], [4]]
 
 
 def test_masked_plans_keep_to_the_actions_of_their_task():

@@ -1,7 +1,6 @@
 """What P3IV is trained for: each loss by plain loops, and whose turn it is."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from cefito.planners.network import data_shape
 from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivPlanner, diversity
-from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import generator_for
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
@@ -81,17 +79,6 @@ def test_diversity_by_hand(world):
     assert term.weight == 0.1
 
 
-def test_weights_of_zero_switch_off(world):
-    loss = make(world, contrastive=0.0, adversarial=0.0, diversity=0.0)
-    assert set(terms(loss)) == {"actions"}
-    network = loss.module
-    assert network.critic is network.language is network.state is None
-    judged = make(world, contrastive=0.0, diversity=0.0)
-    assert set(terms(judged)) == {"actions", "adversarial"}
-    assert judged.module.language is None
-    assert judged.module.state is not None
-
-
 def gradients(loss, made):
     """Names of the parts of the network that a batch's terms give a gradient."""
     loss.module.zero_grad(set_to_none=True)
@@ -121,14 +108,3 @@ def test_generator_and_critic_learn_in_alternate_epochs(world):
     assert int(loss.module.critic.seen) == 4 * len(loss)
     # it stands in the weights, so that a resumed training goes on with the turn it was
     assert int(loss.module.state_dict()["critic.seen"]) == 4 * len(loss)
-
-
-def test_vectors_of_names(world):
-    train, _ = world
-    text = np.arange(len(train.taxonomy.actions) * 3, dtype=np.float16).reshape(-1, 3)
-    worded = replace(train, action_text=text)
-    names = [action.name for action in train.taxonomy.actions]
-    for windows, expected in ((train, name_vectors(names, 5)[:, 0]), (worded, text)):
-        vectors = P3ivPlanner.text_vectors(P3ivConfig(**TINY), windows)
-        np.testing.assert_array_equal(vectors, expected.astype(np.float32))
-    assert P3ivPlanner.text_vectors(P3ivConfig(contrastive=0.0), worded) is None

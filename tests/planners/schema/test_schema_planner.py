@@ -16,7 +16,6 @@ from cefito.testing import assert_same_plans
 from drawn import drawn
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
-ROWS = torch.arange(6)
 SIZES = {"hidden": 16, "width": 16, "heads": 2, "name_width": 8}
 TINY = SIZES | {"training.optimiser.epochs": 2, "training.stopping.every": 1}
 tiny, fit = small_method("schema", TINY, section="schema_model")
@@ -90,17 +89,6 @@ def test_no_gradient_flows_into_the_targets_of_states(world):
     term.sum.backward()
     assert not network.description.weight.grad.any()
     assert network.between.weight.grad.any()
-
-
-def test_losses_that_are_left_out(world):
-    short = tuple(replace(windows, actions=windows.actions[:, :1]) for windows in world)
-    for given, overrides, added in (
-        (world, {"descriptions": "names", "states": 0.0}, {"alignment"}),
-        (world, {"descriptions": "names", "alignment": 0.0}, {"states"}),
-        (short, {"descriptions": "names"}, {"alignment"}),  # one action: nothing between
-    ):
-        terms = loss_of(given, **overrides).terms(ROWS, generator_for("cpu", 0))
-        assert terms.keys() == {"actions", "task"} | added
 
 
 def test_windows_do_not_recognise_themselves_in_the_means(world, monkeypatch):

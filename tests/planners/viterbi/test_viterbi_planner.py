@@ -148,12 +148,6 @@ def test_losses_by_a_slow_loop():
     }
 
 
-def test_losses_that_are_left_out():
-    network, windows = network_of(task=0.0), toy_windows()
-    loss = ViterbiLoss(network, windows, windows)
-    assert set(loss.terms(torch.arange(6), generator_for("cpu", 0))) == {"marginals"}
-
-
 def test_plans(world, planner):
     train, val = world
     queries, network = Queries.from_windows(val), planner.network

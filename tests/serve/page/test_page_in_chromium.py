@@ -152,15 +152,3 @@ def test_nothing_serious_for_axe(page):
     assert faults_light_and_dark(page) == []  # plans, truth, constraints, a problem
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-@pytest.mark.nightly
-def test_behind_a_token_and_with_nothing_to_choose(browser, drawn, listening):
-    token = "a token of enough letters"
-    with listening(drawn.settings(datasets=(), token=token)) as address:
-        context = browser.new_context(http_credentials={"username": "", "password": token})
-        page = context.new_page()
-        page.goto(address)
-        page.get_by_text("start the service with --dataset").wait_for()
-        assert page.locator("#plan").is_disabled()
-        context.close()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from PIL import Image
 
 from browsing import ALL, choose_video, faults, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.inference.question import planning
-from cefito.planners.queries import Queries
 
 pytestmark = pytest.mark.nightly
 
@@ -94,28 +92,3 @@ def test_no_goal_and_steps_done(page, drawn):
     page.locator("#said", has_text="plans in").wait_for()
     assert page.locator("#done li > span").all_inner_texts() == ["cut"]
     assert strips(page) == [plan.names for plan in found.plans]
-
-
-def test_nothing_seen(page, drawn):
-    page.get_by_label("nothing seen: the task or the steps done alone").check()
-    assert page.locator("#plan").is_disabled()
-    assert page.locator("#frames").is_hidden()
-    page.get_by_label("task", exact=True).select_option(label="make tea")
-    page.get_by_label("tell the planner the task").check()
-    page.locator("#plan:enabled").wait_for()
-    nothing = Queries.partial(size=drawn.lengths.planner.observation_dim)
-    found = answer(drawn.lengths, nothing, task="make tea")
-    assert plan_now(page) == [plan.names for plan in found.plans]
-
-
-def test_one_picture(page, tmp_path):
-    Image.new("RGB", (64, 48), (120, 120, 120)).save(tmp_path / "before.png")
-    page.get_by_label("two pictures").check()
-    assert page.locator("#plan").is_disabled()
-    page.get_by_label("picture before the first step").set_input_files(tmp_path / "before.png")
-    found = plan_now(page)
-    assert len(found) == 5
-    assert page.locator("#shares-said").inner_text() == "steps to the end, at most 4"
-    page.get_by_label("no goal picture: plan to the end").check()
-    assert page.locator("#goal").is_hidden()
-    assert plan_now(page) == found

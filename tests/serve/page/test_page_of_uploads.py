@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import faults_light_and_dark, open_page, plan_now
+from browsing import faults_light_and_dark, plan_now
 from cefito.inference.answer import answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.serve.settings import Limits
@@ -63,32 +63,3 @@ def test_two_moments_of_a_video_of_ones_own(page, drawn):
     assert page.locator("#end-film").is_hidden()
     query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, None)
     assert plan_now(page) == [plan.names for plan in answer(drawn.lengths, query).plans]
-
-
-@pytest.mark.nightly
-def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(page, tmp_path):
-    page.get_by_label("two moments of a video of your own").check()
-    (tmp_path / "odd.avi").write_bytes(b"RIFF0000AVI LIST" + bytes(100))
-    page.get_by_label("video file").set_input_files(tmp_path / "odd.avi")
-    page.locator("#film-said", has_text="The browser cannot show this video.").wait_for()
-    assert page.locator("#timeline").is_hidden()
-    page.get_by_label("second before the first step").fill("1")
-    page.get_by_label("second after the last step").fill("4")
-    page.get_by_label("second after the last step").press("Tab")
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#problem", has_text="cannot be opened as a video").wait_for()
-
-    (tmp_path / "large.mp4").write_bytes(bytes(3 << 20))
-    page.get_by_label("video file").set_input_files(tmp_path / "large.mp4")
-    said = "large.mp4 has 3.0 MiB; this service takes uploads up to 1.0 MiB."
-    page.locator("#problem", has_text=said).wait_for()
-    assert page.locator("#plan").is_disabled()
-
-
-@pytest.mark.nightly
-def test_a_service_without_an_encoder_says_so(browser, drawn, listening):
-    with listening(drawn.settings()) as address:
-        page = open_page(browser.new_page(), address)
-        assert "without an encoder" in page.locator("#no-uploads").inner_text()
-        assert page.locator("#of-film").is_hidden()
-        page.close()

@@ -43,37 +43,6 @@ def test_the_list_narrows_while_words_are_typed(page):
 
 
 @pytest.mark.nightly
-def test_handles_by_keys_and_by_touch(browser, address):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    page = open_page(context.new_page(), address)
-    choose_video(page, "film-13")
-    start, end = page.locator("#handle-start"), page.locator("#handle-end")
-    assert start.get_attribute("aria-valuetext") == "before step 1, slice bread, second 1.0"
-    assert end.get_attribute("aria-valuetext") == "after step 3, spread butter, second 7.0"
-    start.press("End")
-    assert [one.get_attribute("aria-valuenow") for one in (start, end)] == ["3", "5"]
-    end.press("ArrowLeft")
-    assert [one.get_attribute("aria-valuenow") for one in (start, end)] == ["2", "4"]
-    assert page.locator("#start-said").inner_text() == "before: second 3.0"
-
-    track = page.locator("#timeline-track").bounding_box()
-    middle = track["y"] + track["height"] / 2
-    page.touchscreen.tap(track["x"] + 0.1 * track["width"], middle)  # second 1.1 of 11
-    assert start.get_attribute("aria-valuenow") == "1"
-    box = end.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, middle)
-    page.mouse.down()
-    page.mouse.move(track["x"] + 0.8 * track["width"], middle, steps=5)  # second 8.8
-    page.mouse.up()
-    assert end.get_attribute("aria-valuenow") == "4"
-    page.mouse.move(track["x"] + 5, middle)  # it no longer follows
-    assert end.get_attribute("aria-valuenow") == "4"
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert faults(page, ALL) == []
-    page.context.close()
-
-
-@pytest.mark.nightly
 def test_a_link_holds_the_query(page):
     page.get_by_label("task", exact=True).select_option(label="make toast")
     page.locator("#plan:enabled").wait_for()

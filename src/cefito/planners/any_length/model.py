@@ -17,11 +17,11 @@ from typing_extensions import override
 from cefito.data.windows import Windows, action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
-from cefito.planners.any_length.settings import (
+from cefito.planners.any_length.method import (
     AnyLengthConfig,
     AnyLengthSettings,
 )
+from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.usual import (
     CENTRES,
     LENGTH,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthTrainingConfig
+from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthTrainingConfig
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, dropped
 from cefito.planners.chain.states import TaskStates

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.planners.any_length.method import ABILITIES
+from cefito.planners.any_length.method import ABILITIES, AnyLengthSettings
 from cefito.planners.any_length.model import AnyLengthModel
-from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
 from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
 from cefito.planners.chain.inference import SequenceScores

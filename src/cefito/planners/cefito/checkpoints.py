@@ -28,8 +28,8 @@ from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_torch, sha256
 from cefito.planners.base import Shape
+from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior

@@ -32,7 +32,7 @@ from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_weights
-from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel

@@ -207,14 +207,11 @@ class TaskSpaces:
         """Return the hypotheses whose task has a sequence that satisfies the constraints."""
         kept = [one for one in hypotheses if not isinstance(self._task(one.task), ConfigError)]
         left = {hypothesis.query for hypothesis in kept}
-        refusals: dict[int, list[str]] = defaultdict(list)
         for hypothesis in hypotheses:
             refusal = self._task(hypothesis.task)
             if hypothesis.query not in left and isinstance(refusal, ConfigError):
                 name = self.taxonomy.tasks[hypothesis.task].name
-                refusals[hypothesis.query].append(f"task {hypothesis.task} ('{name}'): {refusal}")
-        for lines in refusals.values():
-            raise ConfigError(lines[0] + _others(len(lines) - 1))
+                raise ConfigError(f"task {hypothesis.task} ('{name}'): {refusal}")
         return kept
 
     def compiled(
@@ -238,14 +235,6 @@ class TaskSpaces:
             except ConfigError as refusal:
                 self._tasks[task] = refusal
         return self._tasks[task]
-
-
-def _others(count: int) -> str:
-    if count == 0:
-        return ""
-    if count == 1:
-        return " The next likely task cannot satisfy it either."
-    return f" The next {count} likely tasks cannot satisfy it either."
 
 
 def searched_together(

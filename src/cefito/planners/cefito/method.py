@@ -1,10 +1,24 @@
 """Declaration of CEFITO: a chain, perhaps a field and a task classifier, and their search."""
 
+from __future__ import annotations
+
 from typing import Any
 
+from cefito.field.settings import FieldConfig
 from cefito.planners.base import Abilities
-from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.chain.method import ChainSettings
 from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
+from cefito.planners.shared.settings import ClassifierSettings, PlanningConfig
+from cefito.training.settings import FieldTrainingConfig
+
+
+class CefitoSettings(ClassifierSettings, ChainSettings):
+    """The sections that CEFITO reads."""
+
+    field: FieldConfig = FieldConfig()
+    training: FieldTrainingConfig = FieldTrainingConfig()
+    search: PlanningConfig = PlanningConfig()
+
 
 ABILITIES = Abilities(constraints=True, search=True, probabilities=True, finetuning=True)
 

@@ -37,9 +37,8 @@ from cefito.planners.cefito.hypotheses import (
     no_plans,
     searched_together,
 )
-from cefito.planners.cefito.method import ABILITIES
+from cefito.planners.cefito.method import ABILITIES, CefitoSettings
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Posterior, Weights
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.planner import likeliest_sequences
 from cefito.planners.checks import check_finite, check_queries

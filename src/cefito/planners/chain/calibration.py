@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.shared.task_model import confident_temperature
+from cefito.planners.shared.task_model import COLDEST, HOTTEST, confident_temperature
 
 
 def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor:
@@ -29,15 +29,12 @@ def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor
     return true.masked_fill(~torch.isin(true, found(train)), -1)
 
 
-def fit_temperature(
-    chain: SequenceScores, states: Tensor, *, lowest: float = 0.25, highest: float = 8.0
-) -> float:
-    """Return the temperature that maximises the likelihood of true sequences.
+def fit_temperature(chain: SequenceScores, states: Tensor) -> float:
+    """Return the temperature that maximises the likelihood of true states [B, T].
 
     The negative log-likelihood is convex in 1 / temperature; golden-section search finds its
     minimum. Impossible sequences are ignored; without any others the temperature is 1.
     """
-    # states: true states [B, T]
     possible = (states >= 0).all(dim=1)
     if not bool(possible.any()):
         return 1.0
@@ -46,7 +43,7 @@ def fit_temperature(
     def loss(inverse: float) -> float:
         return float(-chain.heated(1 / inverse).log_probabilities(states).double().mean())
 
-    low, high, ratio = 1 / highest, 1 / lowest, (5**0.5 - 1) / 2
+    low, high, ratio = 1 / HOTTEST, 1 / COLDEST, (5**0.5 - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     values = loss(left), loss(right)
     for _ in range(40):
@@ -74,8 +71,6 @@ def fit_confidence(
     *,
     videos: int,
     task_power: float = 1.0,  # see `SequenceScores.weighing_tasks`
-    lowest: float = 0.25,
-    highest: float = 8.0,
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 
@@ -95,9 +90,7 @@ def fit_confidence(
         sure,
         right.cpu().numpy(),
         videos=videos,
-        centre=_SURER * fit_temperature(chain, states, lowest=lowest, highest=highest),
-        lowest=lowest,
-        highest=highest,
+        centre=_SURER * fit_temperature(chain, states),
     )
 
 

@@ -28,8 +28,8 @@ from cefito.planners.chain.calibration import (
 )
 from cefito.planners.chain.ensemble import ChainEnsemble
 from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.method import ChainConfig, ChainSettings
 from cefito.planners.chain.network import ChainLoss, ChainNetwork
-from cefito.planners.chain.settings import ChainConfig, ChainSettings
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs

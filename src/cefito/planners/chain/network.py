@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field.layers import Dropout
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
+from cefito.planners.chain.method import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
 from cefito.training.augmentation import Observations

@@ -18,9 +18,8 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
 from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.method import ABILITIES
+from cefito.planners.chain.method import ABILITIES, ChainSettings
 from cefito.planners.chain.model import ChainModel, task_costs
-from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints

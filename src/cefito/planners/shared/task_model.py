@@ -24,6 +24,8 @@ from cefito.training.settings import ClassifierTrainingConfig
 
 _SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
 _SUREST = 1 - 1e-9
+COLDEST, HOTTEST = 0.25, 8.0
+"""Bounds of temperatures."""
 
 
 def confident_temperature(
@@ -32,8 +34,6 @@ def confident_temperature(
     *,
     videos: int,
     centre: float = 1.0,
-    lowest: float = 0.25,
-    highest: float = 8.0,
 ) -> float:
     """Fit the temperature under which the best plan's probability is how often it is right.
 
@@ -51,12 +51,8 @@ def confident_temperature(
         misfit = -float(np.log(np.where(right, probability, 1 - probability)).mean())
         return videos * misfit + (log_temperature - math.log(centre)) ** 2 / (2 * _SPREAD**2)
 
-    found = minimize_scalar(
-        loss,
-        bounds=(math.log(lowest), math.log(highest)),
-        method="bounded",
-        options={"xatol": 1e-3},
-    )
+    bounds = math.log(COLDEST), math.log(HOTTEST)
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
     return math.exp(float(found.x))
 
 

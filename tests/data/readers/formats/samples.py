@@ -32,32 +32,6 @@ VIA_JSON = {
     },
     "view": {"1": {"fid_list": ["1"]}, "2": {"fid_list": ["2"]}},
 }
-VIDAT = {
-    "version": "2.0.0",
-    "annotation": {
-        "video": {"src": "video/one.mp4", "fps": 10, "frames": 131, "duration": 13.1},
-        "keyframeList": [0, 50],
-        "objectAnnotationListMap": {},
-        "actionAnnotationList": [
-            {
-                "start": 0.5,
-                "end": 4.25,
-                "action": 1,
-                "object": 0,
-                "color": "#000",
-                "description": "",
-            },
-            {"start": 4.25, "end": 6, "action": 2, "object": 0, "color": "#000", "description": ""},
-        ],
-    },
-    "config": {
-        "objectLabelData": [{"id": 0, "name": "default", "color": "#00ff00"}],
-        "actionLabelData": [
-            {"id": 1, "name": "boil water", "color": "#0000ff", "objects": [0]},
-            {"id": 2, "name": "pour", "color": "#0000ff", "objects": [0]},
-        ],
-    },
-}
 BORIS = (
     "Observation id,Observation date,Description,Observation type,Source,Time offset (s),"
     "Coding duration,Media duration (s),FPS (frame/s),Subject,"
@@ -71,32 +45,6 @@ BORIS = (
     "obs 1,2026-01-02 10:00:00,,Media file(s),player #1:one.mp4,0.0,9.0,10.0,25.0,No focal subject,"
     "5.5,sneeze,,,POINT,5.000,5.000,NA,C:/films/one.mp4,125,125,,,,\n"
 )
-ANVIL = """<?xml version="1.0" encoding="ISO-8859-1"?>
-<annotation>
-  <head>
-    <specification src="C:\\Anvil\\steps.xml" />
-    <video src="C:\\films\\one.avi" />
-    <info key="coder" type="String">
-      Anna
-    </info>
-  </head>
-  <body>
-    <track name="Cook.Step" type="primary">
-      <el index="0" start="0.5" end="4.25">
-        <attribute name="action">
-          boil water
-        </attribute>
-      </el>
-      <el index="1" start="4.25" end="6">
-        <attribute name="action">pour</attribute>
-      </el>
-    </track>
-    <track name="Cook.Phase" type="span" ref="Cook.Step">
-      <el index="0" start="0" end="1"><attribute name="phase">tea</attribute></el>
-    </track>
-  </body>
-</annotation>
-"""
 
 
 def cvat(*frames: tuple[int, str], more: str = "", shift: int = 0, every: int = 1) -> str:

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import ANVIL, BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VIDAT, VTT
+from samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
 
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 EXPORT = (Path(__file__).resolve().parents[1] / "exported" / "label_studio.json").read_text()
-VIA, VIDAT_TEXT = json.dumps(VIA_JSON), json.dumps(VIDAT)
+VIA = json.dumps(VIA_JSON)
 EAF = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_DOCUMENT VERSION="3.0">
 <HEADER TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR MEDIA_URL="file:///one.mp4"/></HEADER>
@@ -42,8 +42,6 @@ BROKEN = {
     "elan in frames": ("ELAN", EAF.replace("milliseconds", "PAL-frames"), "counts times in 'PAL-"),
     "elan without labels": ("ELAN", EAF.replace("boil", ""), "holds no annotation with a label"),
     "elan with a bomb": ("ELAN", with_doctype(EAF, BOMB), "declares XML entities"),
-    "anvil without times": ("ANVIL", ANVIL.replace(" start=", " begin="), "holds no element with"),
-    "anvil words as times": ("ANVIL", ANVIL.replace('"4.25"', '"x"'), "is damaged or not whole"),
     "cvat without labels": ("CVAT", CVAT.replace("tag label", "tag name"), "is damaged or not"),
     "cvat without tags": ("CVAT", re.sub("<image.*", "", CVAT), "holds no run of frames"),
     "via cut": ("VIA", VIA[:-50], "is damaged JSON"),
@@ -51,9 +49,6 @@ BROKEN = {
     "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
     "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
     "via csv": ("VIA", "# Exported\n# CSV_HEADER = metadata_id,file_list\n", "Give the project"),
-    "vidat without names": ("Vidat", VIDAT_TEXT.replace('"config"', '"x"'), "no configuration"),
-    "vidat unknown action": ("Vidat", VIDAT_TEXT.replace('"action": 2', '"action": 9'), "the id 9"),
-    "vidat NaN": ("Vidat", VIDAT_TEXT.replace("4.25", "NaN"), "is not as Vidat writes it"),
     "boris project": ("BORIS", '{"behaviors_conf": {}, "observations": {}}', "Aggregated events"),
     "boris tabular": ("BORIS", "Observation id,Behavior,Time\no,boil,1\n", "Aggregated events"),
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
@@ -117,14 +112,13 @@ def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_pa
 )
 def test_unknown_json_and_xml_are_no_tables(text, kind, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    match = rf"x.csv: is {kind} of no known format \(table|x.csv: is {kind} of no known .*ELAN, ANV"
+    match = rf"x.csv: is {kind} of no known format \(table|x.csv: is {kind} of no known .*ELAN, CVA"
     with pytest.raises(DataError, match=match):
         read_steps(tmp_path / "x.csv")
 
 
-WHOLE = {"ELAN": EAF, "ANVIL": ANVIL, "CVAT": CVAT, "VIA": VIA}
-WHOLE |= {"Vidat": VIDAT_TEXT, "BORIS": BORIS, "Label Studio": EXPORT, "WebVTT": VTT, "SRT": SRT}
-WHOLE |= {"chapters": CHAPTERS}
+WHOLE = {"ELAN": EAF, "CVAT": CVAT, "VIA": VIA, "BORIS": BORIS, "Label Studio": EXPORT}
+WHOLE |= {"WebVTT": VTT, "SRT": SRT, "chapters": CHAPTERS}
 
 
 @pytest.mark.parametrize("form", WHOLE)

@@ -158,13 +158,6 @@ def test_tiers_of_every_stereotype(tier, steps, read):
     assert found.notes[1].startswith(spaced) == (tier == "Parts")
 
 
-def test_annotations_without_times_are_counted(read):
-    loose = [*STEPS[2], ("a3", "rest", "t2", "t3")]
-    found = read(eaf(("Steps", "", loose), slots=SLOTS), "Steps")
-    assert spans(found) == [("boil", 0, 6), ("pour", 6, 9)]
-    assert found.notes[1] == "ELAN: left out 1 annotations between borders without times."
-
-
 @pytest.mark.parametrize(
     ("media", "video", "start"),
     [

@@ -121,37 +121,6 @@ def test_two_codings_of_a_film_are_an_error_that_names_both(first, second, read)
     assert caught.value.setting == ""  # both are in one file
 
 
-def test_all_films_with_two_codings_are_named_at_once(read):
-    films = [f"s3://x/{number}.mp4" for number in range(7)]
-    both = [task(number, film) for number, film in enumerate([*films, *films], 1)]
-    with pytest.raises(DataError) as caught:
-        read(both)
-    assert str(caught.value).count("annotates video") == 5
-    assert "(and 2 more videos). Leave one out." in str(caught.value)
-
-
-def test_two_servers_use_the_same_ids(read):
-    found = read([task(1, "s3://x/a.mp4", "boil"), task(1, "s3://x/b.mp4", "pour")])
-    assert [video.video_id for video in found.annotations.videos] == ["a", "b"]
-    # two annotations of one task: the newest
-    old = task(1, "s3://x/a.mp4", "old")
-    new = task(1, "s3://x/a.mp4", "new")
-    new["annotations"][0]["updated_at"] = "2027"
-    found = read([new, old])
-    assert [action.name for action in found.annotations.taxonomy.actions] == ["new"]
-
-
-def test_files_that_name_one_film_may_give_their_own_names(read):
-    files = [task(1, "s3://x/cam.mp4")], [task(1, "s3://x/cam.mp4")]
-    names = "P01.json", "P02.json"
-    with pytest.raises(DataError, match=r"P02.json .*annotates video 'cam', as .*P01.json"):
-        read(*files, names=names)
-    found = read(*files, names=names, by_file=True)
-    assert [video.video_id for video in found.annotations.videos] == ["P01", "P02"]
-    with pytest.raises(DataError, match=r"task 2, s3://x/b\.mp4: annotates video"):
-        read([task(1, "s3://x/a.mp4"), task(2, "s3://x/b.mp4")], by_file=True)
-
-
 def test_a_table_of_videos_tells_films_apart_too(read, tmp_path):
     table = tmp_path / "videos.csv"
     tasks = [task(1, "s3://rec/P01/front.mp4"), task(2, "s3://rec/P02/front.mp4")]

@@ -112,14 +112,6 @@ def test_a_region_is_of_the_video_of_its_tag(tmp_path):
         read_steps(export(tmp_path / "x.json", task))
 
 
-def test_only_boxes(tmp_path):
-    boxes = region("videorectangle", sequence=[], labels=["cup"])
-    task = {"data": {"video": "v.mp4"}, "annotations": [annotation(boxes)]}
-    match = r"holds no region with a label, only 1 boxes of tracked objects, which have no steps\."
-    with pytest.raises(DataError, match=match):
-        read_steps(export(tmp_path / "x.json", task))
-
-
 @pytest.mark.parametrize(
     ("results", "tier", "steps"),
     [
@@ -157,24 +149,6 @@ def test_regions_of_other_tags(results, tier, steps, tmp_path):
     task = {"data": {"video": "v.mp4"}, "annotations": [annotation(*results)]}
     choices = Choices(task="tea", tier=tier, frame_rate=4)
     assert spans(read_steps(export(tmp_path / "x.json", task), choices=choices)) == steps
-
-
-def test_results_without_times_are_counted(tmp_path):
-    results = [
-        region("labels", start=1, end=2, labels=["boil"]),
-        region("choices", choices=["good"]),
-        region("textarea", start=1, end=2, text=["slow"]),
-        region("timeserieslabels", start="2026-01-01", end="2026-01-02", timeserieslabels=["x"]),
-        region("timeserieslabels", start=1.7e9, end=1.8e9, timeserieslabels=["x"]),
-    ]
-    path = export(
-        tmp_path / "x.json", {"data": {"video": "v"}, "annotations": [annotation(*results)]}
-    )
-    assert read_steps(path, choices=Choices(task="tea")).notes[1] == (
-        "Label Studio: left out 1 results of the type 'choices', without seconds or frames, 1 "
-        "results of the type 'textarea', which are no labels, 2 results of the type "
-        "'timeserieslabels', without seconds or frames."
-    )
 
 
 def test_the_rate_of_the_film_is_not_the_one_of_the_timeline(tmp_path):

@@ -1,4 +1,4 @@
-"""Chapters, captions and Datavyu's cells in the forms in which people and tools write them."""
+"""Chapters and captions in the forms in which people and tools write them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from cefito.errors import DataError
 
 TWO = "00:00:00.500 --> 00:00:04.250", "00:00:04.250 --> 00:00:06.000"
 CUES = [("boil", 0.5, 4.25), ("pour", 4.25, 6.0)]
-CELLS = (
-    "#4\nstep (MATRIX,true,)-code|NOMINAL,hand|NOMINAL\n00:00:00:000,00:00:04:500,(boil,left)\n"
-    "00:00:04:500,00:01:09:000,(pour\\, hot,<hand>)\n"
-)
 
 
 @pytest.fixture
@@ -124,18 +120,3 @@ def test_all_cues_without_times_are_named(steps):
                 "1 --> 2", "x"
             )
         )
-
-
-def test_cells_of_datavyu(steps):
-    found, _ = steps(CELLS, tier="step/code")
-    assert found == [("boil", 0, 4.5), ("pour, hot", 4.5, 69)]
-    with pytest.raises(DataError, match=r"has 2 columns: 'step/code' \(2\), 'step/hand' \(1\)"):
-        steps(CELLS)
-    found, _ = steps(CELLS.replace("hot", "hot\\\\"), tier="step/code")
-    assert found[1:] == [("pour, hot\\", 4.5, 69)]
-    one = CELLS.replace(",hand|NOMINAL", "").replace(",left", "").replace(" hot,<hand>", "\\\n hot")
-    found, notes = steps(one)
-    assert found == [("boil", 0, 4.5), ("pour, hot", 4.5, 69)]
-    assert "each cell of the column 'step' is a step" in notes
-    with pytest.raises(DataError, match=r"\(Datavyu\), line 6: is no column and no cell"):
-        steps(one + "broken\n")

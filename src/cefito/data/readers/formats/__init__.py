@@ -1,17 +1,14 @@
 """Formats of annotation tools; to add one, write a file here and a row in `FORMATS`."""
 
 from cefito.data.readers.formats import (
-    anvil,
     boris,
     captions,
     chapters,
     cvat,
-    datavyu,
     elan,
     label_studio,
     table,
     via,
-    vidat,
 )
 from cefito.data.readers.formats.document import Choices, Document, Format
 from cefito.data.readers.formats.films import StepRow
@@ -21,15 +18,12 @@ __all__ = ["FORMATS", "Choices", "Document", "Format", "StepRow"]
 FORMATS: tuple[Format, ...] = (
     table.PARQUET,
     elan.FORMAT,
-    anvil.FORMAT,
     cvat.FORMAT,
     via.FORMAT,
-    vidat.FORMAT,
     boris.FORMAT,
     label_studio.FORMAT,
     captions.VTT,
     captions.SRT,
-    datavyu.FORMAT,
     chapters.FORMAT,
     table.CSV,  # every other text
 )

@@ -1,1 +1,0 @@
-"""Presets as TOML files; see `cefito.training.config`."""
