@@ -47,7 +47,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan:plan", "Plan the actions between two observations."),
     "follow": ("follow:follow", "The present and the next steps of a film or a camera."),
     "recognise": ("recognise:recognise", "The steps of whole videos, with times."),
-    "recognise": ("recognise:recognise", "The steps of whole videos, with times."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
     "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
     "plan-batch": (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features, load_features
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
@@ -107,8 +107,12 @@ def open_recordings(
             rows = observer.rows(path, progress=progress)
             found = Recording(nfc(path.stem), given, rows, 1.0, file=given)
         else:
-            match = match or match_dataset(run, run.dataset(dataset))
-            found = _of_dataset(match, given)
+            try:
+                match = match or match_dataset(run, run.dataset(dataset))
+                found = _of_dataset(match, given)
+            except (ConfigError, RunError) as problem:
+                which = f"{given}: no such file, and " if dataset is None else ""
+                raise type(problem)(f"{which}{problem}", setting="") from problem
         if found.name in names:
             problem = f"{given}: another video is called '{found.name}', too. Rename the file"
             raise ConfigError(f"{problem}.")

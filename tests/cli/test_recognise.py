@@ -1,0 +1,170 @@
+"""`cefito recognise`: steps of whole videos of a tiny data set."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.data.prepared import open_dataset
+from cefito.data.readers.step_source import read_steps
+from cefito.runs.run import open_run
+from cooking_films import NAMES, PLANS, make_run
+
+TEST = ["v10", "v11", "v12", "v13"]
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films")
+    make_run(folder)
+    return folder
+
+
+@pytest.fixture
+def recognised(films, call):
+    def recognised(*argv):
+        code, out, err = call("recognise", films / "RUN", *argv, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return recognised
+
+
+def names(video):
+    return [step["name"] for step in video["steps"]]
+
+
+def test_steps_of_videos_of_the_data_set(recognised, films):
+    found = recognised(*TEST)
+    assert [one["video"] for one in found] == TEST
+    assert [one["task"] for one in found] == ["tea", "toast"] * 2
+    assert [names(one) for one in found] == [PLANS["tea"], PLANS["toast"]] * 2
+    for one in found:
+        ours, theirs = one["steps"], one["annotated"]
+        middles = [(step["start"] + step["end"]) / 2 for step in ours]
+        assert all(
+            step["start"] <= middle <= step["end"]
+            for step, middle in zip(theirs, middles, strict=True)
+        )
+        assert all(0 < step["probability"] <= 1 for step in ours)
+    assert recognised(*TEST, "--dataset", films / "DATA") == found
+
+
+def test_a_file_of_features_is_the_video_at_any_rate(recognised, films, tmp_path):
+    (own,), (file,) = recognised("v10"), recognised(films / "FEATURES" / "v10.npy")
+    assert [step["end"] for step in own["steps"]] == [step["end"] for step in file["steps"]]
+    np.save(tmp_path / "fast.npy", np.load(films / "FEATURES" / "v10.npy").repeat(4, axis=0))
+    (fast,) = recognised(tmp_path / "fast.npy", "--feature-rate", 4)
+    assert fast["steps"] == file["steps"]
+    assert fast["seconds"] == file["seconds"]
+
+
+def test_a_table_of_recognised_steps_prepares_a_data_set(call, films, tmp_path):
+    table = tmp_path / "STEPS.csv"
+    assert call("recognise", films / "RUN", *TEST, "--out", table)[0] == 0
+    assert read_steps(table).annotations.step_count == 12
+    prepare = ("data", "prepare", "custom", table, tmp_path / "DATA", "--features")
+    assert call(*prepare, films / "FEATURES")[0] == 0
+    made = open_dataset(tmp_path / "DATA")
+    assert [one.video_id for one in made.videos] == TEST
+    assert made.timeline is not None
+
+
+def test_one_file_a_video_in_a_folder_and_a_picture(call, films, tmp_path):
+    argv = ("recognise", films / "RUN", *TEST[:2], "--out", tmp_path / "ELAN", "--format", "eaf")
+    code, out, err = call(*argv, "--plot", tmp_path / "x.svg")
+    assert (code, out) == (0, "")
+    assert err.endswith(f"wrote {tmp_path / 'ELAN'}: 6 steps of 2 videos\nwrote {tmp_path}/x.svg\n")
+    assert sorted(path.name for path in (tmp_path / "ELAN").iterdir()) == ["v10.eaf", "v11.eaf"]
+    assert (tmp_path / "x.svg").read_text().count("annotated") == 2
+
+
+def test_the_table_on_a_terminal(call, films):
+    code, out, err = call("recognise", films / "RUN", "v10", "--task", "tea")
+    assert code == 0
+    assert err == "v10: task tea (100.0 %)\n"
+    assert out.splitlines()[0].split() == ["video", "step", "start", "end", "probability"]
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [
+        ["v10", name] for name in PLANS["tea"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "plan", [["cut", "heat", "spread"], ["spread", "cut", "heat"], ["heat"], ["cut", "cut"]]
+)
+def test_known_steps_are_each_there_once_and_in_order(recognised, plan):
+    (found,) = recognised("v11", "--task", "toast", "--steps-known", ", ".join(plan))
+    assert names(found) == plan
+    ends = [time for step in found["steps"] for time in (step["start"], step["end"])]
+    assert ends == sorted(ends)
+    ids = ",".join(str(NAMES.index(name)) for name in plan)
+    assert recognised("v11", "--task", "1", "--steps-known", ids) == [found]
+
+
+def test_uncertain_steps_are_left_out(recognised):
+    (every,), (none,) = recognised("v10"), recognised("v10", "--min-probability", 1)
+    kept = sorted(step["probability"] for step in every["steps"])[1:]
+    (likely,) = recognised("v10", "--min-probability", kept[0])
+    assert (len(likely["steps"]), none["steps"]) == (2, [])
+
+
+def test_refusals(films, tmp_path, refused, call):
+    rows = np.load(films / "FEATURES" / "v10.npy")
+    np.save(tmp_path / "wide.npy", np.hstack([rows, rows]))
+    np.save(tmp_path / "short.npy", rows[:3])
+    rows[7, 2] = np.nan
+    np.save(tmp_path / "nan.npy", rows)
+    known = ("--task", "tea", "--steps-known")
+    for argv, message in (
+        ((tmp_path / "wide.npy",), "wide.npy: rows [79, 16]: expected [rows, 8], as in training."),
+        ((tmp_path / "nan.npy",), "nan.npy: row 7 (counted from 0) holds NaN or infinity."),
+        ((tmp_path / "short.npy", *known, "boil,pour,wait"), "is too short for the steps known"),
+        ((tmp_path / "no.npy",), "no.npy"),
+        ((tmp_path / "no.mp4",), "no.mp4: no such file, and no video"),
+        (("v1", "v1"), "another video is called 'v1', too"),
+        (("v1", "--task", "coffee"), "unknown task 'coffee'; "),
+        (("v1", "--steps-known", "boil"), "Give --task, too."),
+        (("v1", *known, "cut"), "action 'cut' is not one of the task 'tea' but of 'toast'."),
+        (("v1", *known, ","), "not steps of one task"),
+        (("v1", "--min-probability", "2"), "expected 0 to 1."),
+        (("v1", "--out", tmp_path / "x.txt"), "expected a file that ends in .csv, .eaf, .json"),
+        (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
+        (("v1", "--out", tmp_path / "x"), "or --format"),
+        (("v1", "--format", "csv"), "Give --out, too."),
+        ((), "give files of features, video files, or ids of videos."),
+    ):
+        assert message in refused("recognise", films / "RUN", *argv)
+
+
+def test_runs_and_data_sets_without_rows(films, tmp_path, refused, call):
+    prepare = ["data", "prepare", "custom", films / "STEPS.csv", tmp_path / "DATA"]
+    assert call(*prepare, "--features", films / "FEATURES", "--no-timeline")[0] == 0
+    assert open_dataset(tmp_path / "DATA").timeline is None
+    line = refused("recognise", films / "RUN", "v1", "--dataset", tmp_path / "DATA")
+    assert "holds no rows of whole videos. Prepare it with features and --timeline." in line
+
+
+def test_a_run_without_a_recogniser(trained, refused):
+    assert "cannot recognise steps: its data set held no rows" in refused("recognise", trained, "x")
+
+
+def test_training_says_that_a_recogniser_was_trained(films, capsys):
+    from cefito.cli.train import _report
+
+    _report(open_run(films / "RUN"), True)
+    assert "a recogniser of steps was trained, too: cefito recognise" in capsys.readouterr().err
+
+
+def test_a_folder_with_rows_alone_is_prepared(films, tmp_path, call):
+    source = tmp_path / "SOURCE"
+    source.mkdir()
+    for name in ("taxonomy.json", "videos.jsonl"):
+        (source / name).write_bytes((films / "DATA" / name).read_bytes())
+    made = open_dataset(films / "DATA")
+    rows = {one.video_id: rows for one, rows in zip(made.videos, made.timeline.videos, strict=True)}
+    np.savez(source / "timeline.npz", rate=1.0, **rows)
+    assert main(["data", "prepare", "custom", str(source), str(tmp_path / "DATA")]) == 0
+    again = open_dataset(tmp_path / "DATA")
+    assert np.array_equal(again.start, made.start)
+    assert again.timeline.videos[3].shape == made.timeline.videos[3].shape

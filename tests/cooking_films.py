@@ -1,0 +1,63 @@
+"""A tiny data set with the rows of whole videos, and a run that recognises its steps."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.cli import main
+from cefito.runs.run import Run, open_run, write_run
+from cefito.timeline.recogniser import Recogniser
+from cefito.timeline.settings import RecogniserConfig
+from tiny_runs import TINY_LENGTHS, as_arguments
+
+PLANS = {"tea": ["boil", "pour", "wait"], "toast": ["cut", "heat", "spread"]}
+NAMES = [name for plan in PLANS.values() for name in plan]
+WIDTH = 8
+
+
+def film(rng: np.random.Generator, plan: list[str]) -> tuple[NDArray[np.float32], list[tuple]]:
+    """Rows of 8 numbers, each action in its own direction, and its steps: name, start, end."""
+    parts, steps, at = [], [], 0
+    for name in [None, *(each for step in plan for each in (step, None))]:
+        count = int(rng.integers(5, 9) if name is None else rng.integers(12, 20))
+        mean = np.zeros(WIDTH) if name is None else np.eye(WIDTH)[NAMES.index(name)]
+        parts.append(3 * mean + 0.6 * rng.standard_normal((count, WIDTH)))
+        steps += [] if name is None else [(name, at, at + count)]
+        at += count
+    return np.concatenate(parts).astype(np.float32), steps
+
+
+def make_films(folder: Path) -> None:
+    """Write FEATURES of 14 videos and the table of their steps into a folder."""
+    rng = np.random.default_rng(0)
+    (folder / "FEATURES").mkdir()
+    with (folder / "STEPS.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["video", "task", "step", "start", "end", "split"])
+        for number in range(14):
+            task = list(PLANS)[number % 2]
+            rows, steps = film(rng, PLANS[task])
+            np.save(folder / "FEATURES" / f"v{number}.npy", rows)
+            split = "test" if number >= 10 else "train"
+            for name, start, end in steps:
+                table.writerow([f"v{number}", task, name, start, end, split])
+
+
+def make_run(folder: Path) -> Run:
+    """Train a run of the films; it is in RUN of the folder, and the data set in DATA."""
+    make_films(folder)
+    prepare = ["data", "prepare", "custom", folder / "STEPS.csv", folder / "DATA"]
+    prepare += ["--features", folder / "FEATURES"]
+    assert main([str(part) for part in prepare]) == 0
+    train = ["train", folder / "DATA", "--steps", "1-3", "--out", folder / "RUN"]
+    train += ["--no-recogniser", *as_arguments(TINY_LENGTHS)]
+    assert main([str(part) for part in train]) == 0
+    run = open_run(folder / "RUN")
+    config = RecogniserConfig(members=1, width=16, training_steps=60, folds=2)
+    own = Recogniser.fit(run.dataset(), range(10), config=config, seed=0)
+    return write_run(replace(run, recogniser=own))

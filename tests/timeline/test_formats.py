@@ -1,0 +1,134 @@
+"""Recognised steps as files of other programs, which their readers read back."""
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
+from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction
+from cefito.timeline.picture import timeline_picture
+from cefito.timeline.recogniser import RecognisedStep, aligned
+
+ODD = 'pour "milk" & <whisk>, --> 2'
+
+
+def step(name, start, end, probability=0.5):
+    return RecognisedStep(action=0, name=name, start=start, end=end, probability=probability)
+
+
+def video(name="a", *, steps=(("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)), **more):
+    return RecognisedVideo(
+        video=name,
+        task_id=0,
+        task="make, tea",
+        task_probability=0.75,
+        seconds=4000.0,
+        steps=tuple(step(*each) for each in steps),
+        **more,
+    )
+
+
+def written(folder, name, videos):
+    path = folder / f"x{WRITERS[name].ending}"
+    path.write_text(WRITERS[name].write(videos), encoding="utf-8")
+    return path
+
+
+def read_back(path, **choices):
+    """Name and steps of each video."""
+    found = read_steps(path, choices=Choices(**choices)).annotations
+    names = found.taxonomy.actions
+    return {
+        one.video_id: [(names[each.action].name, each.start, each.end) for each in one.steps]
+        for one in found.videos
+    }
+
+
+STEPS = [("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)]
+
+
+@pytest.mark.parametrize("name", WRITERS.keys() - {"jsonl"})
+def test_every_format_of_annotations_is_read_back(name, tmp_path):
+    single = WRITERS[name].single
+    videos = [video()] if single else [video(), video("b.c", steps=(("boil", 0.0, 2.0),))]
+    path = written(tmp_path, name, videos)
+    found = read_back(path, task=None if name in ("csv", "labelstudio") else "make, tea")
+    expected = {"x" if name == "vtt" else "a": STEPS}
+    assert found == expected | ({} if single else {"b.c": [("boil", 0.0, 2.0)]})
+
+
+def test_tables_hold_task_and_probability(tmp_path):
+    path = written(tmp_path, "csv", [video()])
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [(row["task"], row["probability"]) for row in rows] == [("make, tea", "0.5000")] * 2
+
+
+def test_elan_documents_are_read_by_pympi(tmp_path):
+    elan = pytest.importorskip("pympi").Elan
+    path = written(tmp_path, "eaf", [video(file=str(tmp_path / "my film.mp4"))])
+    found = elan.Eaf(str(path))
+    data = found.get_annotation_data_for_tier("steps")
+    assert sorted(data) == [(1000, 4500, "boil"), (4500, 3725250, ODD)]
+    (media,) = found.get_linked_files()
+    assert media["MEDIA_URL"].endswith("/my%20film.mp4")
+    assert list(read_back(path, task="tea")) == ["my film"]
+
+
+def test_captions_are_read_by_another_reader(tmp_path):
+    webvtt = pytest.importorskip("webvtt")
+    cues = webvtt.read(str(written(tmp_path, "vtt", [video()])))
+    assert [(cue.start, cue.end) for cue in cues] == [
+        ("00:00:01.000", "00:00:04.500"),
+        ("00:00:04.500", "01:02:05.250"),
+    ]
+
+
+def test_label_studio_shows_predictions_and_checked_ones_come_first(tmp_path):
+    path = written(tmp_path, "labelstudio", [video(file="clips/a.mp4"), video("b")])
+    tasks = json.loads(path.read_text())
+    assert tasks[0]["data"]["video"] == "clips/a.mp4"
+    (made,) = tasks[0]["predictions"]
+    assert (made["score"], made["result"][0]["score"]) == (0.5, 0.5)
+    assert made["result"][0]["value"]["ranges"] == [{"start": 25, "end": 108}]
+    assert any("nobody has checked" in note for note in read_steps(path).notes)
+    tasks[1]["annotations"] = [{"result": made["result"][:1]}]
+    path.write_text(json.dumps(tasks))
+    assert read_back(path) == {"b": [("boil", 1.0, 4.5)]}
+
+
+def test_json_lines_are_records():
+    lines = WRITERS["jsonl"].write([video(), video("b", steps=())]).splitlines()
+    assert [RecognisedVideo.model_validate_json(line) for line in lines] == [
+        video(),
+        video("b", steps=()),
+    ]
+
+
+def test_the_picture_has_every_step_and_no_markup_of_names():
+    known = (TimedAction(name="other", start=0, end=3),)
+    drawn = timeline_picture([video("<b>"), video("b", annotated=known)])
+    root = ElementTree.fromstring(drawn)
+    titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles.count("boil, 0:01–0:04, 50%") == 2
+    assert "other, 0:00–0:03" in titles
+    assert "<b>" not in drawn
+    assert "annotated" in drawn
+    assert timeline_picture([video(steps=())]).endswith("</svg>\n")
+
+
+def test_control_characters_of_names_make_no_broken_files(tmp_path):
+    odd = video(steps=(("a\x00b\x1bc", 0.0, 1.0),))
+    ElementTree.fromstring(timeline_picture([odd]))
+    assert read_back(written(tmp_path, "eaf", [odd]), task="t") == {"a": [("a b c", 0.0, 1.0)]}
+
+
+def test_a_known_plan_is_aligned_even_if_rows_say_nothing():
+    rows, begin = np.full((9, 4), 0.25), np.full((9, 3), 0.1)
+    begin[2, 0], begin[5, 1], begin[7, 0] = 0.9, 0.9, 0.8
+    found = aligned(rows, begin, [0, 1, 0])
+    assert [(one.action, one.start) for one in found] == [(0, 2), (1, 5), (0, 7)]
+    assert all(one.start < one.end for one in found)
