@@ -238,7 +238,9 @@ def run_with_recogniser(
     dataset = replace(world, hashes=dict(world.hashes))
     vars(dataset)["timeline"] = Timeline(every)
     seen = [place for place, video in enumerate(world.videos) if video.split != "test"]
-    config = RecogniserConfig(members=1, width=32, training_steps=150, folds=2, trusts=(0.6,))
+    config = RecogniserConfig(
+        members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
+    )
     recogniser = Recogniser.fit(dataset, seen, config=config)
     folder = tmp_path_factory.mktemp("recogniser") / "run"
     folder.mkdir()

@@ -49,7 +49,8 @@ def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
     stream = session._stream
     expected = stream.next_actions
     action, share = session.next_actions(1)[0]
-    assert action == expected.argmax() and share == pytest.approx(expected[action], abs=0.03)
+    assert action == expected.argmax()
+    assert share == pytest.approx(expected[action], abs=0.03)
     first = session.plans(1)[0]
     assert first.actions[0] == action
 
@@ -74,7 +75,8 @@ def test_a_correction_is_the_present_step(run_with_recogniser, world, video):
     other = video[0].steps[-1].action
     session.done(other)
     found = session.followed()
-    assert found.now is not None and found.now.action == other
+    assert found.now is not None
+    assert found.now.action == other
     assert session.belief().done[-1].reported
     with pytest.raises(ConfigError, match="rows of a video stay"):
         session.undo()
@@ -102,7 +104,8 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert all(event["plan"]["actions"] for event in events)
     assert main(["follow", run, "--features", str(tmp_path / "new.npy")]) == 0
     said = capsys.readouterr().err
-    assert f"now: {names(world, video[0].steps)[0]}" in said and "next: " in said
+    assert f"now: {names(world, video[0].steps)[0]}" in said
+    assert "next: " in said
 
 
 def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):

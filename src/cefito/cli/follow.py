@@ -26,7 +26,7 @@ _SHOWN = 3  # next steps
 
 def follow(
     run: Path,
-    stdin: Annotated[str | None, Parameter(show=False)] = None,
+    stdin: Annotated[str | None, Parameter(show=False, allow_leading_hyphen=True)] = None,
     /,
     *,
     features: Path | None = None,

@@ -166,7 +166,8 @@ class Session:
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
         self._begun, self._stream = done is not None, cast(Stream | None, None)
-        self._told: set[float] = set()  # ends of steps that were reported while rows are followed
+        self._stale = False  # whether rows came since the steps done were taken from them
+        self._told: set[float] = set()  # starts of steps that were reported while rows are followed
         if isinstance(done, str):
             raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
         before = [find_done(run.taxonomy, action, task=self.task) for action in done or ()]
@@ -240,11 +241,15 @@ class Session:
                 raise ConfigError(f"{problem}. Begin another session.")
             self._stream = Stream(self.run.own_recogniser, self.task)
         seen = None if row is None else np.asarray(self._read("row", row) if self._read else row)
-        if self._stream.observe(seen, at):
-            self._follow(self._stream)
+        self._stale |= self._stream.observe(seen, at)
+        if self._stale:
+            self._forget()
 
-    def _follow(self, stream: Stream) -> None:
-        """Take the steps that were recognised as those done."""
+    def _catch_up(self) -> None:
+        """Take the steps that were recognised as those done, if rows came since."""
+        if self._stream is None or not self._stale:
+            return
+        self._stale, stream = False, self._stream
         count, states = len(self.run.taxonomy.actions), self._guide.model.states
         steps = tuple(
             _Done(
@@ -264,7 +269,6 @@ class Session:
         shares = [ahead[task, places[task, action]] for task, action in owners]
         expected = torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
         self._states[-1] = replace(self._states[-1], done=steps, expected=expected)
-        self._forget()
 
     @property
     def follows_rows(self) -> bool:
@@ -324,7 +328,8 @@ class Session:
         if self._stream is not None:
             self._stream.correct(found)
             self._told.add(self._stream.steps()[-1].start)
-            self._follow(self._stream)
+            self._stale = True
+            self._forget()
             return
         probability = float(self._next[found])
         certain = self._certain(found)
@@ -451,6 +456,7 @@ class Session:
     @cached_property
     def _outlook(self) -> SequencePosterior:
         """Predict what follows the latest state; the next step is inferred from all events."""
+        self._catch_up()
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done if step.reported or step.shown]

@@ -132,7 +132,8 @@ class StepChain:
             transitions=after,
             entered=self.entered[task, own][None],
             leave=self.leave[task, own][None],
-            pause=self.pause[task, [*own, -1]][None],
+            # after the last step comes the rest of the video
+            pause=np.append(self.pause[task, own[:-1]], [1.0, self.pause[task, -1]])[None],
             resume=self.resume[task, [*own, -1]][None],
         )
 

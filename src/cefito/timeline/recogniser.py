@@ -3,7 +3,7 @@
 A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by networks that see either the
 whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
-steps (edit score and F1@50) or the best present label, and T by the likelihood of their labels.
+steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
 """
 
 from __future__ import annotations
@@ -441,10 +441,13 @@ def softened(rows: Floats, temperature: float) -> Floats:
 
 
 def _temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
-    """Return T that gives the true labels [n] the greatest likelihood, by p(label) [n, K + 1]."""
+    """Return T of the least Brier score Σ (p − y)² over rows, by p(label) [n, K + 1].
+
+    Few rows that are certainly wrong would decide the likelihood.
+    """
 
     def loss(temperature: float) -> float:
-        own = softened(rows, temperature)[np.arange(len(truth)), truth]
-        return -float(np.log(own.clip(min=1e-12)).mean())
+        own = softened(rows, temperature)
+        return float((own**2).sum() - 2 * own[np.arange(len(truth)), truth].sum())
 
     return float(min(_TEMPERATURES, key=loss))

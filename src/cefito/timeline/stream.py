@@ -98,8 +98,8 @@ class Stream:
         self._states = self._chain.updated(self._states, seen)
         self._recent.append((self._states, seen))
         self._count += 1
-        if len(self._recent) > self._lag:
-            self._settle(1)
+        if len(self._recent) > 2 * self._lag:
+            self._settle(self._lag)
 
     def _settle(self, count: int) -> None:
         """Fix the steps of the oldest rows."""
