@@ -1,0 +1,248 @@
+"""The recogniser on small films of which each action has its own direction, and its stream."""
+
+import json
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.data.readers.custom import prepare
+from cefito.data.timeline import row_labels
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
+from cefito.timeline.settings import RecogniserConfig
+from cefito.timeline.stream import Stream
+
+SMALL = RecogniserConfig(
+    members=1, width=16, training_steps=60, folds=2, learning_rate=0.02, weight_decay=0.01
+)
+PLANS = [[0, 1, 2], [3, 4, 5]]
+
+
+def film(rng, plan):
+    """Rows of 8 numbers and steps [start, end, action]."""
+    parts, steps, at = [], [], 0
+    for action in [6, *(each for step in plan for each in (step, 6))]:
+        count = int(rng.integers(2, 5) if action == 6 else rng.integers(6, 12))
+        parts.append(3.0 * np.eye(8)[action] + 0.5 * rng.standard_normal((count, 8)))
+        steps += [] if action == 6 else [[at, at + count, action]]
+        at += count
+    return np.concatenate(parts), steps
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("films"), np.random.default_rng(0)
+    tasks = [
+        {"id": place, "name": f"task {place}", "actions": one} for place, one in enumerate(PLANS)
+    ]
+    actions = [{"id": place, "name": f"step {place}"} for place in range(6)]
+    taxonomy = {"dataset": "films", "tasks": tasks, "actions": actions}
+    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
+    rows, lines = {}, []
+    for number in range(16):
+        task = number % 2
+        plan = PLANS[task] if rng.random() < 0.7 else [PLANS[task][place] for place in (1, 0, 2)]
+        rows[f"v{number}"], steps = film(rng, plan)
+        split = "test" if number >= 10 else "train"
+        line = {"video_id": f"v{number}", "split": split, "task_id": task, "steps": steps}
+        lines.append(json.dumps(line) + "\n")
+    (folder / "videos.jsonl").write_text("".join(lines))
+    np.savez(folder / "timeline.npz", **rows)
+    return prepare(folder, folder / "out")
+
+
+@pytest.fixture(scope="module")
+def recogniser(films):
+    return Recogniser.fit(films, range(10), config=SMALL, seed=0)
+
+
+@pytest.fixture
+def video(films):
+    """Rows, steps, and the action of each row of a test video."""
+    place = 11
+    rows, steps = films.timeline.videos[place].astype(np.float32), films.videos[place].steps
+    return rows, steps, row_labels(steps, len(rows), 1.0, 6)
+
+
+def spans(steps):
+    return [(one.action, one.start, one.end) for one in steps]
+
+
+def test_steps_of_films_are_recognised(films, recogniser):
+    right, rows, tasks = 0, 0, []
+    for place in range(10, 16):
+        found = recogniser.recognise(films.timeline.videos[place])
+        truth = row_labels(films.videos[place].steps, len(found.rows), 1.0, 6)
+        right, rows = right + (found.rows.argmax(axis=1) == truth).sum(), rows + len(truth)
+        tasks.append(found.tasks.argmax() == films.videos[place].task)
+        assert found.rows.sum(axis=1) == pytest.approx(1)
+        assert found.rate == 1
+    assert right / rows > 0.85
+    assert all(tasks)
+    assert recogniser.trusts[0] in SMALL.trusts
+
+
+def test_a_step_has_times_a_name_and_a_probability(recogniser, video):
+    rows, truth, _ = video
+    found = recogniser.recognise(rows)
+    steps = found.steps()
+    assert [one.action for one in steps] == [one.action for one in truth]
+    for ours, theirs in zip(steps, truth, strict=True):
+        assert abs(ours.start - theirs.start) <= 2
+        assert abs(ours.end - theirs.end) <= 2
+        assert ours.name == f"step {ours.action}"
+        part = found.rows[int(ours.start) : int(ours.end), ours.action]
+        assert ours.probability == pytest.approx(part.mean())
+    least = sorted(one.probability for one in steps)[1]
+    assert len(found.steps(least)) == len(steps) - 1
+
+
+def test_a_task_and_a_plan_that_are_known(recogniser, video):
+    rows, truth, _ = video
+    assert recogniser.recognise(rows, task=0).tasks.tolist() == [1, 0]
+    wrong = recogniser.recognise(rows, task=0).rows[:, [3, 4, 5]]
+    assert wrong.max() < 1e-9
+    plan = [one.action for one in truth]
+    found = recogniser.recognise(rows, task=1, plan=plan)
+    assert [one.action for one in found.steps()] == plan
+    assert found.begin.sum(axis=0)[plan] == pytest.approx(1)
+
+
+def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
+    rows = video[0]
+    recogniser.save(tmp_path)
+    found = Recogniser.load(tmp_path, films.taxonomy)
+    expected = recogniser.recognise(rows)
+    np.testing.assert_allclose(found.recognise(rows).rows, expected.rows, rtol=0, atol=1e-12)
+    streams = [Stream(one) for one in (recogniser, found)]
+    for row in rows[:9]:
+        for one in streams:
+            one.observe(row)
+    np.testing.assert_allclose(streams[0].now, streams[1].now, rtol=0, atol=1e-12)
+    again = Recogniser.fit(films, range(10), config=SMALL, seed=0)
+    np.testing.assert_array_equal(again.recognise(rows).rows, expected.rows)
+    (tmp_path / SETTINGS_FILE).write_text("{}")
+    with pytest.raises(RunError, match=f"{SETTINGS_FILE}.*Train the run again"):
+        Recogniser.load(tmp_path, films.taxonomy)
+
+
+def test_rows_at_another_rate(recogniser, video):
+    rows = video[0]
+    expected = spans(recogniser.recognise(rows).steps())
+    found = spans(recogniser.recognise(np.repeat(rows, 2, axis=0), rate=2.0).steps())
+    assert [one[0] for one in found] == [one[0] for one in expected]
+    assert np.abs(np.array(found) - np.array(expected)).max() <= 1
+
+
+def test_what_is_refused(films, recogniser, video):
+    rows = video[0].copy()
+    with pytest.raises(DataError, match=r"rows \[\d+, 7\]: expected \[rows, 8\]"):
+        recogniser.recognise(rows[:, :7])
+    with pytest.raises(DataError, match=r"expected \[rows, 8\]"):
+        recogniser.recognise(rows[:0])
+    for task, plan in ((None, [3, 4]), (1, [3, 0]), (1, [])):
+        with pytest.raises(ConfigError, match="not steps of one task"):
+            recogniser.recognise(rows, task=task, plan=plan)
+    with pytest.raises(ConfigError, match="a video of 2 rows is too short"):
+        recogniser.recognise(rows[:2], task=1, plan=[3, 4, 5])
+    rows[4, 2] = np.nan
+    with pytest.raises(DataError, match=r"row 4 \(counted from 0\) holds NaN"):
+        recogniser.recognise(rows)
+    bare = replace(films, hashes={})
+    with pytest.raises(DataError, match="holds no rows of whole videos"):
+        Recogniser.fit(bare, range(10), config=SMALL)
+    with pytest.raises(DataError, match="no video to train on"):
+        Recogniser.fit(films, [], config=SMALL)
+
+
+def test_one_video_is_enough_to_train(films):
+    quick = SMALL.model_copy(update={"training_steps": 5})
+    found = Recogniser.fit(films, [0], config=quick)
+    assert np.isfinite(found.recognise(films.timeline.videos[1]).rows).all()
+
+
+# --- row by row ---
+
+
+def test_the_present_row_is_the_forward_pass(recogniser, video):
+    rows, _, truth = video
+    seen = likelihoods(recogniser.log_seen(rows, past=True), recogniser.trusts[1])
+    stream, right = Stream(recogniser), 0
+    assert stream.now.argmax() == 6
+    for row, states, label in zip(rows, recogniser.chain.forward(seen), truth, strict=True):
+        assert stream.observe(row)
+        expected = softened(recogniser.chain.by_label(states), recogniser.temperatures[1])
+        np.testing.assert_allclose(stream.now, expected, atol=1e-6)
+        np.testing.assert_allclose(stream.tasks, states.sum(axis=1), atol=1e-6)
+        assert stream.next_actions.sum() == pytest.approx(1)
+        right += stream.now.argmax() == label
+    assert stream.seconds == len(rows)
+    assert right / len(rows) > 0.8
+    assert [one.action for one in stream.steps()] == [one.action for one in video[1]]
+    assert np.argmax(stream.tasks) == 1
+
+
+def test_rows_that_are_lost_late_or_broken(recogniser, video):
+    rows = video[0]
+    broken = rows[3].copy()
+    broken[0] = np.nan
+    lost = [Stream(recogniser) for _ in range(3)]
+    for stream, third in zip(lost, (None, broken, ...), strict=True):
+        for count, row in enumerate(rows[:8]):
+            if count != 3:
+                assert stream.observe(row, at=count + 0.4)
+            elif third is not ...:
+                assert stream.observe(third, at=3)
+        assert stream.seconds == 8
+    for stream in lost[1:]:
+        np.testing.assert_array_equal(stream.now, lost[0].now)
+    before = lost[0].now
+    for late in (7.9, 3, 0):
+        assert not lost[0].observe(rows[0], at=late)
+    np.testing.assert_array_equal(lost[0].now, before)
+    for width in ((7,), (1, 8)):
+        with pytest.raises(DataError, match=r"expected \[8\]"):
+            lost[0].observe(np.zeros(width))
+    assert lost[0].seconds == 8
+    assert lost[0].observe(rows[8], at=10**9)  # a clock that jumped
+    assert lost[0].seconds == 10**9 + 1
+    assert np.isfinite(lost[0].now).all()
+
+
+def test_the_state_does_not_grow(recogniser, video):
+    row, sizes = video[0][8], []
+    config = SMALL.model_copy(update={"lag": 2.0})
+    stream = Stream(replace(recogniser, config=config))
+    for count in range(1, 1801):
+        stream.observe(row)
+        if count in (300, 1800):
+            sizes.append(len(pickle.dumps(stream)))
+    assert abs(sizes[1] - sizes[0]) < 100
+    assert len(stream.steps()) <= 2
+
+
+def test_what_a_person_tells(recogniser, video):
+    stream = Stream(recogniser, task=0)
+    for row in np.zeros((4, 8)):
+        stream.observe(row)
+    stream.correct(2)
+    assert stream.now.argmax() == 2
+    assert stream.now[2] == pytest.approx(1)
+    steps = stream.steps()
+    assert (steps[-1].action, steps[-1].end) == (2, 4)
+    with pytest.raises(ConfigError, match="not one of the task"):
+        stream.correct(4)
+    assert stream.now.argmax() == 2
+    # without a task, what is told decides the task, against what was recognised
+    free = Stream(recogniser)
+    for row in video[0][:12]:
+        free.observe(row)
+    assert np.argmax(free.tasks) == 1
+    free.correct(1)
+    assert np.argmax(free.tasks) == 0
+    assert free.next_actions[[3, 4, 5]].sum() < 1e-9
+    early = Stream(recogniser)
+    early.correct(4)
+    assert early.now.argmax() == 4
