@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from cefito.arrays import load_npz
 from cefito.data.annotations import Annotations, Step
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 from cefito.files import check_array, load_tensors, write_tensors
 
 TIMELINE_FILE = "timeline.safetensors"
 RATES = (0.01, 1000.0)
 """Least and greatest number of rows a second."""
+_NO_NUMBERS = ValueError, TypeError, IndexError
 _REMEDY = "Prepare the data set again (cefito data prepare)."
 
 
@@ -32,18 +33,19 @@ class Timeline:
         """D."""
         return int(self.videos[0].shape[1])
 
-    def check(self, annotations: Annotations, place: str) -> None:
+    def check(self, annotations: Annotations, place: str, remedy: str = _REMEDY) -> None:
         """Check that there are rows of each video, of one width, all finite (DataError)."""
         if len(self.videos) != len(annotations.videos):
             count = f"{len(self.videos)} videos; videos.jsonl has {len(annotations.videos)}"
-            raise DataError(f"{place}: has rows of {count}. {_REMEDY}")
+            raise DataError(f"{place}: has rows of {count}. {remedy}")
         if not RATES[0] <= self.rate <= RATES[1]:
-            raise DataError(f"{place}: has the rate {self.rate}; expected rows a second. {_REMEDY}")
+            raise DataError(f"{place}: has the rate {self.rate}; expected rows a second. {remedy}")
         for rows, video in zip(self.videos, annotations.videos, strict=True):
             where = f"{place}, video '{video.video_id}'"
-            check_array(rows, shape=(None, self.width), place=where, because=_REMEDY.rstrip("."))
-            if not len(rows):
+            if not rows.size:
                 raise DataError(f"{where}: has no rows. Leave the video out.")
+            width = self.width if self.videos[0].ndim > 1 else None
+            check_array(rows, shape=(None, width), place=where, because=remedy.rstrip("."))
 
     def write(self, path: Path) -> None:
         """Write the rows as one array and their numbers; `read` reads them back."""
@@ -68,6 +70,7 @@ class Timeline:
 
 def read_npz(path: Path, annotations: Annotations) -> Timeline:
     """Read `timeline.npz`: [n, D] of each video by its id, and a number `rate` (1 if absent)."""
+    load_npz(path, ())  # refuses what is no archive
     with np.load(path, allow_pickle=False) as archive:
         names = set(archive.files)
     missing = [video.video_id for video in annotations.videos if video.video_id not in names]
@@ -75,10 +78,11 @@ def read_npz(path: Path, annotations: Annotations) -> Timeline:
         raise DataError(f"{path}: has no rows of video '{missing[0]}'. Save them under its id.")
     wanted = tuple(video.video_id for video in annotations.videos)
     arrays = load_npz(path, (*wanted, *(["rate"] if "rate" in names else [])))
-    rate = float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
-    with np.errstate(over="ignore"):
+    remedy = f"{path.name} holds numbers [rows, D] of each video by its id, and optionally a rate."
+    with np.errstate(over="ignore"), explained(path, "not such numbers", remedy, *_NO_NUMBERS):
+        rate = float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
         found = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
-    found.check(annotations, str(path))
+    found.check(annotations, str(path), remedy)
     return found
 
 
