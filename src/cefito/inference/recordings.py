@@ -114,8 +114,8 @@ def open_recordings(
                 which = f"{given}: no such file, and " if dataset is None else ""
                 raise type(problem)(f"{which}{problem}", setting="") from problem
         if found.name in names:
-            problem = f"{given}: another video is called '{found.name}', too. Rename the file"
-            raise ConfigError(f"{problem}.")
+            taken = f"{given}: another video is called '{found.name}', too. Rename the file"
+            raise ConfigError(f"{taken}.")
         names.add(found.name)
         yield found
 
