@@ -9,7 +9,7 @@ import pytest
 from cefito.data.annotations import Step
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.custom import prepare
-from cefito.data.timeline import TIMELINE_FILE, Timeline, read_npz, row_labels
+from cefito.data.timeline import TIMELINE_FILE, row_labels
 from cefito.errors import DataError
 
 LENGTHS = {"a": 9, "b": 7, "c": 12}
@@ -59,11 +59,6 @@ def test_written_and_read(make, tmp_path):
         for video, rows in zip(LENGTHS, found.videos, strict=True):
             np.testing.assert_array_equal(rows, archive[video].astype(np.float16))
     assert dataset.observation_dim == 5
-    found.write(tmp_path / "again")
-    again = Timeline.read(tmp_path / "again", dataset.annotations)
-    for one, other in zip(again.videos, found.videos, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert again.rate == found.rate
 
 
 def test_rows_can_be_left_out_and_do_not_change_the_fingerprint(make, tmp_path):
@@ -100,11 +95,9 @@ def test_a_changed_file_is_refused(make, tmp_path):
     [
         ({"b": None}, "has no rows of video 'b'. Save them under its id."),
         ({"rate": 0.0}, "has the rate 0.0; expected rows a second."),
-        ({"rate": np.nan}, "has the rate nan; expected rows a second."),
         ({"b": np.full((7, 4), np.nan)}, "video 'b'"),
         ({"b": np.full((7, 4), 1e6)}, "video 'b'"),  # infinite in half precision
         ({"b": np.zeros((7, 3))}, "video 'b'"),
-        ({"b": np.zeros(7)}, "video 'b'"),
         ({"a": np.zeros(9)}, "video 'a': has shape [9]"),
         ({"a": np.array(["x"])}, "timeline.npz: not such numbers"),
         ({"rate": np.array([])}, "timeline.npz holds numbers [rows, D] of each video"),
@@ -112,19 +105,15 @@ def test_a_changed_file_is_refused(make, tmp_path):
         ({"b": np.zeros((0, 4))}, "video 'b': has no rows. Leave the video out."),
     ],
 )
-@pytest.mark.parametrize("observed", [True, False])
-def test_rows_that_are_refused(make, tmp_path, changed, problem, observed):
-    source = with_features(make(**changed)) if observed else make(**changed)
-    with pytest.raises(DataError, match=re.escape(problem)):
-        prepare(source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_is_no_archive(make, tmp_path):
-    source = make()
+def test_rows_that_are_refused(make, tmp_path, changed, problem):
+    source = make(**changed)
+    for folder in (source, with_features(source)):
+        with pytest.raises(DataError, match=re.escape(problem)):
+            prepare(folder, tmp_path / "out")
     (source / "timeline.npz").write_text("video,row\n")
     with pytest.raises(DataError, match=r"timeline\.npz: "):
         prepare(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_steps_are_observed_in_the_rows(make, tmp_path):
@@ -135,12 +124,6 @@ def test_steps_are_observed_in_the_rows(make, tmp_path):
     assert dataset.observation_dim == 12
     np.testing.assert_array_equal(dataset.start[1], rows[3:6].reshape(-1))
     np.testing.assert_array_equal(dataset.end[0], rows[2:5].reshape(-1))
-    for kept, read in zip(
-        dataset.timeline.videos,
-        read_npz(source / "timeline.npz", dataset.annotations).videos,
-        strict=True,
-    ):
-        np.testing.assert_array_equal(kept, read)
     wide = prepare(source, tmp_path / "one", seconds=1)
     np.testing.assert_array_equal(wide.start[1], rows[4])
 
@@ -149,6 +132,5 @@ def test_labels_of_rows():
     steps = [Step(1.4, 3.6, 0), Step(3.0, 5.0, 1), Step(6.4, 6.4, 0)]
     assert row_labels(steps, 8, 1.0, 9).tolist() == [9, 0, 0, 1, 1, 9, 0, 9]
     assert row_labels(steps[:1], 8, 2.0, 9).tolist() == [9, 9, 9, 0, 0, 0, 0, 9]
-    assert row_labels([], 3, 1.0, 9).tolist() == [9, 9, 9]
     # a step beyond the rows
     assert row_labels([Step(2.0, 9.0, 1)], 4, 1.0, 9).tolist() == [9, 9, 1, 1]
