@@ -185,6 +185,8 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
     for width in ((7,), (1, 8)):
         with pytest.raises(DataError, match=r"expected \[8\]"):
             lost[0].observe(np.zeros(width))
+    with pytest.raises(DataError, match="time of a row nan: expected seconds"):
+        lost[0].observe(rows[0], at=np.nan)
     assert lost[0].seconds == 8
     assert lost[0].observe(rows[8], at=10**9)  # a clock that jumped
     assert lost[0].seconds == 10**9 + 1

@@ -55,9 +55,11 @@ class Stream:
         are missing in between are lost. Rows with NaN or infinity are lost, too.
 
         Raises:
-            DataError: A row of another width.
+            DataError: A row of another width, or a time that is NaN or infinite.
         """
         own = self.recogniser
+        if at is not None and not np.isfinite(at):
+            raise DataError(f"time of a row {at}: expected seconds.")
         place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
         if place < self._count:
             return False
