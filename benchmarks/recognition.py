@@ -80,7 +80,7 @@ class Known:
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
         of_test = np.array([video.split == "test" for video in data.videos])
         train, test = (np.flatnonzero(mask).tolist() for mask in (~of_test, of_test))
-        standard = Standard.of([raw[place] for place in train])
+        standard = Standard.of([raw[place] for place in train], raw[0].shape[1])
         pairs = zip(data.videos, raw, strict=True)
         labels = [row_labels(video.steps, len(own), rate, background) for video, own in pairs]
         rows = [standard.scaled(own) for own in raw]

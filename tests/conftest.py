@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from numpy.typing import NDArray
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
@@ -26,7 +25,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import file_digest, value_sealed
 from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
-from tiny_runs import TINY_LENGTHS
+from tiny_runs import TINY_LENGTHS, rows_of
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
@@ -211,17 +210,6 @@ def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFact
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     folder = tmp_path_factory.mktemp("lengths") / "run"
     return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0)
-
-
-def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.float32]:
-    """Rows [n, 24] of a video, one a second: a direction for each action, and noise."""
-    from cefito.data.timeline import row_labels
-
-    steps, count = dataset.videos[video].steps, len(dataset.taxonomy.actions)
-    labels = row_labels(steps, int(steps[-1].end) + 4, 1.0, count)
-    directions = np.random.default_rng(0).normal(size=(count + 1, 24))
-    noise = np.random.default_rng([seed, video]).normal(size=(len(labels), 24))
-    return (3 * directions[labels] + noise).astype(np.float32)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+
+from cefito.data import PreparedDataset
+from cefito.data.timeline import row_labels
 
 TINY_RUN: dict[str, Any] = {
     "field.width": 16,
@@ -99,3 +104,12 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 def contents(folder: Path) -> dict[str, bytes]:
     """Content of each file of a folder by its name."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.float32]:
+    """Rows [n, 24] of a video, one a second: a direction for each action, and noise."""
+    steps, count = dataset.videos[video].steps, len(dataset.taxonomy.actions)
+    labels = row_labels(steps, int(steps[-1].end) + 4, 1.0, count)
+    directions = np.random.default_rng(0).normal(size=(count + 1, 24))
+    noise = np.random.default_rng([seed, video]).normal(size=(len(labels), 24))
+    return (3 * directions[labels] + noise).astype(np.float32)

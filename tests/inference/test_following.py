@@ -10,7 +10,7 @@ import pytest
 from cefito import Session
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
-from conftest import rows_of
+from tiny_runs import rows_of
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cefito.inference.session import Session
+from tiny_runs import rows_of
 
 TOKEN = "0123456789abcdef-token"
 LONG = 20  # seconds that nothing here should take
@@ -146,7 +147,7 @@ BODIES, EVENTS = (
         ({"said": [1]}, "said", "Extra inputs"),
     ),
     (
-        ({}, None, "expected exactly one of 'observation', 'video', 'done' and 'undo'"),
+        ({}, None, "expected exactly one of 'observation', 'video', 'rows', 'done'"),
         ({"done": 1, "undo": True}, None, "expected exactly one of"),
         ({"undo": False}, "undo", "Input should be True"),
         ({"undo": True}, None, "nothing to undo"),
@@ -343,3 +344,29 @@ def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_leng
         stream = Stream(port, state["id"])
         assert stream.event()[0] == "0"
     assert stream.ends()
+
+
+def test_rows_of_a_video_need_no_boundaries(serving, run_with_recogniser, world):
+    """Over HTTP as by the library; a row of another width is refused and changes nothing."""
+    place = next(i for i, one in enumerate(world.videos) if one.split == "test")
+    seen, session = rows_of(world, place), Session(run_with_recogniser)
+    client = serving(runs=(run_with_recogniser.folder,))
+    state = begin(client)
+    assert state["followed"] is None
+    for start in range(0, len(seen), 20):
+        part = [
+            {"at": start + number, "row": row.tolist()}
+            for number, row in enumerate(seen[start : start + 20])
+        ]
+        answer = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": part})
+        assert answer.status_code == 200, answer.text
+        for one in part:
+            session.observe(np.array(one["row"], np.float32), at=one["at"])
+    found, own = answer.json()["followed"], session.followed()
+    assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
+    assert found["next"][0]["id"] == own.next[0].id
+    wrong = {"rows": [{"at": 500, "row": [0.0, 1.0]}]}
+    refused = client.post(f"/v1/sessions/{state['id']}/rows", json=wrong)
+    assert refused.status_code == 422
+    assert "expected [24]" in refused.json()["detail"]
+    assert read(client, state)["followed"] == found

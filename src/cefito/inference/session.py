@@ -327,7 +327,7 @@ class Session:
         found = find_done(taxonomy, action, task=task)
         if self._stream is not None:
             self._stream.correct(found)
-            self._told.add(self._stream.steps()[-1].start)
+            self._told |= {step.start for step in self._stream.steps()[-1:]}
             self._stale = True
             self._forget()
             return

@@ -26,21 +26,30 @@ _LEAST_DEVIATION = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Standard:
-    """Mean and deviation of each of D features of the training rows."""
+    """Mean and deviation of each of D features of the training rows, and their main directions."""
 
     mean: Rows  # [D]
     deviation: Rows  # [D]
+    # the P directions of most variance, once scaled [D, P]; all of them if there are few
+    directions: Rows
 
     @classmethod
-    def of(cls, videos: Sequence[Rows]) -> Standard:
-        """Measure the rows [n, D] of videos."""
+    def of(cls, videos: Sequence[Rows], most: int) -> Standard:
+        """Measure the rows [n, D] of videos; P is at most `most`."""
         rows = np.concatenate(videos).astype(np.float64)
-        found = rows.mean(axis=0), rows.std(axis=0) + _LEAST_DEVIATION
-        return cls(*(one.astype(np.float32) for one in found))
+        mean, deviation = rows.mean(axis=0), rows.std(axis=0) + _LEAST_DEVIATION
+        directions = np.eye(len(mean))
+        if len(mean) > most:
+            scaled = ((rows - mean) / deviation).clip(-_CLIPPED, _CLIPPED)
+            _, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))  # ascending
+            directions = vectors[:, : -most - 1 : -1]
+        return cls(*(one.astype(np.float32) for one in (mean, deviation, directions)))
 
     def scaled(self, rows: Rows) -> Rows:
-        """Return rows [..., D] with mean 0 and deviation 1 in training, clipped."""
-        return ((rows - self.mean) / self.deviation).clip(-_CLIPPED, _CLIPPED)
+        """Return rows [..., D] along the directions [..., P], with mean 0 in training."""
+        scaled = ((rows - self.mean) / self.deviation).clip(-_CLIPPED, _CLIPPED)
+        along: Rows = scaled @ self.directions
+        return along
 
 
 class Memory:

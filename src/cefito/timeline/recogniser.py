@@ -163,7 +163,7 @@ class Recogniser:
         seed: int,
         advance: Any,
     ) -> Self:
-        count, standard = len(taxonomy.actions), Standard.of(known.rows)
+        count, standard = len(taxonomy.actions), Standard.of(known.rows, config.directions)
         times = [time * rate for time in config.memories]
         scaled = [standard.scaled(rows) for rows in known.rows]
         networks = [
@@ -319,7 +319,8 @@ class Recogniser:
             raise RunError(f"{problem} {_REMEDY}") from problem
         count = len(taxonomy.actions) + 1
         times = len(config.memories)
-        sizes = {"whole": (2 * times + 1) * header.width, "past": (times + 1) * header.width}
+        reduced = min(header.width, config.directions)
+        sizes = {"whole": (2 * times + 1) * reduced, "past": (times + 1) * reduced}
         networks = {}
         for part, size in sizes.items():
             networks[part] = RowClassifier(size, count, config).eval()

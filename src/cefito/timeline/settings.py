@@ -14,6 +14,9 @@ class RecogniserConfig(Settings):
     """
 
     members: int = Field(3, ge=1, description="Networks whose probabilities are averaged.")
+    directions: int = Field(
+        128, ge=1, description="Principal components that the numbers of a row are reduced to."
+    )
     width: int = Field(128, ge=1, description="Hidden units of each.")
     memories: tuple[float, ...] = Field(
         (2.0, 6.0, 20.0), description="Time constants of averages of past rows, in seconds."

@@ -60,26 +60,24 @@ class Stream:
         own = self.recogniser
         if at is not None and not np.isfinite(at):
             raise DataError(f"time of a row {at}: expected seconds.")
-        place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
-        if place < self._count:
-            return False
-        for _ in range(min(place - self._count, _MOST_LOST)):
-            self._push(None)
-        self._count = max(self._count, place)
         seen = None
         if row is not None:
             given = np.asarray(row, dtype=np.float32)
             if given.shape != (own.width,):
                 raise DataError(f"row {list(given.shape)}: expected [{own.width}], as in training.")
             seen = given if np.isfinite(given).all() else None
+        place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
+        if place < self._count:
+            return False
+        for _ in range(min(place - self._count, _MOST_LOST)):
+            self._push(None)
+        self._count = max(self._count, place)
         self._push(seen)
         return True
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
         chain = self._chain
-        if self._states is None:
-            self._push(None)
         begun = np.zeros(chain.labels.shape)
         np.put_along_axis(begun, chain.entries, (chain.actions == action) * 1.0, axis=1)
         states, tasks = self._chain.start if self._states is None else self._states, self.tasks
@@ -88,7 +86,9 @@ class Stream:
             raise ConfigError("the step is not one of the task.", setting="done")
         self._settle(len(self._recent) - 1)
         self._states = told / told.sum()
-        self._recent = [(self._states, np.where(np.arange(chain.background + 1) == action, 1.0, 0))]
+        if self._recent:  # the present row
+            shown = np.where(np.arange(chain.background + 1) == action, 1.0, 0)
+            self._recent = [(self._states, shown)]
 
     def _push(self, row: Rows | None) -> None:
         own = self.recogniser
