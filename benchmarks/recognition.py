@@ -37,7 +37,7 @@ from cefito.timeline.memory import Standard, whole_features
 from cefito.timeline.recogniser import Recogniser
 from cefito.timeline.scores import OVERLAPS, VideoScores, segments
 from cefito.timeline.settings import RecogniserConfig
-from cefito.timeline.stream import Stream
+from cefito.timeline.stream import StepStream
 
 Floats = NDArray[np.float64]
 Predict = Callable[[int], Floats]  # p(label) [n, K + 1] of the rows of a video
@@ -207,7 +207,7 @@ def offline(known: Known, video: int, rows: Floats) -> dict[str, float]:
 def online(known: Known, own: Recogniser, video: int) -> dict[str, float]:
     """Columns of a test video whose rows come one after another."""
     steps = sorted(known.data.videos[video].steps, key=lambda step: step.start)
-    stream, now, right, asked, rate = Stream(own), [], 0, 0, known.rate
+    stream, now, right, asked, rate = StepStream(own), [], 0, 0, known.rate
     for count, row in enumerate(known.raw[video]):
         stream.observe(row)
         now.append(int(stream.now.argmax()))

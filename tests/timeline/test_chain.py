@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cefito.timeline.chain import StepChain
-from cefito.timeline.memory import Memory, Standard, past_features, whole_features
+from cefito.timeline.memory import RowMemory, Standard, past_features, whole_features
 from cefito.timeline.recogniser import likelihoods, softened
 
 TASKS = [[0, 1, 2], [1, 3]]
@@ -168,7 +168,7 @@ def averaged(rows, time):
 def test_features_of_rows():
     rows = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
     past, times = past_features(rows, [2.0, 5.0]), (2.0, 5.0)
-    memory = Memory(times)
+    memory = RowMemory(times)
     np.testing.assert_array_equal(past, [memory.features(row) for row in rows])
     centred = np.stack([row - rows[: count + 1].mean(axis=0) for count, row in enumerate(rows)])
     np.testing.assert_allclose(past[:, :2], centred, atol=1e-6)

@@ -12,7 +12,7 @@ from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
 from cefito.timeline.settings import RecogniserConfig
-from cefito.timeline.stream import Stream
+from cefito.timeline.stream import StepStream
 
 SMALL = RecogniserConfig(
     members=1, width=16, training_steps=60, folds=2, learning_rate=0.02, weight_decay=0.01
@@ -150,7 +150,7 @@ def test_what_is_refused(films, recogniser, video):
 def test_the_present_row_is_the_forward_pass(recogniser, video):
     rows, _, truth = video
     seen = likelihoods(recogniser.log_seen(rows, past=True), recogniser.trusts[1])
-    stream, right = Stream(recogniser), 0
+    stream, right = StepStream(recogniser), 0
     assert stream.now.argmax() == 6
     for row, states, label in zip(rows, recogniser.chain.forward(seen), truth, strict=True):
         assert stream.observe(row)
@@ -168,7 +168,7 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
     rows = video[0]
     broken = rows[3].copy()
     broken[0] = np.nan
-    lost = [Stream(recogniser) for _ in range(3)]
+    lost = [StepStream(recogniser) for _ in range(3)]
     for stream, third in zip(lost, (None, broken, ...), strict=True):
         for count, row in enumerate(rows[:8]):
             if count != 3:
@@ -196,7 +196,7 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
 def test_the_state_does_not_grow(recogniser, video):
     row, sizes = video[0][8], []
     config = SMALL.model_copy(update={"lag": 2.0})
-    stream = Stream(replace(recogniser, config=config))
+    stream = StepStream(replace(recogniser, config=config))
     for count in range(1, 1801):
         stream.observe(row)
         if count in (300, 1800):
@@ -206,7 +206,7 @@ def test_the_state_does_not_grow(recogniser, video):
 
 
 def test_what_a_person_tells(recogniser, video):
-    stream = Stream(recogniser, task=0)
+    stream = StepStream(recogniser, task=0)
     for row in np.zeros((4, 8)):
         stream.observe(row)
     stream.correct(2)
@@ -216,7 +216,7 @@ def test_what_a_person_tells(recogniser, video):
         stream.correct(4)
     assert stream.now.argmax() == 2
     # without a task, what is told decides the task, against what was recognised
-    free = Stream(recogniser)
+    free = StepStream(recogniser)
     for row in video[0][:12]:
         free.observe(row)
     assert np.argmax(free.tasks) == 1

@@ -32,7 +32,7 @@ from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
 from cefito.timeline.recogniser import RecognisedStep
-from cefito.timeline.stream import Stream
+from cefito.timeline.stream import StepStream
 
 OWN = 0.4
 """Weight of the network in the geometric mean of two predictions of the next step: the network's,
@@ -165,7 +165,7 @@ class Session:
         self._guide = SessionModel(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
-        self._begun, self._stream = done is not None, cast(Stream | None, None)
+        self._begun, self._stream = done is not None, cast(StepStream | None, None)
         self._stale = False  # whether rows came since the steps done were taken from them
         self._told: set[float] = set()  # starts of steps that were reported while rows are followed
         if isinstance(done, str):
@@ -239,7 +239,7 @@ class Session:
             if self.events:
                 problem = "the session has events without times, and rows of a video come first"
                 raise ConfigError(f"{problem}. Begin another session.")
-            self._stream = Stream(self.run.own_recogniser, self.task)
+            self._stream = StepStream(self.run.own_recogniser, self.task)
         seen = None if row is None else np.asarray(self._read("row", row) if self._read else row)
         self._stale |= self._stream.observe(seen, at)
         if self._stale:

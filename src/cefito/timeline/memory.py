@@ -52,7 +52,7 @@ class Standard:
         return along
 
 
-class Memory:
+class RowMemory:
     """The features of one row after another; its size does not grow.
 
     Args:
@@ -78,7 +78,7 @@ class Memory:
 
 def past_features(rows: Rows, times: Sequence[float]) -> Rows:
     """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D]."""
-    memory = Memory(times)
+    memory = RowMemory(times)
     return np.stack([memory.features(row) for row in rows])
 
 

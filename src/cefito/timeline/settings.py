@@ -15,7 +15,7 @@ class RecogniserConfig(Settings):
 
     members: int = Field(3, ge=1, description="Networks whose probabilities are averaged.")
     directions: int = Field(
-        128, ge=1, description="Principal components that the numbers of a row are reduced to."
+        300, ge=1, description="Principal components that the numbers of a row are reduced to."
     )
     width: int = Field(128, ge=1, description="Hidden units of each.")
     memories: tuple[float, ...] = Field(

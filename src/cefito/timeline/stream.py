@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
 from cefito.timeline.chain import Floats
-from cefito.timeline.memory import Memory, Rows
+from cefito.timeline.memory import RowMemory, Rows
 from cefito.timeline.recogniser import (
     RecognisedStep,
     Recogniser,
@@ -23,7 +23,7 @@ _MOST_LOST = 3600  # rows; a longer gap counts as one of this length
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
-class Stream:
+class StepStream:
     """Recognises the steps of a video row by row; its size grows with the number of steps alone.
 
     A row's step is settled by the rows of some seconds after it (`lag`), and may change until then.
@@ -36,7 +36,7 @@ class Stream:
     def __init__(self, recogniser: Recogniser, task: int | None = None) -> None:
         self.recogniser = recogniser
         self._chain = recogniser.chain if task is None else recogniser.chain.given([task])
-        self._memory = Memory(recogniser.times)
+        self._memory = RowMemory(recogniser.times)
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
