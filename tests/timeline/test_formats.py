@@ -51,7 +51,7 @@ def read_back(path, **choices):
 STEPS = [("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)]
 
 
-@pytest.mark.parametrize("name", WRITERS.keys() - {"jsonl"})
+@pytest.mark.parametrize("name", sorted(WRITERS.keys() - {"jsonl"}))
 def test_every_format_of_annotations_is_read_back(name, tmp_path):
     single = WRITERS[name].single
     videos = [video()] if single else [video(), video("b.c", steps=(("boil", 0.0, 2.0),))]
