@@ -69,7 +69,7 @@ def follow(
         opened = open_run(run)
         session = opened_session(opened, task)
         if features is not None:
-            rows = _feature_rows(features, feature_rate or opened.own_recogniser.rate)
+            rows = _feature_rows(opened, features, feature_rate)
         elif stdin is not None:
             rows = _lines()
         else:
@@ -113,11 +113,11 @@ def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> No
         talk("           remaining: " + " → ".join(names))
 
 
-def _feature_rows(path: Path, rate: float) -> Iterator[tuple[float, NDArray[Any]]]:
-    from cefito.data.readers.feature_files import load_features
+def _feature_rows(run: Run, path: Path, rate: float | None) -> Iterator[tuple[float, NDArray[Any]]]:
+    from cefito.inference.recordings import open_recordings
 
-    for place, row in enumerate(load_features(path, rate).values):
-        yield place / rate, row
+    (found,) = open_recordings(run, [str(path)], feature_rate=rate)
+    return ((place / found.rate, row) for place, row in enumerate(found.rows))
 
 
 def _lines() -> Iterator[tuple[float, Any]]:
