@@ -141,7 +141,7 @@ def test_the_query_of_two_pictures(run, pictures, caplog):
     again = ObservationRecipe.of(run).open("constant").of_pictures(*pictures)
     np.testing.assert_array_equal(again.goal, query.goal)
     assert caplog.messages == [
-        "the run does not say what its features were made with; plans make sense only if it was "
+        "the run does not say what its features were made with; answers make sense only if it was "
         "constant"
     ]
     other = with_features(run, model="constant/constant", layer="only", weights="others")
