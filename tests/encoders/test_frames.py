@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
-from cefito.encoders.frames import Sampling, clips, gather, probe
+from cefito.encoders.frames import Sampling, camera_clips, clips, gather, probe
 from cefito.errors import ConfigError, DataError
 
 av = pytest.importorskip("av")
@@ -357,3 +357,16 @@ def test_a_clock_that_starts_late(name, tmp_path):
     middle = Sampling(frames=1, rate=1, size=32)
     found = [float(clip.float().mean()) for clip in clips(probe(path), [0, 2], middle)]
     assert found == pytest.approx([grey(12), grey(62)], abs=4)
+
+
+def test_a_camera_gives_a_picture_a_second(tmp_path):
+    """The device is a file here, which is read in the same way."""
+    path, pictures = tmp_path / "camera.mp4", Sampling(frames=1, rate=1, size=None)
+    write_video(path, [place / 10 for place in range(35)])
+    found = list(camera_clips(str(path), pictures))
+    assert [time for time, _ in found] == pytest.approx([0, 1, 2, 3], abs=0.11)
+    assert all(clip.shape == (3, 1, 32, 48) for _, clip in found)
+    with pytest.raises(DataError, match="gives no pictures"):
+        list(camera_clips("/dev/no-such-camera", pictures))
+    with pytest.raises(ConfigError, match="the encoder takes clips"):
+        list(camera_clips(str(path), Sampling(frames=4, rate=4, size=32)))
