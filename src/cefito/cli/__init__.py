@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "report:report",
         "One HTML file about a run or a comparison, to look at and to pass on.",
     ),
-    "reproduce": ("compare:reproduce", "A table of the paper, on a prepared data set."),
+    "reproduce": ("compare:reproduce", "A table or figure of the paper, on a prepared data set."),
     "plan": ("plan:plan", "Plan the actions between two observations."),
     "follow": ("follow:follow", "The present and the next steps of a film or a camera."),
     "recognise": ("recognise:recognise", "The steps of whole videos, with times."),

@@ -1,1 +1,1 @@
-"""Studies: planners trained and scored on equal terms, with the paper's tables."""
+"""Studies: planners trained and scored on equal terms, with the paper's tables and figures."""

@@ -26,7 +26,7 @@ from cefito.timeline.scores import Segment, segments
 Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many
 _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrunk by
-_LONGEST_LEAVE = 0.98  # q of an action that lasts one row
+_MOST_LEAVE = 0.98  # greatest q, of an action that lasts one row
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,9 @@ class StepChain:
     transitions: Floats
     entered: NDArray[np.int64]  # phase in which each action begins [C, A]
     leave: Floats  # q, probability to leave a phase after a row [C, A]
-    pause: Floats  # g, probability of a pause after the action [C, A], at the start [C, A + 1]
-    resume: Floats  # probability that the pause ends after a row [C, A + 1]
+    # g, probability of a pause after each action and, in the last column, at the start [C, A + 1]
+    pause: Floats
+    resume: Floats  # probability that this pause ends after a row [C, A + 1]
     phases: int  # P
     background: int  # K, the label of rows without a step
 
@@ -105,9 +106,9 @@ class StepChain:
             log_tasks=np.log(videos / videos.sum()),
             transitions=transitions,
             entered=(phases - number)[actions],
-            leave=np.minimum(number / mean, _LONGEST_LEAVE)[actions],
+            leave=np.minimum(number / mean, _MOST_LEAVE)[actions],
             pause=share[begun],
-            resume=np.minimum(1 / np.maximum(lasting, 1), _LONGEST_LEAVE)[begun],
+            resume=np.minimum(1 / np.maximum(lasting, 1), _MOST_LEAVE)[begun],
             phases=phases,
             background=background,
         )
