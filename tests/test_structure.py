@@ -27,7 +27,7 @@ BUDGETS = {
     "serve": 3_459,
     "study": 2_118,
     "testing": 496,
-    "timeline": 1_580,
+    "timeline": 1_579,
     "tests": 39_994,
     "training": 1_618,
 }

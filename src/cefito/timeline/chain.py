@@ -72,10 +72,8 @@ class StepChain:
         pairs = np.zeros((len(task_actions), action_count + 1, action_count + 1))
         for row, owner in zip(labels, tasks, strict=True):
             latest, before = background, 0
-            for action, start, end in [
-                *segments(row, background),
-                Segment(background, len(row), 0),
-            ]:
+            every = [*segments(row, background), Segment(background, len(row), 0)]
+            for action, start, end in every:
                 pairs[owner, latest, action] += 1
                 left[latest] += 1
                 if start > before:
