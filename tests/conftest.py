@@ -23,7 +23,6 @@ from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import file_digest, value_sealed
-from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
 from tiny_runs import TINY_LENGTHS, rows_of
 
@@ -259,26 +258,6 @@ def reseal():
         (folder / "dataset.json").write_text(json.dumps(value_sealed(header)))
 
     return made_whole
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nobody_is_asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test asks a language model or uses a key of whoever runs it: nobody is at that port."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith(("OPENAI_", "CEFITO_LLM_")):
-                patch.delenv(name)
-        patch.setenv("CEFITO_LLM_BASE_URL", "http://127.0.0.1:9/v1")
-        patch.setenv("CEFITO_LLM_CACHE", str(tmp_path_factory.mktemp("answers")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def language_model() -> Iterator[Stand]:
-    """A stand-in on this machine, which planners ask while a module's tests run."""
-    with stand() as served, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CEFITO_LLM_BASE_URL", served.url)
-        yield served
 
 
 @pytest.fixture(scope="session")

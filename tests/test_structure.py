@@ -12,30 +12,30 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
     "benchmarks": 4_907,
-    "cli": 3_790,
+    "cli": 3_747,
     "data": 6_706,
     "encoders": 2_056,
-    "evaluation": 2_150,
+    "evaluation": 2_089,
     "executors": 573,
     "field": 1_925,
     "ground": 1_791,
-    "inference": 2_689,
-    "planners": 12_727,
+    "inference": 2_677,
+    "planners": 11_917,
     "report": 1_202,
     "runs": 1_843,
-    "search": 2_726,
+    "search": 2_724,
     "serve": 3_459,
-    "study": 2_118,
-    "testing": 496,
+    "study": 2_095,
+    "testing": 494,
     "timeline": 1_579,
-    "tests": 39_994,
+    "tests": 39_250,
     "training": 1_618,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 284
+MODULES = 279
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60

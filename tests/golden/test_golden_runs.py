@@ -17,7 +17,7 @@ ENDS = {"start": "initial", "goal": "goal"}  # of observations, in Python and in
 
 pytest.importorskip("fastapi")
 
-TRAINED = [name for name in METHODS if not name.startswith("llm")]
+TRAINED = [*METHODS]
 OFTEN = ("chain", "nearest")  # in every run of the tests; the others nightly
 REAL = ("chain", "viterbi", "nearest")
 

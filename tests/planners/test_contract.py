@@ -28,11 +28,8 @@ from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Settings
 from cefito.testing import PlannerContract, assert_same_plans
 from cefito.training.trainer import TrainingContext
-from language_model import SETTINGS as STAND_IN
 from moved_arrays import all_arrays_moved
 from tiny_runs import NARROW, often_or_nightly
-
-pytestmark = pytest.mark.usefixtures("language_model")
 
 KNOBS = {"train": 24, "val": 12, "test": 12, "dim": 8}
 
@@ -94,19 +91,16 @@ TOYS = (Method(name="toy", planner=ToyPlanner, settings=ToySettings), EXAMPLE)
 
 @pytest.mark.parametrize("name", [*map(often_or_nightly, METHODS), *(toy.name for toy in TOYS)])
 class TestMethods(PlannerContract):
-    overrides = NARROW | STAND_IN
+    overrides = NARROW
 
-    def test_scores_do_not_depend_on_where_tensors_begin_in_a_file(
-        self, name, planner, load, tmp_path
-    ):
+    def test_scores_do_not_depend_on_where_tensors_begin_in_a_file(self, planner, load, tmp_path):
         planner.save(tmp_path)
         with all_arrays_moved():
             loaded = load(tmp_path)
-        count = 10 if name.startswith("llm") else 300  # each of theirs is a request
-        pair = np.random.default_rng(0).standard_normal((2, count, 12)).astype(np.float32)
+        pair = np.random.default_rng(0).standard_normal((2, 300, 12)).astype(np.float32)
         assert_same_plans(loaded.plan(Queries(*pair), 4), planner.plan(Queries(*pair), 4))
 
-    def test_threads_share_a_planner(self, name, planner, tmp_path, monkeypatch):
+    def test_threads_share_a_planner(self, planner, tmp_path, monkeypatch):
         """Each asks with tasks of its own; hardly anything that they share is kept for long."""
         monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 2)
         before, after = tmp_path / "before", tmp_path / "after"
@@ -117,8 +111,6 @@ class TestMethods(PlannerContract):
         asked = Queries(*pair)
         alone = asked.subset([0])
         requests = [(alone, 1), (alone.with_task(4), 5), (asked, 5), (asked.with_task(4), 1)]
-        if name.startswith("llm"):
-            requests = requests[:1]  # each query is a request
         expected = [planner.plan(*request) for request in requests]
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)

@@ -12,7 +12,6 @@ from cefito.settings import flattened
 from cefito.testing import quick
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
-from language_model import SETTINGS as STAND_IN
 from tiny_runs import TINY_RUN, often_or_nightly
 
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
@@ -22,7 +21,7 @@ LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "f
 def config(precision="float32", method="cefito", **more: Any):
     endings = {"training.optimiser.epochs": 2, "training.stopping.windows": 10}
     small = TINY_RUN if method == "cefito" else {}
-    overrides = small | quick(load_config("quickstart").sections, endings) | STAND_IN | more
+    overrides = small | quick(load_config("quickstart").sections, endings) | more
     overrides |= precisions(precision, method)
     return load_config("quickstart", method=method, overrides=overrides, shared=True)
 

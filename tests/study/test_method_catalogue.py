@@ -18,7 +18,7 @@ def test_parameters_at_the_published_size(listed):
     assert [round(size / 1e6) for size in sizes["kepp"].values()] == [42, 42]
     assert [round(size / 1e6, 1) for size in sizes["mtid"].values()] == [28.4, 219.0]
     assert sizes["pdpp"] == {"PDPP network": 42_063_255, "task classifier": 7_094_290}
-    assert all(sizes[name] is None for name in ("chain", "pkg", "llm-ends", "nearest", "frequent"))
+    assert all(sizes[name] is None for name in ("chain", "pkg", "nearest", "frequent"))
 
 
 @pytest.mark.parametrize("name", METHODS)

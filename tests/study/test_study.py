@@ -19,7 +19,7 @@ from cefito.study import running
 from cefito.study.results import gather
 from cefito.study.running import missing_trials, run_study
 from cefito.study.study import Study
-from cefito.study.trials import ROWS, TrialFile, check_variant, find_rows, needs_server, read_trial
+from cefito.study.trials import ROWS, TrialFile, check_variant, find_rows, read_trial
 from cefito.training import trainer
 from tiny_runs import TINY_RUN, snapshot
 
@@ -108,17 +108,8 @@ def test_all_rows():
     names = [row.name for row in find_rows(["all"])]
     assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
     assert not {"pkg-oracle-ends", "cefito-literal", "viterbi-unaligned"} & {*names}
-    assert not any(name.startswith("llm") for name in names)
     left_out = {*METHODS} - {ROWS[name].method for name in names}
-    assert all(
-        row.oracle or row.ablation or needs_server(row)
-        for row in ROWS.values()
-        if row.method in left_out
-    )
-    asking = [row.name for row in find_rows(["all"], language_model=True)]
-    assert [name for name in asking if name not in names] == [
-        name for name in ROWS if name.startswith("llm") and "oracle" not in name
-    ]
+    assert all(row.oracle or row.ablation for row in ROWS.values() if row.method in left_out)
     first, *rest = find_rows(["pdpp", "all", "frequent-true-task"])
     assert (first.name, rest[-1].name) == ("pdpp", "frequent-true-task")
     assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,8 +102,8 @@ def compare(
         planners: Rows of the tables, separated by commas, as cefito planners lists them: such as
             cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given, with -stored-task the one that
-            the data set stores (cefito evaluate --stored-task). Or all (without oracles, ablations
-            and, unless --set llm.model=NAME is given, language models). By default
+            the data set stores (cefito evaluate --stored-task). Or all (without oracles and
+            ablations). By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.
@@ -123,13 +123,12 @@ def compare(
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
-    from cefito.study.trials import ALL, find_rows
+    from cefito.study.trials import find_rows
 
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
     names = [name.strip() for name in planners.split(",") if name.strip()]
-    asks = ALL in names and _asks(options.preset, changes)
-    rows = find_rows(names, language_model=asks)
+    rows = find_rows(names)
     shortest, chosen = _lengths(horizons, steps)
     predictor = ["any-length"] * (shortest is not None)
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
@@ -208,14 +207,6 @@ def _show(tables: Sequence[Table]) -> None:
         for note in shown.notes:
             talk(note)
         talk("")
-
-
-def _asks(preset: str, changes: Mapping[str, str]) -> bool:
-    """Whether the settings name a language model."""
-    from cefito.planners.methods import load_config
-
-    config = load_config(preset, method="llm-ends", overrides=changes, shared=True)
-    return bool(config.settings.llm.model)
 
 
 def reproduce(

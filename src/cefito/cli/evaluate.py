@@ -248,8 +248,6 @@ def _report(
             f"tasks without training windows: {len(fallback.tasks)}; windows of these tasks: "
             f"{fallback.windows}"
         )
-    if scores.replies is not None:
-        talk(scores.replies.in_words())
     learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
     if scores.folds is not None:

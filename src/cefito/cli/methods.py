@@ -42,7 +42,7 @@ def planners(*, json: Flag = False) -> None:
             (
                 listed["name"],
                 listed["title"],
-                ", ".join(listed["can"]),
+                ", ".join(listed["can"]) or "–",
                 ", ".join(needs) or "–",
                 f"{size / 1e6:.2f} M" if size else "not published",
                 "; ".join(source) or "–",
@@ -63,13 +63,9 @@ def planners(*, json: Flag = False) -> None:
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.planners.methods import SERVER, find_method
-
     if row.oracle:
         return "oracle"
-    if row.ablation:
-        return "ablation"
-    return "asks llm.model" if SERVER in find_method(row.method).needs else ""
+    return "ablation" if row.ablation else ""
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:

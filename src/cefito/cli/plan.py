@@ -36,7 +36,7 @@ from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
-    from cefito.inference.answer import Answer, ReplyAnswer
+    from cefito.inference.answer import Answer
     from cefito.inference.sets import PlanSets, StepSet
 
 
@@ -130,8 +130,6 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
 def _remarks(found: Answer, min_probability: float | None) -> Iterator[str]:
     """Yield what is to be said of an answer below its plans, a line each."""
     yield f"{_quality(found)}; {found.evaluated.token_forwards:,} token forwards"
-    if found.reply is not None:
-        yield _answered(found.reply)
     if found.searched_mass is not None and found.searched_mass < 1:
         mass = percent(found.searched_mass)
         yield f"probabilities: the compared sequences have {mass} of all probability"
@@ -163,18 +161,6 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
             title = f"the set for {100 * sets.coverage:g} %" if name == "plan" else ""
             table(title, ("probability", name), rows)
     talk(sets.in_words())
-
-
-def _answered(reply: ReplyAnswer) -> str:
-    """Return the part of the language model in the plans, in a line."""
-    said = {
-        "kept": "its answer was valid",
-        "repaired": "its answer was invalid and has been repaired",
-        "replaced": "its answer was unusable; the plan is PKG's",
-    }.get(reply.outcome)
-    if said is None:
-        return f"{reply.model} was not asked; the plan is PKG's"
-    return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
 
 
 def _quality(found: Answer) -> str:

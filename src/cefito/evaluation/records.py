@@ -57,40 +57,6 @@ class Calibration(FileRecord):
     risk_coverage: RiskCoverage
 
 
-class Replies(FileRecord):
-    """Summary of a language model's replies to some queries."""
-
-    model: str  # as requested
-    host: str
-    served: tuple[str, ...]  # models that replied, as the server names them
-    first: str  # day of the first reply, UTC; empty without any
-    last: str
-    queries: int
-    repaired: int  # queries whose first reply was invalid and could be repaired
-    replaced: int  # queries without a usable reply, answered by other plans
-    unasked: int  # queries that were not sent, answered by other plans
-    requests: int  # different ones, with their repairs; queries may share one
-    prompt_tokens: int
-    completion_tokens: int
-
-    @property
-    def days(self) -> str:
-        """The day of the replies, or the first and the last one."""
-        if not self.first:
-            return "not asked"
-        return self.first if self.first == self.last else f"{self.first} to {self.last}"
-
-    def in_words(self) -> str:
-        """All of it in one line."""
-        unasked = f", {self.unasked:,} were not asked" if self.unasked else ""
-        return (
-            f"{self.model} at {self.host}, {self.days}: of {self.queries:,} queries "
-            f"{self.repaired:,} had to be repaired and {self.replaced:,} replaced{unasked}; "
-            f"{self.requests:,} requests, {self.prompt_tokens:,} tokens read, "
-            f"{self.completion_tokens:,} written"
-        )
-
-
 class Evaluation(FileRecord, Given):
     """Scores of a planner on some windows."""
 
@@ -113,7 +79,6 @@ class Evaluation(FileRecord, Given):
     leaves_per_query: float  # sequences whose energy was computed
     calibration: Calibration | None = ABSENT
     task_calibration: Calibration | None = ABSENT  # of the probability of the best plan's task
-    replies: Replies | None = ABSENT  # of a language model
 
     def percent(self, metric: str) -> float | None:
         """A metric or calibration number that is a single value; None if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import TOP_K, MetricSums, unpadded
 from cefito.evaluation.orders import Orders
-from cefito.evaluation.records import Calibration, Evaluation, Replies, TaskScores, VideoIntervals
+from cefito.evaluation.records import Calibration, Evaluation, TaskScores, VideoIntervals
 from cefito.evaluation.statistics import (
     DRAWS,
     LEVEL,
@@ -226,7 +225,6 @@ def evaluate_plans(
             )
         ),
         task_calibration=(None if given.task else _task_calibration(plans, windows)),
-        replies=_replies(plans),
     )
 
 
@@ -269,27 +267,3 @@ def planned_tasks(
             return None
         tasks[unnamed] = predicted
     return tasks
-
-
-def _replies(plans: Sequence[Plans]) -> Replies | None:
-    """Summary of a language model's replies; None if none was asked."""
-    replies = [plan.reply for plan in plans if plan.reply is not None]
-    if not replies:
-        return None
-    outcomes = Counter(reply.outcome for reply in replies)
-    requests = {reply.key: reply for reply in replies if reply.key}.values()
-    days = sorted(reply.asked[:10] for reply in requests)
-    return Replies(
-        model=replies[0].model,
-        host=replies[0].host,
-        served=tuple(sorted({reply.served for reply in requests})),
-        first=days[0] if days else "",
-        last=days[-1] if days else "",
-        queries=len(replies),
-        repaired=outcomes["repaired"],
-        replaced=outcomes["replaced"],
-        unasked=outcomes["unasked"],
-        requests=sum(reply.requests for reply in requests),
-        prompt_tokens=sum(reply.prompt_tokens for reply in requests),
-        completion_tokens=sum(reply.completion_tokens for reply in requests),
-    )

@@ -53,16 +53,6 @@ class SearchAnswer(Record):
     interrupted: bool = Field(description="Whether it was stopped.")
 
 
-class ReplyAnswer(Record):
-    """How a language model answered, see `cefito.planners.language_model.planner.Reply`."""
-
-    outcome: Literal["kept", "repaired", "replaced", "unasked"]
-    model: str
-    host: str
-    served: str  # the model that answered, as the server calls it
-    asked: str  # time of the answer, UTC, ISO 8601
-
-
 class KnownAnswer(Record):
     """What is known of the query."""
 
@@ -116,7 +106,6 @@ class Answer(Record):
     dataset: DatasetName | None = Field(
         None, description="Data set of the query, if it is not the run's."
     )
-    reply: ReplyAnswer | None = None
 
     @property
     def by_energy(self) -> bool:
@@ -156,7 +145,7 @@ class Answer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
-        seldom = ("lengths", "known", "sets", "truth", "dataset", "reply")
+        seldom = ("lengths", "known", "sets", "truth", "dataset")
         absent = {name for name in seldom if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
@@ -241,7 +230,6 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
         sets=sets,
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
         dataset=asked.dataset,
-        reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
     )
 
 

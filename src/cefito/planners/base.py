@@ -26,7 +26,6 @@ __all__ = [
     "Abilities",
     "Description",
     "Fitted",
-    "LanguageModel",
     "Marginals",
     "Planner",
     "Queries",
@@ -39,7 +38,6 @@ __all__ = [
 class Abilities:
     """Abilities of a planner."""
 
-    top_k: bool = True  # lists several plans of a query
     constraints: bool = False  # plans can satisfy constraints
     search: bool = False
     true_task: bool = True  # uses the true task if given
@@ -48,13 +46,6 @@ class Abilities:
     finetuning: bool = False  # learns further windows, also of new tasks and actions
     # plans several numbers of steps, also without an observation, and after steps done before
     any_length: bool = False
-
-
-class LanguageModel(Record):
-    """A language model that a planner asks."""
-
-    model: str  # its name on its server
-    prompt: int
 
 
 class Description(Record):
@@ -71,7 +62,6 @@ class Description(Record):
     # tasks without training windows, whose plans contain the actions that the taxonomy lists
     tasks_without_training: tuple[int, ...] = ()
     probabilities: bool = False
-    language_model: LanguageModel | None = None
 
 
 class Marginals(NamedTuple):

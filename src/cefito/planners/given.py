@@ -31,7 +31,7 @@ class Given(Record):
     )
     oracle_ends: bool = _given(
         "true ends",
-        "Give the true first and last action of each window; only for pkg, pkg-beam and llm-ends.",
+        "Give the true first and last action of each window; only for pkg and pkg-beam.",
     )
     without_goal: bool = _given(
         "no goal", "Plan without the goal observation, by a run of several lengths."

@@ -43,7 +43,6 @@ from cefito.settings import preset_names as names_in
 CLASSIFIER = "task classifier"
 DESCRIPTIONS = "descriptions of states"
 GRAPH = "graph of training windows"
-SERVER = "language model server"
 TEXT = "text vectors of actions"
 
 ORACLES = {
@@ -222,7 +221,6 @@ METHODS: Registry[Method] = Registry(
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",
-            "llm-ends": "language_model.method:LLM",
             "nearest": "simple.method:NEAREST",
             "frequent": "simple.method:FREQUENT",
         }.items()

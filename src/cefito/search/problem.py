@@ -109,7 +109,6 @@ class Plans:
         searched_mass: Share of all probability that the sequences compared hold, as far as that is
             known before they are scored; 1 if probabilities are exact without a search.
         finite: Whether every energy that was met is finite; if not, no sequence can be called best.
-        reply: Record of a language model's answer, for planners that ask one.
         length_probabilities: Probability of each number of steps, if the planner chooses it.
     """
 
@@ -124,7 +123,6 @@ class Plans:
     task_probabilities: Reals | None = None
     searched_mass: float | None = None
     finite: bool = True
-    reply: Any = None
     length_probabilities: dict[int, float] | None = None
 
     def __len__(self) -> int:

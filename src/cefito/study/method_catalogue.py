@@ -43,7 +43,7 @@ def abilities_of(method: Method) -> tuple[str, ...]:
     """Return the abilities of a method's planners, in words."""
     abilities = method.abilities or method.planner.abilities
     able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
-    return tuple("top-k" if name == "top_k" else name.replace("_", " ") for name in able)
+    return tuple(name.replace("_", " ") for name in able)
 
 
 def published_sizes(method: Method) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cefito.evaluation.metrics import metric_heads, metric_legend
-from cefito.evaluation.records import CALIBRATION_HEADS, Replies, RunEvaluation
+from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.evaluation.statistics import (
     Difference,
     Interval,
@@ -88,8 +88,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
             found = [metric_interval(trials, name) for name in metrics]
-            title = row.title + replies_title([trial.replies for trial in trials])
-            title += f" ({trials[0].windows} windows)" * sampled
+            title = row.title + f" ({trials[0].windows} windows)" * sampled
             scored.append(
                 (found, not (row.oracle or row.stored_task or sampled), title, _costs(trials))
             )
@@ -126,21 +125,6 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         below=len(last),
         notes=(*notes, *more),
     )
-
-
-def replies_title(replies: Sequence[Replies | None]) -> str:
-    """Summary of a language model's replies to a row's trials; empty if none was asked."""
-    known = [entry for entry in replies if entry is not None]
-    if not known:
-        return ""
-    queries = sum(entry.queries for entry in known)
-    repaired = 100 * sum(entry.repaired for entry in known) / queries
-    replaced = 100 * sum(entry.replaced + entry.unasked for entry in known) / queries
-    models = "/".join(dict.fromkeys(entry.model for entry in known))
-    days = [day for entry in known for day in (entry.first, entry.last) if day]
-    ends = {"first": min(days, default=""), "last": max(days, default="")}
-    span = known[0].model_copy(update=ends).days
-    return f" ({models}, {span}, {repaired:.1f} % repaired, {replaced:.1f} % replaced)"
 
 
 def _costs(trials: Sequence[ScoredTrial]) -> list[str]:

@@ -17,7 +17,6 @@ from cefito.files import FileRecord, read_json
 from cefito.planners.methods import (
     METHODS,
     ORACLES,
-    SERVER,
     STORED_TASK,
     TRUE_TASK,
     PlannerVariant,
@@ -28,16 +27,11 @@ from cefito.planners.methods import (
 from cefito.training.result import TrainingResult
 
 ALL = "all"
-"""Name of all rows but oracles, ablations and, unless one is named, language models."""
+"""Name of all rows but oracles and ablations."""
 ROWS: dict[str, PlannerVariant] = {
     row.name: row for method in METHODS.values() for row in method.variants
 }
 """Rows by their names; `find_rows` also takes names with `-true-task` or `-stored-task` behind."""
-
-
-def needs_server(row: PlannerVariant) -> bool:
-    """Return whether a row asks a language model, which settings must name."""
-    return SERVER in find_method(row.method).needs
 
 
 def check_variant(row: PlannerVariant) -> None:
@@ -59,7 +53,7 @@ def check_variant(row: PlannerVariant) -> None:
         )
 
 
-def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[PlannerVariant, ...]:
+def find_rows(names: Sequence[str]) -> tuple[PlannerVariant, ...]:
     """Return rows by their names; "all" stands for the rows that `ALL` describes."""
     rows: list[PlannerVariant] = []
     for name in names:
@@ -67,8 +61,7 @@ def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[Pl
             rows += [
                 row
                 for row in ROWS.values()
-                if not (row.oracle or row.ablation or (needs_server(row) and not language_model))
-                and row.name not in names
+                if not (row.oracle or row.ablation or row.name in names)
             ]
             continue
         end = next((end for end in (TRUE_TASK, STORED_TASK) if name.endswith(end)), "")
