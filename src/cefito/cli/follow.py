@@ -59,6 +59,8 @@ def follow(
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
     """
+    from cefito.inference.recordings import open_recordings
+    from cefito.inference.session import Session
     from cefito.runs.run import open_run
 
     given = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
@@ -67,14 +69,22 @@ def follow(
         raise ConfigError("give one of --features FILE, --video FILE, --camera NUMBER, or -.")
     with log_warnings():
         opened = open_run(run)
-        session = opened_session(opened, task)
-        if features is not None:
-            rows = _feature_rows(opened, features, feature_rate)
-        elif stdin is not None:
+        _ = opened.own_recogniser  # refuses a run without one before the first row comes
+        session = Session(opened, task=task)
+        rows: Iterator[tuple[float, Any]]
+        if stdin is not None:
             rows = _lines()
+        elif camera is not None:
+            rows = _camera_rows(opened, camera, encoder, weights)
         else:
-            source = video if video is not None else _device(camera or "0")
-            rows = _pictures(opened, source, encoder, weights, live=video is None)
+            (whole,) = open_recordings(
+                opened,
+                [str(features or video)],
+                feature_rate=feature_rate,
+                encoder=encoder,
+                weights=weights,
+            )
+            rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         before: tuple[Any, ...] | None = None
         for at, row in rows:
             session.observe(row, at=at)
@@ -86,14 +96,6 @@ def follow(
     if before is None:
         raise DataError("no row was seen: the source is empty or the camera gave no picture.")
     return 0
-
-
-def opened_session(run: Run, task: str | None) -> Session:
-    """Begin a session of a run that has a recogniser."""
-    from cefito.inference.session import Session
-
-    _ = run.own_recogniser  # refuses a run without one before the first row comes
-    return Session(run, task=task)
 
 
 def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> None:
@@ -113,13 +115,6 @@ def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> No
         talk("           remaining: " + " → ".join(names))
 
 
-def _feature_rows(run: Run, path: Path, rate: float | None) -> Iterator[tuple[float, NDArray[Any]]]:
-    from cefito.inference.recordings import open_recordings
-
-    (found,) = open_recordings(run, [str(path)], feature_rate=rate)
-    return ((place / found.rate, row) for place, row in enumerate(found.rows))
-
-
 def _lines() -> Iterator[tuple[float, Any]]:
     """Yield times and rows of the standard input; the time of a bare row is its number."""
     for number, line in enumerate(sys.stdin):
@@ -134,23 +129,14 @@ def _lines() -> Iterator[tuple[float, Any]]:
             raise DataError(f"line {number + 1} of the input: expected {expected}.") from problem
 
 
-def _device(camera: str) -> str:
-    return f"/dev/video{camera}" if camera.isdecimal() else camera
-
-
-def _pictures(
-    run: Run, source: Path | str, encoder: str | None, weights: Path | None, *, live: bool
+def _camera_rows(
+    run: Run, camera: str, encoder: str | None, weights: Path | None
 ) -> Iterator[tuple[float, NDArray[Any]]]:
-    """Yield the time and the vector of each second of a film or a camera."""
-    from cefito.encoders.frames import camera_clips, clips, probe
+    """Yield the time and the vector of each second of a camera."""
+    from cefito.encoders.frames import camera_clips
     from cefito.inference.observer import ObservationRecipe
 
-    observer = ObservationRecipe.of(run).open(encoder, weights=weights)
-    sampling = observer.encoder.sampling
-    if live:
-        seen = camera_clips(str(source), sampling)
-    else:
-        info = probe(Path(source))
-        seen = enumerate(clips(info, range(info.seconds), sampling))
-    for at, clip in seen:
-        yield at, observer.encoder.encode(clip[None].float() / 255)[0]
+    device = f"/dev/video{camera}" if camera.isdecimal() else camera
+    encode = ObservationRecipe.of(run).open(encoder, weights=weights).encoder
+    for at, clip in camera_clips(device, encode.sampling):
+        yield at, encode.encode(clip[None].float() / 255)[0]
