@@ -13,17 +13,19 @@ from difflib import get_close_matches
 from importlib.resources.abc import Traversable
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from cefito.errors import CefitoError, ConfigError, RunError, explained
 
 LARGEST = 10**9
 """Largest whole number of a setting."""
-MAX_WEIGHTS = 64 << 30
-"""Most bytes of the weights of one planner's networks: 64 GiB."""
+Size = Annotated[int, Field(ge=1, le=1 << 16)]
+"""Width of a layer, or another size of a network."""
+Layers = Annotated[int, Field(ge=1, le=1000)]
+"""Number of layers, or of networks."""
 _MOST = 16 << 20  # bytes of a preset
 _SUGGESTED = 4  # most similar settings that a message names
 
@@ -105,13 +107,6 @@ def _check_kind(value: Any, kind: Any) -> None:
         raise PydanticCustomError("kind", f"expected {expected}")
 
 
-def check_weights(count: float, what: str) -> None:
-    """Refuse networks of at least `count` weights if they fit no memory (ValueError)."""
-    if 4 * count > MAX_WEIGHTS:
-        found = f"at least {count:.3g} weights, which take {_bytes(4 * count)}"
-        raise ValueError(f"{what} would have {found}; at most {_bytes(MAX_WEIGHTS)} are allowed")
-
-
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
@@ -141,11 +136,6 @@ def check_key(key: str, *kinds: type[Settings], place: str) -> None:
 def _unknown(key: str, kinds: Sequence[type[BaseModel]], place: str) -> ConfigError:
     near = _near(key, kinds) or "."
     return ConfigError(f"{place}: setting '{key}': there is none of that name{near}", setting=key)
-
-
-def _bytes(count: float) -> str:
-    gib = count / 2**30
-    return f"{gib:,.0f} GiB" if gib < 10_000 else f"{gib:.3g} GiB"
 
 
 def _shown(value: Any) -> str:

@@ -17,9 +17,7 @@ def classifier_loss(**training: object) -> ClassifierLoss:
     )
     module.reset(generator(1))
     config = ClassifierTrainingConfig(**training)
-    return ClassifierLoss(
-        classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config
-    )
+    return ClassifierLoss(module, windows(), windows((3, 4, 5, 5)), config)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

@@ -23,7 +23,7 @@ def proposal_loss(*, dropout: float = 0.0, noise: float = 0.0, swap: float = 0.0
     with torch.no_grad():
         network.bias.copy_(torch.randn(network.bias.shape, generator=generator(2)))
     training = TrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
-    return ProposalLoss(proposal=network, train=windows(), val=windows(4, seed=1), config=training)
+    return ProposalLoss(network, windows(), windows(4, seed=1), training)
 
 
 @torch.no_grad()

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,10 +43,10 @@ DISTANCES: dict[str, Distance] = {"l2": l2, "mean_square": mean_square}
 class FieldConfig(Settings):
     """The predictor and the distance (paper, Sec. 3.2 and Supp. B)."""
 
-    width: int = Field(384, ge=8)  # D, the width of a token
-    depth: int = Field(4, ge=1)  # number of transformer blocks
+    width: Size = Field(384, ge=8)  # D, the width of a token
+    depth: Layers = 4  # number of transformer blocks
     heads: int = Field(6, ge=1)  # attention heads a block
-    mlp_ratio: float = Field(4.0, gt=0)  # hidden width of a block's MLP over D
+    mlp_ratio: float = Field(4.0, gt=0, le=100)  # hidden width of a block's MLP over D
     # deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's inputs,
     # which suits narrow fields; or "torch", PyTorch's own with mask tokens of zero (released code)
     init: Literal["fixed", "fan_in", "torch"] = "fixed"
@@ -54,7 +54,7 @@ class FieldConfig(Settings):
     # if the data set has it, else learns them; "observed" uses the mean of each action's normalised
     # training observations (not in the paper: for data sets too small to learn embeddings)
     action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
-    action_dim: int = Field(512, ge=1)  # width of learned embeddings (Tab. 4 does not say)
+    action_dim: Size = 512  # width of learned embeddings (Tab. 4 does not say)
     # add the vector of the last action, times a learned factor, to each predicted state, so that
     # the network predicts the deviation from the usual state after the action (paper: no). Needs
     # "observed"
@@ -87,12 +87,6 @@ class FieldConfig(Settings):
             raise ValueError(
                 f"width {self.width} must be even and divisible by the {self.heads} heads"
             )
-        ends = 1 if self.directions == "forward" else 2
-        blocks = self.depth * self.width**2 * (4 + 2 * self.mlp_ratio)
-        check_weights(
-            ends * (blocks + self.width * self.action_dim),
-            f"fields of width {self.width}",
-        )
         if self.goal_skip and self.action_encoding != "observed":
             raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self
@@ -110,26 +104,13 @@ class ClassifierConfig(Settings):
     centre: bool = False
     dropout: float = Field(0.0, ge=0, lt=1)  # share of hidden units zeroed in training
 
-    @model_validator(mode="after")
-    def _fits_memory(self) -> ClassifierConfig:
-        first, second, third = (max(width, 1) for width in self.hidden)
-        check_weights(first * (1 + second) + third * (1 + second), "a classifier of these widths")
-        return self
-
 
 class ProposalConfig(Settings):
     """The step model: predicts each step's action from both observations (not in the paper)."""
 
-    hidden: tuple[PositiveInt, PositiveInt] = (256, 256)  # widths of the two hidden layers
-    action_dim: int = Field(128, ge=1)  # width of the learned action vectors, shared by all steps
+    hidden: tuple[Size, Size] = (256, 256)  # widths of the two hidden layers
+    action_dim: Size = 128  # width of the learned action vectors, shared by all steps
     normalise: bool = True  # layer-normalise the observations first
     centre: bool = True  # subtract the training windows' mean observation first
     # share of the observations' features, and of hidden units, zeroed in training
     dropout: float = Field(0.6, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _fits_memory(self) -> ProposalConfig:
-        first, second = self.hidden
-        count = first * (2 + second) + self.action_dim * (1 + second)
-        check_weights(count, "a step model of these widths")
-        return self

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field import packed
 from cefito.field.energy import EnergyField
-from cefito.training.augmentation import ActionMeans, Observations
-from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
+from cefito.training.augmentation import ActionMeans
+from cefito.training.losses import WindowLoss, adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.settings import FieldTrainingConfig
 from cefito.training.trainer import Term
@@ -23,7 +23,7 @@ _LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observation
 FieldScore = Callable[[EnergyField], Mapping[str, float]]
 
 
-class FieldLoss:
+class FieldLoss(WindowLoss):
     """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2)."""
 
     def __init__(
@@ -36,25 +36,19 @@ class FieldLoss:
         score: FieldScore,
         known: Tensor | None = None,
     ) -> None:
-        self.module, self.config, self.score = field, config, score
-        device = next(field.parameters()).device
-        self.observations = Observations(train, config.augmentation, device)
+        super().__init__(field, train, None, config)
+        self.score = score
         self.means = (
             ActionMeans(train, field.mean, field.predictor.normalised, known)
             if field.config.action_encoding == "observed"
             else None
         )
-        self.actions = torch.from_numpy(train.actions).to(device)
-        self.tasks = torch.from_numpy(train.tasks).to(device)
         self.sampler = NegativeSampler(
             config=config.negatives,
-            actions=ActionSets.build(actions, device),
+            actions=ActionSets.build(actions, self.device),
             action_count=len(train.taxonomy.actions),
             horizon=train.horizon,
         )
-
-    def __len__(self) -> int:
-        return len(self.actions)
 
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch, the sums of its parts."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.classifier import ProposalNetwork, TaskNetwork
+from cefito.field.classifier import TaskNetwork
 from cefito.field.layers import Dropout
 from cefito.training.augmentation import Observations
 from cefito.training.settings import ClassifierTrainingConfig, MarginConfig, TrainingConfig
@@ -64,29 +66,37 @@ def softmax_contrastive(
     return F.cross_entropy(logits, target, reduction="sum"), count
 
 
-class ClassifierLoss:
+class WindowLoss:
+    """Base of losses: windows on the device of the network, `val` with their actions [N, T]."""
+
+    def __init__(
+        self, module: Any, train: Windows, val: Windows | None, training: TrainingConfig
+    ) -> None:
+        self.module, self.config = module, cast(Any, training)
+        self.device = next(module.parameters()).device
+        self.observations = Observations(train, training.augmentation, self.device)
+        self.actions, self.tasks = self.placed(train.actions, train.tasks)
+        if val is not None:
+            self.val = self.placed(val.initial, val.goal, val.actions)
+
+    def placed(self, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
+        """Return arrays as tensors on the device."""
+        return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+class ClassifierLoss(WindowLoss):
     """Cross-entropy of the task (paper, Sec. 3.3)."""
 
     def __init__(
-        self,
-        *,
-        classifier: TaskNetwork,
-        train: Windows,
-        val: Windows,
-        config: ClassifierTrainingConfig,
+        self, module: TaskNetwork, train: Windows, val: Windows, training: ClassifierTrainingConfig
     ) -> None:
-        self.module, self.config = classifier, config
-        device = next(classifier.parameters()).device
-        self.observations = Observations(train, config.augmentation, device)
-        self.tasks = torch.from_numpy(train.tasks).to(device)
+        super().__init__(module, train, val, training)
         alone = torch.ones(len(train), dtype=torch.int64)
-        self.later = (_later_windows(train) if config.pairs == "all" else alone).to(device)
-        self.val = tuple(
-            torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.tasks)
-        )
-
-    def __len__(self) -> int:
-        return len(self.tasks)
+        self.later = (_later_windows(train) if training.pairs == "all" else alone).to(self.device)
+        self.val = self.placed(val.initial, val.goal, val.tasks)
 
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the cross-entropy of a batch."""
@@ -124,22 +134,8 @@ def _later_windows(windows: Windows) -> Tensor:
     return later
 
 
-class ProposalLoss:
+class ProposalLoss(WindowLoss):
     """Mean over steps of the cross-entropy of the action."""
-
-    def __init__(
-        self, *, proposal: ProposalNetwork, train: Windows, val: Windows, config: TrainingConfig
-    ) -> None:
-        self.module, self.config = proposal, config
-        device = proposal.bias.device
-        self.observations = Observations(train, config.augmentation, device)
-        self.actions = torch.from_numpy(train.actions).to(device)
-        self.val = tuple(
-            torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions)
-        )
-
-    def __len__(self) -> int:
-        return len(self.actions)
 
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the cross-entropy of a batch."""

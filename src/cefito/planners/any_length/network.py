@@ -16,7 +16,7 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, dropped
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
-from cefito.training.augmentation import Observations
+from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term
 
 
@@ -251,7 +251,7 @@ class AnyLengthNetwork(ObservationEncoder):
         return logits, logits.detach() + self.elapsed(hidden.detach(), known.elapsed)
 
 
-class AnyLengthLoss:
+class AnyLengthLoss(WindowLoss):
     """−log p(task, sequence | length, what is known), and cross-entropies of length and ends.
 
     With a goal the length is that of the window; without one it is the number of steps to the end
@@ -260,23 +260,14 @@ class AnyLengthLoss:
 
     def __init__(
         self,
-        *,
         network: AnyLengthNetwork,
         train: Windows,
         val: Windows,
-        config: AnyLengthTrainingConfig,
+        training: AnyLengthTrainingConfig,
     ) -> None:
-        self.module, self.config = network, config
-        self.device = network.mean.device
-        self.observations = Observations(train, config.augmentation, self.device)
-        self.train, self.val = _Rows(train, network), _Rows(val, network)
+        super().__init__(network, train, val, training)
+        self.train, self.val_rows = _Rows(train, network), _Rows(val, network)
         self.val_seen = torch.ones(len(val), 2, dtype=torch.bool, device=self.device)
-        self.val_initial, self.val_goal = (
-            torch.from_numpy(part).to(self.device) for part in (val.initial, val.goal)
-        )
-
-    def __len__(self) -> int:
-        return len(self.train.lengths)
 
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""
@@ -325,18 +316,19 @@ class AnyLengthLoss:
 
     def validate(self) -> Mapping[str, float]:
         """Return the success rate with the length given, and how often the length is right."""
-        rows = torch.arange(len(self.val.lengths), device=self.device)
-        history = self.val.history(rows, torch.zeros_like(rows, dtype=torch.bool), self.module)
-        known = self.module.known(self.val_initial, self.val_goal, self.val_seen, history)
+        val, (initial, goal, actual) = self.val_rows, self.val
+        rows = torch.arange(len(actual), device=self.device)
+        history = val.history(rows, torch.zeros_like(rows, dtype=torch.bool), self.module)
+        known = self.module.known(initial, goal, self.val_seen, history)
         right = 0
         for length in self.module.lengths:
-            own = (self.val.lengths == length).nonzero()[:, 0]
+            own = (val.lengths == length).nonzero()[:, 0]
             if len(own):
                 best, _ = self.module.outputs(length, known.rows(own)).scores.best(1)
                 actions = self.module.states.actions[best[:, 0]]
-                right += int((actions == self.val.actions[own, :length]).all(dim=1).sum())
+                right += int((actions == actual[own, :length]).all(dim=1).sum())
         guessed = self.module.length_logits(known)[0].argmax(dim=1) + self.module.lengths[0]
-        accuracy = float((guessed == self.val.lengths).double().mean())
+        accuracy = float((guessed == val.lengths).double().mean())
         return {"success_rate": 100 * right / len(rows), "length_accuracy": 100 * accuracy}
 
 
@@ -352,13 +344,13 @@ class _Rows:
         if windows.elapsed is not None:
             elapsed = windows.elapsed
         self.elapsed = torch.from_numpy(elapsed).to(device)
-        self.actions = torch.from_numpy(windows.actions).to(device)
+        actions = torch.from_numpy(windows.actions).to(device)
         self.lengths = torch.from_numpy(windows.lengths).to(device)
         self.remaining = torch.from_numpy(remaining).to(device).clamp(max=longest)
         self.before = torch.from_numpy(before).to(device)
         tasks = torch.from_numpy(windows.tasks).to(device)
-        found = network.states.find(tasks, self.actions.clamp_min(0))
-        self.states = torch.where(self.actions >= 0, found, -1)  # [N, longest]
+        found = network.states.find(tasks, actions.clamp_min(0))
+        self.states = torch.where(actions >= 0, found, -1)  # [N, longest]
 
     def history(
         self,

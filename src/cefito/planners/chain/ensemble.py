@@ -58,8 +58,7 @@ class ChainEnsemble(Ensemble[Network]):
     def make_loss(
         cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
     ) -> Any:
-        training = cls.training_of(settings)
-        return cls.loss(network=network, train=train, val=val, config=training)
+        return cls.loss(network, train, val, cls.training_of(settings))
 
     @override
     @classmethod

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import Method, PlannerVariant
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -22,10 +22,10 @@ class ChainConfig(Settings):
     Values were chosen on the validation windows of captaincook4d and of draws of 8 of its recipes.
     """
 
-    hidden: PositiveInt = 3072  # width of the encoder's first linear layer
-    width: PositiveInt = 128  # width of encoded observations
+    hidden: Size = 3072  # width of the encoder's first linear layer
+    width: Size = 128  # width of encoded observations
     # width of the hidden layer between both encoded observations and the emissions
-    emission: PositiveInt = 256
+    emission: Size = 256
     # share of the observations' features zeroed in training
     input_dropout: float = Field(0.4, ge=0, lt=1)
     # share of the encoded observations and of hidden units zeroed in training
@@ -39,13 +39,7 @@ class ChainConfig(Settings):
     words: bool = False  # learn vectors of the words that names of several actions share
     normalise: bool = True  # layer-normalise observations
     centre: bool = True  # subtract the training windows' mean observation first
-    members: PositiveInt = 1  # networks trained from different seeds, whose scores are averaged
-
-    @model_validator(mode="after")
-    def _fits_memory(self) -> ChainConfig:
-        count = self.hidden * (1 + self.width) + self.emission * (1 + 2 * self.width)
-        check_weights(self.members * count, "chains of these widths")
-        return self
+    members: Layers = 1  # networks trained from different seeds, whose scores are averaged
 
 
 class ChainTrainingConfig(PlannerTrainingConfig):

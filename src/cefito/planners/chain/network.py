@@ -16,7 +16,7 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.method import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
-from cefito.training.augmentation import Observations
+from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term
 
 
@@ -194,28 +194,17 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 
 
-class ChainLoss:
+class ChainLoss(WindowLoss):
     """−log p(sequence | observations), summed over tasks, and cross-entropies of both ends.
 
     The ends are pairs of task and action, which teaches the task.
     """
 
     def __init__(
-        self, *, network: ChainNetwork, train: Windows, val: Windows, config: ChainTrainingConfig
+        self, network: ChainNetwork, train: Windows, val: Windows, training: ChainTrainingConfig
     ) -> None:
-        self.module, self.config = network, config
-        device = network.mean.device
-        self.observations = Observations(train, config.augmentation, device)
-        tasks, actions = (
-            torch.from_numpy(part).to(device) for part in (train.tasks, train.actions)
-        )
-        self.actions, self.sequences = actions, network.states.find(tasks, actions)
-        self.val = tuple(
-            torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions)
-        )
-
-    def __len__(self) -> int:
-        return len(self.sequences)
+        super().__init__(network, train, val, training)
+        self.sequences = network.states.find(self.tasks, self.actions)
 
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""

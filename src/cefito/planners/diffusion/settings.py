@@ -6,15 +6,15 @@ from typing import Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Settings, check_weights
+from cefito.settings import Settings, Size
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 
 class DiffusionConfig(Settings):
     """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's."""
 
-    widths: tuple[PositiveInt, ...] = Field((256, 512, 1024), min_length=1)  # multiples of 8
-    steps: PositiveInt = 200  # in training
+    widths: tuple[Size, ...] = Field((256, 512, 1024), min_length=1)  # multiples of 8
+    steps: Size = 200  # in training
     sampling: PositiveInt = 10  # steps of the deterministic sampler (DDIM), at most `steps`
     ends: float = Field(10.0, gt=0)  # weight of the squared error of the first and the last action
     normalise: bool = False  # layer-normalise the observations first (published: no)
@@ -39,9 +39,6 @@ class DiffusionConfig(Settings):
     def _usable(self) -> Self:
         if any(width % 8 for width in self.widths):
             raise ValueError(f"widths {list(self.widths)} must be multiples of 8")
-        pairs = zip(self.widths, self.widths[1:] or self.widths, strict=False)
-        check_weights(sum(3 * one * other for one, other in pairs), "a network of these widths")
-        check_weights(self.steps, "a diffusion of so many steps")
         if self.sampling > self.steps:
             raise ValueError(
                 f"sampling takes {self.sampling} steps, more than the {self.steps} of the training"

@@ -10,7 +10,7 @@ from cefito.planners.base import Abilities
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 from cefito.training.settings import (
     ClassifierTrainingConfig,
     EmaConfig,
@@ -27,12 +27,12 @@ class MtidConfig(DiffusionConfig):
     1 in the middle.
     """
 
-    steps: PositiveInt = 250
+    steps: Size = 250
     ends: float = Field(6.0, gt=0)
     encodings: int = Field(2, ge=2, le=16)  # maps before the interpolation
-    layers: int = Field(5, ge=0, le=100)  # of the transformer over the latents
+    layers: int = Field(5, ge=0, le=1000)  # of the transformer over the latents
     heads: PositiveInt = 8  # fewer if the features of an observation are not a multiple
-    feedforward: int = Field(2048, ge=1, le=1 << 20)
+    feedforward: Size = 2048
     latent_dropout: float = Field(0.1, ge=0, lt=1)
     # Whether a plan keeps to the actions of its task in the training windows, if it has any
     # (described in the paper, off in the released code).
@@ -54,22 +54,15 @@ class MtidConfig(DiffusionConfig):
         stopping=StoppingConfig(every=29, patience=0, windows=0),
     )
 
-    @model_validator(mode="after")
-    def _latents_fit(self) -> MtidConfig:
-        check_weights(
-            sum(12 * width**2 for width in self.widths), "attention in blocks of these widths"
-        )
-        return self
-
 
 class MtidClassifierConfig(Settings):
     """MTID's own task classifier, a transformer over the two observations."""
 
-    width: PositiveInt = 1024
-    layers: PositiveInt = 2
+    width: Size = 1024
+    layers: Layers = 2
     heads: PositiveInt = 4
-    feedforward: PositiveInt = 4096
-    hidden: PositiveInt = 512  # width of the last hidden layer
+    feedforward: Size = 4096
+    hidden: Size = 512  # width of the last hidden layer
     dropout: float = Field(0.4, ge=0, lt=1)
     normalise: bool = False  # layer-normalise the observations first (published: no)
     centre: bool = False  # subtract the mean training observation first (published: no)
@@ -79,11 +72,6 @@ class MtidClassifierConfig(Settings):
     def _usable(self) -> MtidClassifierConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be divided among {self.heads} heads")
-        check_weights(
-            self.layers * self.width * (4 * self.width + 2 * self.feedforward)
-            + self.width * self.hidden,
-            "a task classifier of these sizes",
-        )
         return self
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, TEXT, Method, Paper, rows
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 
@@ -15,13 +15,13 @@ class P3ivConfig(Settings):
 
     # of equal length in an observation, encoded one by one and averaged (published: of 3 seconds)
     rows: PositiveInt = 3
-    hidden: PositiveInt = 256  # of the observation encoder and of all heads
-    width: PositiveInt = 128  # of tokens, noise included
+    hidden: Size = 256  # of the observation encoder and of all heads
+    width: Size = 128  # of tokens, noise included
     noise: NonNegativeInt = 32  # numbers of a token that are noise; 0: deterministic
-    layers: PositiveInt = 2
+    layers: Layers = 2
     heads: PositiveInt = 8
-    feedforward: PositiveInt = 128
-    slots: PositiveInt = 106  # of memory; as released for CrossTask
+    feedforward: Size = 128
+    slots: Size = 106  # of memory; as released for CrossTask
     token_dropout: float = Field(0.1, ge=0, lt=1)  # of the tokens' features
     dropout: float = Field(0.3, ge=0, lt=1)  # of hidden units and attention weights
     test_dropout: bool = False  # both stay on in planning (released code), by a saved seed
@@ -31,11 +31,11 @@ class P3ivConfig(Settings):
     # draws decoded states to the text vectors of the action names (published), or, without any, to
     # vectors hashed from the names; 0 for none
     contrastive: float = Field(0.5, ge=0)
-    name_width: PositiveInt = 512  # of hashed vectors
+    name_width: Size = 512  # of hashed vectors
     adversarial: float = Field(0.1, ge=0)  # weight of a critic's judgement; 0 for no critic
     diversity: float = Field(0.1, ge=0)  # keeps two noises apart; 0 for none
     critic_rate: float = Field(1 / 70, gt=0)  # step size, in the generator's (1e-5 in 7e-4)
-    samples: PositiveInt = 1500  # noises that a plan is decoded from, drawn once
+    samples: Size = 1500  # noises that a plan is decoded from, drawn once
     validation_samples: PositiveInt = 200  # choose the epoch; as the released call of planning
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
@@ -67,10 +67,6 @@ class P3ivConfig(Settings):
             )
         if self.diversity and not self.noise:
             raise ValueError("diversity compares two noises, and noise is 0: set diversity to 0")
-        layer = self.width * (8 * self.width + 2 * self.feedforward)
-        heads = self.hidden * (1 + self.width + self.name_width)
-        memory = self.slots * self.width + self.samples * self.noise
-        check_weights(self.layers * layer + heads + memory, "a network of these sizes")
         return self
 
     @property

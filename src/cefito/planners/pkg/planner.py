@@ -65,9 +65,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     @override
     @classmethod
     def loss(cls, network: StepNetwork, train: Windows, val: Windows) -> ProposalLoss:
-        return ProposalLoss(
-            proposal=network, train=_ends(train), val=_ends(val), config=network.training_config
-        )
+        return ProposalLoss(network, _ends(train), _ends(val), network.training_config)
 
     @override
     @classmethod

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
 from cefito.planners.schema.method import SchemaConfig
-from cefito.settings import Settings, check_weights
+from cefito.settings import Settings, Size
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 
@@ -18,11 +18,13 @@ class PlanLlmConfig(SchemaConfig):
     losses on text of the published training are left out.
     """
 
-    width: PositiveInt = 512
+    width: Size = 512
     state_task: bool = False
-    exchange: NonNegativeInt = 2  # layers of each of the two encoders; 0 leaves them out
+    # layers of each of the two encoders; 0 leaves them out
+    exchange: int = Field(2, ge=0, le=1000)
     exchange_heads: PositiveInt = 8
-    query_layers: NonNegativeInt = 4  # of the query transformer (published: 12); 0 for none
+    # layers of the query transformer (published: 12); 0 for none
+    query_layers: int = Field(4, ge=0, le=1000)
     query_heads: PositiveInt = 8
     query_feedforward: NonNegativeInt = 0  # 0 for four times the tokens' width
     query_dropout: float = Field(0.1, ge=0, lt=1)
@@ -42,10 +44,6 @@ class PlanLlmConfig(SchemaConfig):
         ):
             if layers and self.width % heads:
                 raise ValueError(f"width {self.width} must be divisible by the {heads} heads")
-        width = self.width
-        hidden = self.query_feedforward or 4 * width
-        count = width * (12 * width * self.exchange + (4 * width + 2 * hidden) * self.query_layers)
-        check_weights(count, "a network of these widths")
         return self
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 Described = Literal["file", "observations", "names"]
@@ -18,9 +18,9 @@ class SchemaConfig(Settings):
     """SCHEMA: the states between are decoded first, then the actions, over described states."""
 
     hidden: NonNegativeInt = 0  # of the observation encoder's first layer; 0 for 2 E
-    width: PositiveInt = 128  # of tokens, even
+    width: Size = 128  # of tokens, even
     heads: PositiveInt = 32  # of the decoders
-    layers: PositiveInt = 2  # of each decoder
+    layers: Layers = 2  # of each decoder
     feedforward: NonNegativeInt = 0  # of the decoders; 0 for twice the tokens' width
     input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
     dropout: float = Field(0.2, ge=0, lt=1)  # inside decoders and heads
@@ -30,7 +30,7 @@ class SchemaConfig(Settings):
     # "observations": the mean ones at the start and the end of each action; "names": vectors hashed
     # from the names.
     descriptions: str = Field("names", min_length=1)
-    name_width: PositiveInt = 768  # W of hashed vectors
+    name_width: Size = 768  # W of hashed vectors
     state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
     task: float = Field(1.0, gt=0)  # weight of its loss
@@ -56,9 +56,6 @@ class SchemaConfig(Settings):
             raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
         if self.width % 2:
             raise ValueError(f"width {self.width} must be even")
-        layer = self.width * (8 * self.width + 2 * (self.feedforward or 2 * self.width))
-        count = self.hidden * (1 + self.width) + 2 * self.layers * layer
-        check_weights(count + self.name_width * (6 + self.width), "a network of these widths")
         return self
 
     @property

@@ -68,7 +68,7 @@ class TaskPredictor(TrainedNetwork[Network]):
         cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
     ) -> ClassifierLoss:
         training: Any = cls.training_of(settings)
-        return ClassifierLoss(classifier=network, train=train, val=val, config=training)
+        return ClassifierLoss(network, train, val, training)
 
     @override
     @classmethod

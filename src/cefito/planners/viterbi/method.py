@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
-from cefito.settings import Settings, check_weights
+from cefito.settings import Layers, Settings, Size
 from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
 Alignment = Literal["file", "names", "none"]
@@ -21,10 +21,10 @@ class ViterbiConfig(Settings):
     precision, clipping.
     """
 
-    hidden: PositiveInt = 3072  # of the observation encoder's first layer
-    width: PositiveInt = 128  # of tokens
+    hidden: Size = 3072  # of the observation encoder's first layer
+    width: Size = 128  # of tokens
     heads: PositiveInt = 1  # of the emission network
-    feedforward: PositiveInt = 256
+    feedforward: Size = 256
     input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
     dropout: float = Field(0.2, ge=0, lt=1)  # inside the emission network
     normalise: bool = False  # layer-normalise the observations first (published: raw)
@@ -32,10 +32,10 @@ class ViterbiConfig(Settings):
     # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
     # "names": vectors hashed from the names; "none".
     descriptions: str = Field("names", min_length=1)
-    name_width: PositiveInt = 768  # W of hashed vectors
+    name_width: Size = 768  # W of hashed vectors
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for no alignment
     task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
-    members: PositiveInt = 1  # networks whose emissions are averaged (published: one)
+    members: Layers = 1  # networks whose emissions are averaged (published: one)
     training: PlannerTrainingConfig = PlannerTrainingConfig(
         optimiser=OptimiserConfig(
             epochs=500,
@@ -52,9 +52,6 @@ class ViterbiConfig(Settings):
 
     @model_validator(mode="after")
     def _usable(self) -> ViterbiConfig:
-        block = 2 * self.width * (4 * self.width + self.feedforward)
-        count = self.hidden * (1 + self.width) + block + self.name_width * (6 + self.width)
-        check_weights(self.members * count, "networks of these widths")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
         return self
