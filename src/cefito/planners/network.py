@@ -182,6 +182,7 @@ class Ensemble(Sized, Generic[Network]):
         context: TrainingContext,
         start: Self | None = None,
         suffix: str = "",
+        further: bool = False,
     ) -> dict[str, TrainingResult]:
         """Draw the weights of networks and train them in place; return the results by name.
 
@@ -189,13 +190,31 @@ class Ensemble(Sized, Generic[Network]):
         the loss is made of; `determining` is all else that determines the weights, for JSON. Seeds
         of all but the first network are derived from `seed`. Learned networks of `start` are begun
         with, if there are any. A `suffix` distinguishes several trainings of such networks.
+
+        If they are trained `further` (see `final_windows`), no weights are drawn. They are trained
+        for the share `all_videos` of the epochs, and the last epoch is kept.
         """
-        train_one = partial(
-            cls._train_member, train, val, settings, given, determining, seed, start
+        training: Any = cls.training_of(settings)
+        if further:
+            determining = [determining, training.model_dump()]
+            epochs = max(1, round(training.all_videos * training.optimiser.epochs))
+            changes = {
+                "optimiser": training.optimiser.model_copy(update={"epochs": epochs}),
+                "stopping": StoppingConfig(every=0, patience=0),
+            }
+            training = training.model_copy(update=changes)
+        parts = train, val, settings, *given
+        members = [
+            (member, f"{suffix}-{member}" if member else suffix, network)
+            for member, network in enumerate(networks)
+        ]
+        results = side_by_side(
+            partial(cls._train_member, parts, training, determining, seed, start, further),
+            members,
+            context,
+            training.optimiser.epochs * len(train),
+            " on all videos" * further,
         )
-        members = cls._named(networks, suffix)
-        examples = cls.training_of(settings).optimiser.epochs * len(train)
-        results = side_by_side(train_one, members, context, examples)
         return {
             cls.title + name: result for (_, name, _), result in zip(members, results, strict=True)
         }
@@ -203,97 +222,32 @@ class Ensemble(Sized, Generic[Network]):
     @classmethod
     def _train_member(
         cls,
-        train: Windows,
-        val: Windows,
-        settings: Any,
-        given: tuple[Any, ...],
+        parts: tuple[Any, ...],  # of the loss, beside the network
+        training: TrainingConfig,
         determining: Any,
         seed: int,
         start: Self | None,
+        further: bool,
         context: TrainingContext,
         member: int,
         name: str,
         network: Any,
     ) -> TrainingResult:
-        own = cls._seed(seed, member)
-        with cls.learning(network, train):
-            network.reset(generator_for("cpu", own, cls._stream()))
-            if start is not None:
-                cls.begin(network, start.networks[member])
-            network.to(context.device)
-            loss = cls.make_loss(network, train, val, settings, *given)
+        own, part, title = cls._seed(seed, member), cls.part + name, cls.title + name
+        if further:
+            own = derived_seed(cls.further_seed(seed, member), named_stream("all videos"))
+            part, title = f"{part}-all-videos", f"{title} on all videos"
+        with cls.learning(network, parts[0]):
+            if not further:
+                network.reset(generator_for("cpu", own, cls._stream()))
+                if start is not None:
+                    cls.begin(network, start.networks[member])
+                network.to(context.device)
+            loss = cls.make_loss(network, *parts)
             centred = not cls.own_mean and getattr(network.config, "centre", False)
-            if centred and start is None:
+            if centred and start is None and not further:
                 network.mean.copy_(loss.observations.mean)
-            return context.part(cls.part + name).train(
-                cls.title + name,
-                loss,
-                cls.training_of(settings),
-                seed=own,
-                settings=determining,
-            )
-
-    @classmethod
-    def train_further(
-        cls,
-        networks: Sequence[Network],
-        both: Windows,
-        val: Windows,
-        settings: Any,
-        *given: Any,
-        determining: Any,
-        seed: int,
-        context: TrainingContext,
-        suffix: str = "",
-    ) -> None:
-        """Train networks further, in place, for the share `all_videos` of the epochs.
-
-        Arguments as of `train_networks`, but for the windows `both` (see `final_windows`); the last
-        epoch is kept.
-        """
-        training: Any = cls.training_of(settings)
-        epochs = max(1, round(training.all_videos * training.optimiser.epochs))
-        changes = {
-            "optimiser": training.optimiser.model_copy(update={"epochs": epochs}),
-            "stopping": StoppingConfig(every=0, patience=0),
-        }
-        config = training.model_copy(update=changes)
-        train_one = partial(cls._train_on, both, val, settings, given, determining, seed, config)
-        side_by_side(
-            train_one, cls._named(networks, suffix), context, epochs * len(both), " on all videos"
-        )
-
-    @classmethod
-    def _train_on(
-        cls,
-        both: Windows,
-        val: Windows,
-        settings: Any,
-        given: tuple[Any, ...],
-        determining: Any,
-        seed: int,
-        config: Any,
-        context: TrainingContext,
-        member: int,
-        name: str,
-        network: Any,
-    ) -> TrainingResult:
-        with cls.learning(network, both):
-            return context.part(f"{cls.part}{name}-all-videos").train(
-                f"{cls.title}{name} on all videos",
-                cls.make_loss(network, both, val, settings, *given),
-                config,
-                seed=derived_seed(cls.further_seed(seed, member), named_stream("all videos")),
-                settings=[determining, cls.training_of(settings).model_dump()],
-            )
-
-    @staticmethod
-    def _named(networks: Sequence[Network], suffix: str) -> list[tuple[int, str, Network]]:
-        """Return the numbers of networks, the ends of their names, and the networks."""
-        return [
-            (member, f"{suffix}-{member}" if member else suffix, network)
-            for member, network in enumerate(networks)
-        ]
+            return context.part(part).train(title, loss, training, seed=own, settings=determining)
 
     @classmethod
     def rebuild(
@@ -426,7 +380,7 @@ class TrainedNetwork(Ensemble[Network]):
         if both is not train:
             for network in networks:
                 cls.observe(network, both, *given)
-            cls.train_further(networks, both, val, settings, *given, **shared)
+            cls.train_networks(networks, both, val, settings, *given, further=True, **shared)
         return cls(networks, shape, **parts), results
 
     @classmethod

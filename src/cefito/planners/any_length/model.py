@@ -114,7 +114,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             model = replace(model, usual=Usual.fit(states, train, val, lengths))
             model = replace(model, pools=model._fitted_pools(val, train))
         if both is not train:
-            cls.train_further(networks, both, val, settings, **shared)
+            cls.train_networks(networks, both, val, settings, further=True, **shared)
             if model.usual is not None:
                 model = replace(model, usual=model.usual.on(both, lengths))
         return model, results

@@ -138,9 +138,15 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         if both is train:
             return self
         networks = deepcopy(self.networks)
-        determining = _determining(settings, train.horizon, self.states.by_task())
-        self.train_further(
-            networks, both, val, settings, determining=determining, seed=seed, context=context
+        self.train_networks(
+            networks,
+            both,
+            val,
+            settings,
+            determining=_determining(settings, train.horizon, self.states.by_task()),
+            seed=seed,
+            context=context,
+            further=True,
         )
         known = train.sample(_KNOWN, seed)
         queries, actions = Queries.from_windows(known), torch.from_numpy(known.actions)
