@@ -7,13 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cefito.encoders.images import (
-    PretrainedImages,
-    encode_pictures,
-    load_image,
-    observations_from_images,
-)
+from cefito.encoders.images import PretrainedImages, encode_pictures, load_image
+from cefito.encoders.video import Pictures, record
 from cefito.errors import ConfigError, DataError
+from cefito.inference.observer import ObservationRecipe
 
 
 def picture(height=40, width=57, seed=0):
@@ -59,9 +56,6 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     assert got.shape == (2, width)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, slow_model(models / name, prepared, layer), atol=1e-5)
-    alone = PretrainedImages(models / name, layer=layer, batch_size=1)
-    np.testing.assert_allclose(encode_pictures(paths, alone), got, atol=1e-5)
-    assert encoder.encode(torch.empty(0, 3, 8, 8)).shape == (0, width)
     assert np.abs(got[0] - got[1]).max() > 0.1  # the tiny model does tell pictures apart
 
 
@@ -142,15 +136,18 @@ def pictures(tmp_path):
     return paths
 
 
+def recipe(size, made_with=None):
+    return ObservationRecipe(place="RUN", made_with=made_with or {}, seconds=1, size=size)
+
+
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
 def test_observations_from_two_pictures(models, pictures, name):
     encoder = PretrainedImages(models / name)
     both = encode_pictures(pictures, encoder)
     width = both.shape[1]
-    for size, seconds in ((None, 1), (width, 1), (3 * width, 3), (5 * width, 5)):
-        for row, found in zip(
-            both, observations_from_images(*pictures, encoder, size=size), strict=True
-        ):
+    for seconds in (1, 3, 5):
+        query = recipe(seconds * width).open(str(models / name)).of_pictures(*pictures)
+        for row, (found,) in zip(both, (query.initial, query.goal), strict=True):
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, np.concatenate([row] * seconds))
 
@@ -158,37 +155,29 @@ def test_observations_from_two_pictures(models, pictures, name):
 @pytest.mark.parametrize("size", [7, 16])
 def test_observations_of_another_size(models, pictures, size):
     with pytest.raises(ConfigError, match=rf"{size} numbers, a picture encoded by clip gives 8"):
-        observations_from_images(*pictures, PretrainedImages(models / "clip"), size=size)
+        recipe(size).open(str(models / "clip")).of_pictures(*pictures)
 
 
 def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_path):
-    encoder = PretrainedImages(models / "clip")
-    made_with = json.loads(json.dumps(encoder.describe()))
-    expected = observations_from_images(*pictures, encoder)
+    made_with = record(Pictures(PretrainedImages(models / "clip")))
+    expected = recipe(8).open(str(models / "clip")).of_pictures(*pictures)
     # the same model elsewhere, under another name, with other files beside
     shutil.copytree(models / "clip", tmp_path / "copy")
     (tmp_path / "copy" / "README.md").write_text("of the hub")
     (tmp_path / "copy" / "vocab.json").write_text("{}")
     copy = PretrainedImages(tmp_path / "copy")
     assert copy.describe()["revision"] != made_with["revision"]
-    np.testing.assert_array_equal(
-        observations_from_images(*pictures, copy, made_with=made_with), expected
-    )
+    query = recipe(8, made_with).open(str(tmp_path / "copy")).of_pictures(*pictures)
+    np.testing.assert_array_equal(query.goal, expected.goal)
     path = tmp_path / "copy" / "preprocessor_config.json"
     path.write_text(path.read_text().replace('"resample": 3', '"resample": 2'))
-    wrong = [
-        (PretrainedImages(tmp_path / "copy"), made_with),
-        (PretrainedImages(models / "dinov2"), made_with),
-        (PretrainedImages(models / "clip", layer="pooled"), made_with),
-        (encoder, {}),
-    ]
-    for other, recorded in wrong:
+    for other, layer in ((tmp_path / "copy", "projected"), (models / "dinov2", "pooled")):
         with pytest.raises(ConfigError, match="Give the same encoder"):
-            observations_from_images(*pictures, other, made_with=recorded)
+            recipe(8, {**made_with, "layer": layer}).open(str(other))
     # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
     other = {"model": "s3d", "weights": "0" * 64}
     with pytest.raises(ConfigError, match=r"features of s3d \(weights 000000000000\), not of"):
-        observations_from_images(*pictures, encoder, size=24, made_with=other)
+        recipe(24, other).open(str(models / "clip"))
 
 
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
@@ -208,17 +197,11 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
     made_with = json.loads((tmp_path / "features" / "extract.json").read_text())
-    how = {"size": features.shape[1], "made_with": made_with}
-    found = [
-        observations_from_images(
-            *(tmp_path / f"{second}.png" for second in seconds),
-            PretrainedImages(models / name),
-            **how,
-        )
-        for seconds in ((0, 1), (1, 2))
-    ]
+    observer = recipe(features.shape[1], made_with).open()
+    first = observer.of_pictures(tmp_path / "0.png", tmp_path / "1.png")
+    last = observer.of_pictures(None, tmp_path / "2.png")
     assert len(features) == 3
-    for second, vector in enumerate((found[0][0], found[0][1], found[1][1])):
+    for second, vector in enumerate((first.initial[0], first.goal[0], last.goal[0])):
         distances = np.linalg.norm(features - vector, axis=1)
         assert distances[second] < 0.05 * np.delete(distances, second).min()
 

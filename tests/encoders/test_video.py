@@ -10,11 +10,11 @@ from cefito.encoders import video as module
 from cefito.encoders.video import (
     Pictures,
     extract_features,
-    observations_from_video,
     open_encoder,
     record,
 )
 from cefito.errors import ConfigError, DataError
+from cefito.inference.observer import ObservationRecipe, Observer
 
 av = pytest.importorskip("av")
 
@@ -65,31 +65,37 @@ def test_times_outside_the_video(clip, time, stub):
         extract_features(clip, stub, at=[3, time])
 
 
+def recipe(seconds=3, **made_with):
+    return ObservationRecipe(place="RUN", made_with=made_with, seconds=seconds, size=3 * seconds)
+
+
 @pytest.mark.parametrize("start", [5, float("nan")])
 def test_observations_in_the_wrong_order(clip, start, stub):
     with pytest.raises(ConfigError, match=r"the end \(second 5\) must be after the start"):
-        observations_from_video(clip, start, 5, stub)
+        Observer(recipe(), "stub", stub).of_video(clip, start, 5)
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 5])
 def test_numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
     half = seconds // 2
-    found = observations_from_video(clip, 4.2, 8, stub, seconds=seconds)
+    query = Observer(recipe(seconds), "stub", stub).of_video(clip, 4.2, 8)
     with pytest.raises(ConfigError, match=f"{seconds + 1} seconds around a time: expected an odd"):
-        observations_from_video(clip, 4.2, 8, stub, seconds=seconds + 1)
-    for observation, centre in zip(found, (4, 8), strict=True):
+        Observer(recipe(seconds + 1), "stub", stub).of_video(clip, 4.2, 8)
+    for (observation,), centre in zip((query.initial, query.goal), (4, 8), strict=True):
         expected = features[centre - half : centre + half + 1].reshape(-1)
         np.testing.assert_array_equal(observation, expected)
 
 
-def test_observations_for_a_planner_that_learned_from_others(clip, stub):
+def test_observations_for_a_planner_that_learned_from_others(stub, monkeypatch):
+    monkeypatch.setattr(module, "settings_of", lambda _: ())
+    monkeypatch.setattr(module, "open_encoder", lambda *_, **__: stub)
     made_with = record(stub)
     assert made_with == {"model": "stub", "layers": [1, 2], "frames": 4, "rate": 4.0, "size": 32}
-    observations_from_video(clip, 2, 9, stub, made_with={**made_with, "model": "elsewhere/stub"})
+    recipe(**{**made_with, "model": "elsewhere/stub"}).open()
     for name, value in (("frames", 8), ("weights", "0" * 64)):
         message = f"of stub .{name} {str(value)[:12]}., not of stub .{name} "
         with pytest.raises(ConfigError, match=message):
-            observations_from_video(clip, 2, 9, stub, made_with={**made_with, name: value})
+            recipe(**{**made_with, name: value}).open("stub")
 
 
 def test_only_a_batch_is_held(clip, make_stub, monkeypatch):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.encoders.images import PretrainedImages, check_made_with, repeats
+from cefito.encoders.images import PretrainedImages, repeats
 from cefito.encoders.text import PretrainedText
 from cefito.errors import ConfigError
 
@@ -28,13 +26,11 @@ class GoalTexts:
     v − mean vector of the names + mean observation.
 
     Raises:
-        ConfigError: The encoder has no text tower in the space of its pictures, or is not the one
-            of the run's features.
+        ConfigError: The encoder has no text tower in the space of its pictures.
     """
 
     encoder: PretrainedImages  # of the run's data set
     size: int  # E, features of an observation of the run
-    made_with: Mapping[str, Any] | None = None  # see `observations_from_images`
     mean: NDArray[np.float32] | None = None  # mean observation [E]; None to move no vector
     names: tuple[str, ...] = ()  # of tasks and actions of the run
 
@@ -46,7 +42,6 @@ class GoalTexts:
                 f"CLIP with the layer '{SHARED_LAYER}'.",
                 setting="goal_text",
             )
-        check_made_with(self.encoder.describe(), self.made_with)
 
     @cached_property
     def tower(self) -> PretrainedText:

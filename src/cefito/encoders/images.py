@@ -3,7 +3,7 @@
 To plan between two pictures, a run must be trained on observations of the same kind: extract the
 features of its videos with the same model (`cefito.encoders.video.open_encoder`; the vector of a
 second is encoded from its middle frame), prepare the data set with one second per observation,
-train, and pass the pictures to `observations_from_images`.
+train, and plan between pictures (`cefito.inference.observer`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,7 +101,6 @@ class PretrainedImages:
         model: "clip", "dinov2", a folder as save_pretrained writes it, or a name on the hub.
         layer: One of `IMAGE_LAYERS` of the model's kind; the first by default.
         revision: Branch, tag or commit on the hub.
-        batch_size: Pictures per batch; changes the vectors by float rounding only.
         device: A torch device.
     """
 
@@ -111,7 +110,6 @@ class PretrainedImages:
         *,
         layer: str | None = None,
         revision: str | None = None,
-        batch_size: int = 32,
         device: torch.device | str = "cpu",
     ) -> None:
         self.pretrained = find_pretrained(
@@ -125,7 +123,7 @@ class PretrainedImages:
         if not any((self.pretrained.folder / name).exists() for name in PREPARATION_FILES):
             fault = f"has no {' or '.join(PREPARATION_FILES)}"
             raise ConfigError(f"{self.pretrained.place}: {fault}. {COPY_AGAIN}")
-        self.batch_size, self.device = batch_size, str(device)
+        self.device = str(device)
 
     def describe(self) -> dict[str, Any]:
         """Return model, its folder if it is local, layer, digest of weights and preparation."""
@@ -146,17 +144,12 @@ class PretrainedImages:
 
         check_values(images)
         model, layer = self._model, self.pretrained.layer
-        width = "projection_dim" if layer == "projected" else "hidden_size"
-        rows = [np.zeros((0, getattr(model.config, width)), np.float32)]
         with torch.inference_mode():
-            for batch in images.split(self.batch_size) if len(images) else ():
-                output = model(pixel_values=self.prepared(batch).to(self.device))
-                vectors = output.image_embeds if layer == "projected" else output.pooler_output
-                rows.append(vectors.float().cpu().numpy())  # [B, D]
-        found = np.concatenate(rows)
-        if len(images):
-            check_array(found, shape=found.shape, place=self.pretrained.place, rows="picture")
-        return found
+            output = model(pixel_values=self.prepared(images).to(self.device))
+        vectors = output.image_embeds if layer == "projected" else output.pooler_output
+        found = vectors.float().cpu().numpy()  # [B, D]
+        place = self.pretrained.place
+        return check_array(found, shape=found.shape, place=place, rows="picture")
 
     def prepared(self, images: Tensor) -> Tensor:
         """Return pictures [B, 3, H, W] from 0 to 1 as the model takes them, [B, 3, h, w]."""
@@ -229,61 +222,6 @@ def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArr
         except DataError as problem:
             raise DataError(f"{path}: {problem}") from problem
     return np.concatenate(rows)
-
-
-def observations_from_images(
-    initial: Path | str | None,
-    goal: Path | str | None,
-    encoder: ImageEncoder,
-    *,
-    size: int | None = None,
-    made_with: Mapping[str, Any] | None = None,
-) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Encode two picture files as the observations between which to plan.
-
-    If an observation of the data set spans several seconds, the picture's vector is repeated for
-    each, as if nothing moved.
-
-    Args:
-        initial: Picture of the scene before the first step; None if there is none.
-        goal: Picture of the scene after the last step; None if there is none.
-        encoder: The encoder of the run's data set.
-        size: E, features of an observation of the run; by default the size of one vector.
-        made_with: The content of `extract.json` beside the features of the run's data set; its
-            weights and layer must be the encoder's.
-
-    Returns:
-        `initial` and `goal`, float32 [E], or None.
-
-    Raises:
-        ConfigError: The run's features were made with another encoder or are of another size.
-        DataError: A picture cannot be read.
-    """
-    described = encoder.describe()
-    check_made_with(described, made_with)
-    given = [path for path in (initial, goal) if path is not None]
-    vectors = encode_pictures(given, encoder)  # [1 or 2, D]
-    width = vectors.shape[1]
-    size = width if size is None else size
-    rows = iter(np.tile(vectors, repeats(size, width, described["model"])))
-    first = None if initial is None else next(rows)
-    return first, None if goal is None else next(rows)
-
-
-def check_made_with(described: Mapping[str, Any], made_with: Mapping[str, Any] | None) -> None:
-    """Refuse an encoder other than the one that made a run's features (ConfigError)."""
-    if made_with is None:
-        return
-    # names are not compared: a local copy of a hub's model has another one
-    sampling = [name for name in ("frames", "rate", "size") if name in described]
-    for name in ("weights", "layer", *sampling):
-        if made_with.get(name) != described.get(name):
-            trained, given = (
-                f"{each.get('model', each.get('encoder'))} ({name} {str(each.get(name))[:12]})"
-                for each in (made_with, described)
-            )
-            message = f"the run was trained on features of {trained}, not of {given}"
-            raise ConfigError(f"{message}. Give the same encoder.", setting="encoder")
 
 
 def repeats(size: int, width: int, model: str) -> int:

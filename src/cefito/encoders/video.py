@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cefito.arrays import Border, observed_rows
 from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
-from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages, check_made_with
+from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
 from cefito.errors import ConfigError
 from cefito.files import check_array
 from cefito.plugins import Registry
@@ -236,54 +236,6 @@ def extract_features(
     with progress(video.name, total=len(rows)) as advance:
         vectors = encode_rows(info, rows.tolist(), encoder, batch, advance)
     return vectors[np.searchsorted(rows, places)]
-
-
-def observations_from_video(
-    video: Path,
-    start: float | None,
-    end: float | None,
-    encoder: VideoEncoder,
-    *,
-    seconds: int = 3,
-    border: Border = "nearest",
-    made_with: Mapping[str, Any] | None = None,
-    batch: int = BATCH,
-    progress: Progress = silent,
-) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Encode the two observations of a video between which to plan, as the benchmarks do.
-
-    Each concatenates the vectors of the seconds around its moment, so E = seconds · D.
-
-    Args:
-        video: The file.
-        start: Second at which the first step begins; None if it is not known.
-        end: Second at which the last step ends; None if it is not known.
-        encoder: From `open_encoder`, or any of that form.
-        seconds: Seconds per observation, odd, as in the planner's training data.
-        border: Second that is repeated beyond a border, likewise.
-        made_with: The content of `extract.json` beside the features of the planner's training data;
-            the encoder must be the same.
-        batch: Clips per batch.
-        progress: Shows progress in seconds of the video.
-
-    Returns:
-        `initial` and `goal`, float32 [E], or None. Errors are as for `extract_features`.
-    """
-    check_made_with(record(encoder), made_with)
-    if start is not None and end is not None and not start < end:
-        raise ConfigError(f"{video}: the end (second {end:g}) must be after the start ({start:g}).")
-    observed = extract_features(
-        video,
-        encoder,
-        at=[time for time in (start, end) if time is not None],
-        seconds=seconds,
-        border=border,
-        batch=batch,
-        progress=progress,
-    )
-    rows = iter(observed.reshape(len(observed), -1))
-    first = None if start is None else next(rows)
-    return first, None if end is None else next(rows)
 
 
 def check_batch(batch: int) -> None:

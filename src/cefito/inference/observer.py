@@ -16,6 +16,7 @@ from cefito.arrays import Border
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
+from cefito.runs.matching import DECIDING
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +75,8 @@ class ObservationRecipe:
         """Open the encoder (by default the run's, from its place) with the settings of the run.
 
         Raises:
-            ConfigError: Unknown encoder, or none is given and the run does not say which.
+            ConfigError: Unknown encoder, another than the run's, or none is given and the run does
+                not say which.
             RunError: The encoder's weights are missing or do not fit.
         """
         from cefito.encoders.images import FILE
@@ -92,7 +94,31 @@ class ObservationRecipe:
             device=device or "cpu",
             **{key: self.made_with[key] for key in settings},
         )
+        self._check(name, opened)
         return Observer(self, name, opened)
+
+    def _check(self, name: str, encoder: VideoEncoder) -> None:
+        """Refuse an encoder other than the run's (ConfigError); warn if the run does not say."""
+        from cefito.encoders.video import record
+
+        made_with = self.made_with
+        if not made_with:
+            logging.getLogger(__name__).warning(
+                "the run does not say what its features were made with; answers make sense only "
+                "if it was %s",
+                name,
+            )
+            return
+        # names are not compared: a local copy of a hub's model has another one
+        described = record(encoder)
+        for key in {"weights": None, "layer": None, **made_with}:
+            if key in DECIDING and made_with.get(key) != described.get(key):
+                trained, given = (
+                    f"{each.get('model', each.get('encoder'))} ({key} {str(each.get(key))[:12]})"
+                    for each in (made_with, described)
+                )
+                message = f"the run was trained on features of {trained}, not of {given}"
+                raise ConfigError(f"{message}. Give the same encoder.", setting="encoder")
 
     def check_text(self, encoder: str | None = None) -> None:
         """Refuse goals in words for features whose space texts do not share (ConfigError)."""
@@ -157,8 +183,16 @@ class Observer:
             return False
 
     def of_pictures(self, initial: Path | str | None, goal: Path | str | None) -> Queries:
-        """Make the query of two pictures in files, or of one."""
-        from cefito.encoders.images import observations_from_images
+        """Make the query of two pictures in files, or of one.
+
+        If an observation spans several seconds, the vector of a picture is repeated for each, as if
+        nothing moved.
+
+        Raises:
+            ConfigError: The encoder takes no pictures, or its vectors do not fit the run.
+            DataError: A picture cannot be read.
+        """
+        from cefito.encoders.images import encode_pictures, repeats
         from cefito.encoders.video import Pictures
 
         if not isinstance(self.encoder, Pictures):
@@ -166,15 +200,11 @@ class Observer:
                 f"the encoder {self.name} takes videos, not pictures. Give one and two times.",
                 setting="encoder",
             )
-        first, second = observations_from_images(
-            None if initial is None else Path(initial),
-            None if goal is None else Path(goal),
-            self.encoder.images,
-            made_with=self.recipe.made_with or None,
-            size=self.recipe.size,
-        )
-        self._warn_unknown()
-        return Queries.partial(size=self.recipe.size, initial=first, goal=second)
+        given = [path for path in (initial, goal) if path is not None]
+        vectors = encode_pictures(given, self.encoder.images)  # [1 or 2, D]
+        model = self.encoder.describe()["model"]
+        times = repeats(self.recipe.size, vectors.shape[1], model)
+        return self._query(np.tile(vectors, times), initial, goal)
 
     def of_video(
         self,
@@ -184,37 +214,45 @@ class Observer:
         *,
         progress: Progress = silent,
     ) -> Queries:
-        """Make the query of two times of a video file, in seconds, or of one."""
-        from cefito.encoders.video import observations_from_video
+        """Make the query of two times of a video file, in seconds, or of one.
 
-        initial, goal = observations_from_video(
+        As in the benchmarks, an observation joins the vectors of the seconds around its time.
+
+        Raises:
+            ConfigError: Times outside of the video or in the wrong order.
+            DataError: The video cannot be read.
+        """
+        from cefito.encoders.video import extract_features
+
+        if start is not None and end is not None and not start < end:
+            order = f"the end (second {end:g}) must be after the start ({start:g})"
+            raise ConfigError(f"{video}: {order}.")
+        observed = extract_features(
             Path(video),
-            start,
-            end,
             self.encoder,
+            at=[time for time in (start, end) if time is not None],
             seconds=self.recipe.seconds,
             border=self.recipe.border,
-            made_with=self.recipe.made_with or None,
             progress=progress,
         )
-        self._warn_unknown()
-        return Queries.partial(size=self.recipe.size, initial=initial, goal=goal)
+        return self._query(observed.reshape(len(observed), -1), start, end)
+
+    def _query(self, observations: NDArray[np.float32], initial: object, goal: object) -> Queries:
+        """Return the query of the observations [n, E] of those ends that are not None."""
+        rows = iter(observations)
+        first = None if initial is None else next(rows)
+        last = None if goal is None else next(rows)
+        return Queries.partial(size=self.recipe.size, initial=first, goal=last)
 
     def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
         """Encode a whole video file, one row a second [n, D]."""
-        from cefito.encoders.images import check_made_with
-        from cefito.encoders.video import extract_features, record
+        from cefito.encoders.video import extract_features
 
-        check_made_with(record(self.encoder), self.recipe.made_with or None)
-        found = extract_features(Path(video), self.encoder, progress=progress)
-        self._warn_unknown()
-        return found
+        return extract_features(Path(video), self.encoder, progress=progress)
 
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""
-        goal = self._texts.observe(text)
-        self._warn_unknown()
-        return goal
+        return self._texts.observe(text)
 
     @cached_property
     def _texts(self) -> GoalTexts:
@@ -229,13 +267,4 @@ class Observer:
             raise ConfigError(
                 f"the encoder {self.name} takes no texts. Give clip.", setting="goal_text"
             )
-        made_with = recipe.made_with or None
-        return GoalTexts(images, recipe.size, made_with, recipe.mean, recipe.names)
-
-    def _warn_unknown(self) -> None:
-        if not self.recipe.made_with:
-            logging.getLogger(__name__).warning(
-                "the run does not say what its features were made with; answers make sense only "
-                "if it was %s",
-                self.name,
-            )
+        return GoalTexts(images, recipe.size, recipe.mean, recipe.names)

@@ -32,7 +32,7 @@ _UNKNOWN = (
     "%s does not say which videos it was trained on; if these are among them, scores are too good"
 )
 # Entries of an encoder's record that determine the features; its name may be a folder.
-_DECIDING = ("weights", "layer", "frames", "rate", "size")
+DECIDING = ("weights", "layer", "frames", "rate", "size")
 
 
 class DatasetName(Record):
@@ -219,7 +219,7 @@ def _differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> list[s
         ]
     for part, what in (("", ""), ("features", "features of "), ("simulation", "simulation with ")):
         ours, theirs = (value if not part else value.get(part) or {} for value in (trained, given))
-        names = {"": ("seconds",), "features": _DECIDING}.get(part, sorted({*ours, *theirs}))
+        names = {"": ("seconds",), "features": DECIDING}.get(part, sorted({*ours, *theirs}))
         if not ours or not theirs:
             continue
         if part == "features" and ("weights" not in ours or "weights" not in theirs):
