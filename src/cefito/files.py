@@ -230,7 +230,7 @@ def load_torch(path: Path, remedy: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
         named = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        if named is None or _ends_in_name(path, named[1]):
+        if named is None:
             raise RunError(other) from problem
         found = f"holds pickled objects other than tensors and plain values ({named[1]})"
         never = "which are never loaded. Save its tensors alone."
@@ -239,15 +239,6 @@ def load_torch(path: Path, remedy: str) -> Any:
         raise
     except Exception as problem:  # a damaged file may break the reader in any way
         raise RunError(other) from problem
-
-
-def _ends_in_name(path: Path, name: str) -> bool:
-    """Whether a pickle ends in a global's name, which torch reports without the last letter."""
-    written = "\n".join(name.rsplit(".", 1)).rstrip("\n").encode()  # module, line feed, name
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - len(written) - 2))
-        end = file.read()
-    return written in end and not end.endswith(b"\n" + pickle.STOP)
 
 
 def load_weights(

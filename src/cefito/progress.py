@@ -74,23 +74,20 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
         def render(self, task: Task) -> Text:
             return Text(_rate(task.finished_speed or task.speed))
 
-    class Count(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(_count(task.completed, total))
-
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        Count(),
+        TextColumn("{task.fields[count]}"),
         Rate(),
         Remaining(),
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Bars(*columns, console=Console(file=sys.stderr), transient=passing) as bars:
-        task = bars.add_task(description, total=total, note="")
+        task = bars.add_task(description, total=total, count=_count(0, total), note="")
 
         def advance(count: float = 1, *, note: str = "") -> None:
             bars.update(task, advance=count, note=note)
+            bars.update(task, count=_count(bars.tasks[0].completed, total))
 
         yield advance
 

@@ -208,14 +208,11 @@ def test_checkpoints_of_other_names_or_shapes(state, tmp_path):
     path = tmp_path / "other.pth"
     lacking = {name: value for name, value in state.items() if name != "conv1.bn1.bias"}
     torch.save(lacking | {"conv_2b.bn1.weight": "ones", "more": torch.zeros(1)}, path)
-    assert "3 tensors differ, first conv1.bn1.bias (nothing instead of" in refused(path)
-    for change, found in (
-        ({"fc.weight": torch.zeros(512, 1000)}, "fc.weight ([512, 1000] instead of [512, 1024])"),
-        ({"conv_2b.bn1.weight": "ones"}, "conv_2b.bn1.weight (str instead of [64])"),
-        ({3: "three"}, "3 (str instead of nothing)"),
-    ):
+    assert "is not the S3D network" in refused(path)
+    other = {"fc.weight": torch.zeros(512, 1000)}, {"conv_2b.bn1.weight": "ones"}, {3: "three"}
+    for change in other:
         torch.save(state | change, path)
-        assert found in refused(path)
+        assert "is not the S3D network" in refused(path)
 
 
 @pytest.mark.nightly
@@ -231,7 +228,7 @@ def test_files_of_other_kinds(tmp_path, released):
         path.write_bytes(old.read_bytes()[:size])
         refused(path)
     torch.save([torch.zeros(2)], path)
-    assert "holds no tensors by name" in refused(path)
+    assert "is not the S3D network" in refused(path)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,6 @@ def test_energies_of_both_directions_add_up():
     for field in (made, incremental_field(made)):
         torch.testing.assert_close(field.energy(initial, goal, actions), expected)
         assert field.horizon == 3
-    assert [part.reversed for part in incremental_field(made).components()] == [True, False]
+    assert [backward for _, backward in incremental_field(made).components()] == [True, False]
     assert parameter_count(made) == 2 * parameter_count(make())
     assert made.predictor.action_count == 6

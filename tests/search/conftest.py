@@ -137,19 +137,13 @@ class DummyField:
         return tuple(rows)
 
 
-@dataclass(frozen=True)
-class DummyComponent:
-    energies: DummyField
-    reversed: bool
-
-
 class DummyComposite:
     """Dummy fields that add up; energies are whole numbers, so that sums are exact."""
 
     def __init__(self, horizon, *directions, **more):
         self.horizon, self.device = horizon, torch.device("cpu")
         self._components = tuple(
-            DummyComponent(DummyField(horizon, salted(number), **more), direction == "b")
+            (DummyField(horizon, salted(number), **more), direction == "b")
             for number, direction in enumerate(directions)
         )
 
@@ -158,28 +152,28 @@ class DummyComposite:
 
     def function(self, initial, goal, sequence):
         return sum(
-            part.energies.function(goal, initial, sequence[::-1])
-            if part.reversed
-            else part.energies.function(initial, goal, sequence)
-            for part in self._components
+            part.function(goal, initial, sequence[::-1])
+            if backward
+            else part.function(initial, goal, sequence)
+            for part, backward in self._components
         )
 
     def energy(self, initial, goal, actions):
         return sum(
-            part.energies.energy(goal, initial, actions.flip(-1))
-            if part.reversed
-            else part.energies.energy(initial, goal, actions)
-            for part in self._components
+            part.energy(goal, initial, actions.flip(-1))
+            if backward
+            else part.energy(initial, goal, actions)
+            for part, backward in self._components
         )
 
     @property
     def nodes(self):
         """Prefixes and suffixes computed."""
-        return sum(len(part.energies.nodes) for part in self._components)
+        return sum(len(part.nodes) for part, _ in self._components)
 
     @property
     def roots(self):
-        return sum(part.energies.roots for part in self._components)
+        return sum(part.roots for part, _ in self._components)
 
 
 def salted(number):

@@ -5,7 +5,6 @@ Shapes in comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 
 from cefito.encoders.frames import Sampling
 from cefito.encoders.images import FILE
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.files import load_torch, sha256
 
 Triple = tuple[int, int, int]
@@ -194,22 +193,9 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
 def load_s3d(path: Path) -> S3D:
     """Load `s3d_howto100m.pth`, without its text network, to evaluate (RunError)."""
     network, state = S3D(), load_torch(path, _REMEDY)
-    if not isinstance(state, Mapping):
-        raise RunError(f"{path}: holds no tensors by name. {_REMEDY}")
-    state = {name: state[name] for name in state if not str(name).startswith("text_module.")}
-    expected = network.state_dict()
-    names = {**expected, **state}
-    wrong = [name for name in names if _shape(state, name) != _shape(expected, name)]
-    if wrong:
-        both = f"{_shape(state, wrong[0])} instead of {_shape(expected, wrong[0])}"
-        fault = f"is not the S3D network: {len(wrong)} tensors differ, first {wrong[0]} ({both})"
-        raise RunError(f"{path}: {fault}. {_REMEDY}")
-    network.load_state_dict(state)
+    kinds = AttributeError, RuntimeError, TypeError
+    with explained(path, "is not the S3D network", _REMEDY, *kinds, error=RunError):
+        network.load_state_dict(
+            {name: one for name, one in state.items() if not name.startswith("text_module.")}
+        )
     return network.eval()
-
-
-def _shape(state: dict[str, Any], name: str) -> str:
-    if name not in state:
-        return "nothing"
-    value = state[name]
-    return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__

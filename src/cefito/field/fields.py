@@ -16,7 +16,6 @@ The distance at the goal depends strongly on the last action, the backward one o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -165,14 +164,6 @@ class CompositeField(nn.Module):
         return self.ahead.energy(initial, goal, actions) + back
 
 
-@dataclass(frozen=True)
-class IncrementalComponent:
-    """A component as a search walks it."""
-
-    energies: IncrementalField  # the component over the tree of prefixes
-    reversed: bool  # whether it takes goal, initial observation and reversed actions
-
-
 class IncrementalComposite:
     """A composite field, frozen for search; each component walks its own tree."""
 
@@ -180,17 +171,17 @@ class IncrementalComposite:
         self.field, self.horizon = field, field.horizon
         # the forward component last: a walk then yields the leaves in order
         self._components = (
-            IncrementalComponent(IncrementalField(field.back), reversed=True),
-            IncrementalComponent(IncrementalField(field.ahead), reversed=False),
+            (IncrementalField(field.back), True),
+            (IncrementalField(field.ahead), False),
         )
 
     @property
     def device(self) -> torch.device:
         """Device of observations and actions."""
-        return self._components[0].energies.device
+        return self._components[0][0].device
 
-    def components(self) -> tuple[IncrementalComponent, ...]:
-        """Return the components, the backward one first."""
+    def components(self) -> tuple[tuple[IncrementalField, bool], ...]:
+        """Return the fields of the components, and whether each reads sequences backward."""
         return self._components
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pydantic
@@ -100,31 +100,18 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         """Floating-point operations of one token forward."""
 
 
-class Component(Protocol):
+class Component(NamedTuple):
     """One component of a field."""
 
-    @property
-    def energies(self) -> IncrementalEnergies[Any]:
-        """Energies of sequences as this component reads them."""
-
-    @property
-    def reversed(self) -> bool:
-        """Whether it reads sequences backward, from the goal and the last action."""
+    energies: IncrementalEnergies[Any]  # of sequences as this component reads them
+    reversed: bool = False  # whether it reads them backward, from the goal and the last action
 
 
 class Composite(Field, Protocol):
     """A field that is the sum of several components."""
 
-    def components(self) -> Sequence[Component]:
-        """Return the components."""
-
-
-@dataclass(frozen=True)
-class SingleComponent:
-    """A component given by its attributes; also a field that is its own only component."""
-
-    energies: IncrementalEnergies[Any]
-    reversed: bool = False
+    def components(self) -> Sequence[tuple[IncrementalEnergies[Any], bool]]:
+        """Return the fields of the components, and whether each reads sequences backward."""
 
 
 Searchable = IncrementalEnergies[Any] | Composite
@@ -134,8 +121,8 @@ Searchable = IncrementalEnergies[Any] | Composite
 def components_of(field: Searchable) -> Sequence[Component]:
     """Return the components of a field; a field that is not composite is its own."""
     if hasattr(field, "components"):
-        return field.components()
-    return (SingleComponent(field),)
+        return [Component(*each) for each in field.components()]
+    return (Component(field),)
 
 
 def empty_prefixes(component: Component, initial: Tensor, goal: Tensor) -> Any:
@@ -166,23 +153,15 @@ class MemorySettings(Settings):
     memory_mib: float = pydantic.Field(1024, gt=0)
 
 
-def _ignore(count: float = 1) -> None:
-    pass
-
-
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Watch:
     """Progress of a search, and the way to stop it."""
 
     # called with the fraction of a problem that was done; the fractions of n problems add up to n
-    advance: Callable[[float], None] = field(default=_ignore)
+    advance: Callable[[float], None] = lambda _: None
     # polled during the search; once it returns True, the search returns the best sequences so far,
     # marked as not exact
-    stop: Callable[[], bool] = field(default=_never)
+    stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
