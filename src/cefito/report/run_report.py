@@ -72,8 +72,6 @@ def report_run(
     """
     if queries < 0:
         raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
-    if sample is not None and sample < 1:
-        raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     curves, notes = loss_curves({path.name: path for path in run.folder.glob("*/")})
     dataset = None if dataset is None else Path(dataset)
     files = None

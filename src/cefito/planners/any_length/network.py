@@ -84,7 +84,7 @@ class _Head(WordSharing):
 
     def __init__(self, *, config: AnyLengthConfig, states: TaskStates, length: int) -> None:
         super().__init__()
-        self.config, self.length = config, length
+        self.config = config
         size, actions = len(states), states.lookup.shape[1]
         self.hidden = nn.Linear(2 * config.width, config.emission)
         self.before = nn.Linear(2 * actions, config.emission, bias=False)
@@ -118,15 +118,9 @@ class _Head(WordSharing):
         history, seen = known.history, known.seen
         between = self.hidden(dropped(known.encoded, self.config.dropout, generator).flatten(1))
         between = F.gelu(between + self.before(torch.cat([history.done, history.recent], dim=1)))
-        weight, ends = self.state_weights()
-        between = dropped(between, self.config.dropout, generator)
-        emissions = F.linear(between, weight, self.emission.bias)
-        emissions = emissions.unflatten(1, (self.length, -1)).float()  # [B, T, S]
+        hidden = dropped(between, self.config.dropout, generator)
+        emissions, logits = self.read(hidden, known.encoded)
         transitions = counted + self.change  # [C, A, A]
-        directions = F.normalize(ends, dim=-1)
-        encoded = F.normalize(known.encoded.float(), dim=-1)
-        cosines = torch.einsum("bed,esd->bes", encoded, directions)
-        logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]
         read = torch.zeros_like(emissions)
         read[:, 0] += self.end_factors[0] * logits[:, 0] * seen[:, :1]
         read[:, -1] += self.end_factors[1] * logits[:, 1] * seen[:, 1:]

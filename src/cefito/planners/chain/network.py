@@ -181,13 +181,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
-        weight, ends = self.state_weights()
-        between = dropped(between, self.config.dropout, generator)
-        emissions = F.linear(between, weight, self.emission.bias)
-        emissions = emissions.unflatten(1, (self.horizon, -1)).float()  # [B, T, S]
-        directions = F.normalize(ends, dim=-1)
-        cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
-        logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]
+        emissions, logits = self.read(dropped(between, self.config.dropout, generator), encoded)
         steps = torch.tensor([0, self.horizon - 1], device=logits.device)
         emissions = emissions.index_add(1, steps, self.end_factors[:, None] * logits)
         scores = SequenceScores(self.states, emissions, self.transitions)

@@ -66,6 +66,7 @@ class WordSharing(nn.Module):
 
     emission: nn.Linear  # to the emissions of T steps, weights [T·S, H]
     ends: nn.Parameter  # vectors of the first and the last state [2, S, W]
+    scale: nn.Parameter  # of their cosines
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,6 +76,17 @@ class WordSharing(nn.Module):
         """Return the weights of emissions [T·S, H] and the vectors of ends [2, S, W]."""
         own = self.emission.weight, self.ends
         return own if self.words is None else self.words(*own)
+
+    def read(self, hidden: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the emissions [B, T, S] of hidden units [B, H], and the logits of both ends.
+
+        The logits [B, 2, S] are scaled cosines of encoded observations [B, 2, W] to the ends.
+        """
+        weight, ends = self.state_weights()
+        emissions = F.linear(hidden, weight, self.emission.bias).unflatten(1, (-1, ends.shape[1]))
+        directions = F.normalize(ends, dim=-1)
+        cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
+        return emissions.float(), self.scale * cosines.float()
 
 
 @contextmanager
