@@ -14,7 +14,7 @@ from cefito.errors import DataError, RunError
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
-from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart, run_real_quickstart
+from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
 from tiny_runs import TINY_RUN
 
@@ -179,7 +179,7 @@ def test_without_a_network_the_message_lists_the_files(tmp_path, monkeypatch):
     with serve_cook_files(monkeypatch, served) as stop:
         stop()
         with pytest.raises(DataError) as caught:
-            run_real_quickstart(tmp_path / "start", downloads=tmp_path / "files")
+            run_quickstart(tmp_path / "start", kind="real", downloads=tmp_path / "files")
         message = str(caught.value)
         for place in find_places("captaincook4d"):
             assert f"{place.file} from {place.address}" in message
@@ -191,4 +191,4 @@ def test_without_a_network_the_message_lists_the_files(tmp_path, monkeypatch):
 def test_damaged_files_are_named(tmp_path, monkeypatch):
     folder = write_cook_files(tmp_path / "files", cook_values(KITCHEN, ROWS))
     with pytest.raises(DataError, match=r"pkl: the file has .* expected 3,269,792. Remove it and"):
-        run_real_quickstart(tmp_path / "start", downloads=folder)
+        run_quickstart(tmp_path / "start", kind="real", downloads=folder)

@@ -32,28 +32,18 @@ def quickstart(
     from cefito.files import user_cache
     from cefito.inference.planning_run import open_run
     from cefito.report import report_run, save_report
-    from cefito.study.quickstart import (
-        REAL,
-        run_pixel_quickstart,
-        run_quickstart,
-        run_real_quickstart,
-        write_pictures,
-    )
+    from cefito.study.quickstart import REAL, Kind, run_quickstart, write_pictures
 
     started = time.monotonic()
     if pixels and real:
         raise ConfigError("give --pixels or --real, not both.")
-    kind = "-pixels" if pixels else "-real" if real else ""
-    out = out or Path("runs", f"quickstart{kind}")
+    kind: Kind = "pixels" if pixels else "real" if real else "world"
+    out = out or Path("runs", "quickstart" if kind == "world" else f"quickstart-{kind}")
+    downloads = user_cache(REAL)
     with log_warnings():
         if real:
-            downloads = user_cache(REAL)
             talk(f"files: {downloads} (CaptainCook4D: annotations MIT, features Apache-2.0)")
-            made = run_real_quickstart(out, downloads=downloads, seed=seed, progress=progress)
-        elif pixels:
-            made = run_pixel_quickstart(out, seed=seed, progress=progress)
-        else:
-            made = run_quickstart(out, seed=seed, progress=progress)
+        made = run_quickstart(out, kind=kind, downloads=downloads, seed=seed, progress=progress)
         report = out / "report.html"
         save_report(report_run(made.run, frames=pixels, progress=progress), report)
     first, columns = made.evaluations[0], metric_columns(made.evaluations)

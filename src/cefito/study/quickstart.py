@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +39,7 @@ REAL = "captaincook4d"
 """Download of the real videos."""
 FILMS, DRAWN = "films", "drawn films"
 """Folder of drawn films, and the name of their data set."""
+Kind = Literal["world", "pixels", "real"]
 SIMPLE = ("nearest", "frequent")  # methods that are compared with
 
 
@@ -52,53 +54,46 @@ class Quickstart:
 
 
 def run_quickstart(
-    folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
-) -> Quickstart:
-    """Make the simulated world, train on it, plan its test videos, compare with simple planners.
-
-    One that was stopped goes on when it is repeated, here and with real videos.
-    """
-    config = config or load_config("quickstart", method="cefito+chain")
-    return _tour(
-        _made(folder, "world", partial(write_world, seed=seed)), folder, config, seed, progress
-    )
-
-
-def run_real_quickstart(
     folder: Path,
     *,
-    downloads: Path,
+    kind: Kind = "world",
+    downloads: Path = Path("downloads"),
     seed: int = 0,
     config: RunConfig | None = None,
     progress: Progress = silent,
 ) -> Quickstart:
-    """Download features of real videos, train the chain, plan the test videos, compare.
+    """Make a data set, train on it, plan its test videos, compare with simple planners.
 
-    The downloaded files are kept in the folder `downloads`. Of the settings of CEFITO in `config`,
-    by default those of the preset `quickstart`, the sections of the chain are used.
+    One that was stopped goes on when it is repeated.
+
+    Args:
+        folder: Folder of data set and run.
+        kind: The whole method on the simulated "world", or the chain alone: on "pixels" of drawn
+            films, with one picture as an observation, or on features of "real" videos.
+        downloads: Folder that keeps the files of real videos.
+        seed: Seed of world and training.
+        config: Settings of CEFITO, by default of the preset `quickstart`; the chain takes its own
+            sections of them.
+        progress: Shows progress.
 
     Raises:
+        ConfigError: Films need the packages of the extra `video`.
         DataError: A file cannot be downloaded, or is not the published one.
         RunError: The folder holds something.
     """
-    _download(downloads, progress)
-    dataset = _made(folder, "data", partial(prepare_captaincook4d, downloads))
-    return _chain_tour(dataset, folder, config, seed, progress)
-
-
-def run_pixel_quickstart(
-    folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
-) -> Quickstart:
-    """Draw films, extract their features, train the chain, plan the test films, compare.
-
-    An observation is one picture, so that the run plans between two pictures.
-
-    Raises:
-        ConfigError: The packages of the extra `video` are not installed.
-        RunError: The folder holds something.
-    """
-    dataset = _made(folder, "data", partial(of_films, seed=seed, progress=progress))
-    return _chain_tour(dataset, folder, config, seed, progress)
+    if kind == "world":
+        config = config or load_config("quickstart", method="cefito+chain")
+        world = _made(folder, "world", partial(write_world, seed=seed))
+        return _tour(world, folder, config, seed, progress)
+    make = partial(of_films, seed=seed, progress=progress)
+    if kind == "real":
+        _download(downloads, progress)
+        make = partial(prepare_captaincook4d, downloads)
+    dataset = _made(folder, "data", make)
+    config = config or load_config("quickstart", dataset=dataset.name)
+    chain = method_settings("chain", config.sections, place="quickstart")
+    own = RunConfig("chain", config.preset, chain)
+    return _tour(dataset, folder, own, seed, progress, simple=config)
 
 
 def write_pictures(made: Quickstart) -> tuple[Path, Path]:
@@ -128,20 +123,6 @@ def of_films(target: Path, *, seed: int, progress: Progress) -> PreparedDataset:
     extract_videos(videos, features, open_encoder(), progress=progress)
     source = read_steps([table])
     return prepare(source, features, target, name=DRAWN, seconds=1, videos=videos)
-
-
-def _chain_tour(
-    dataset: PreparedDataset,
-    folder: Path,
-    config: RunConfig | None,
-    seed: int,
-    progress: Progress,
-) -> Quickstart:
-    """Tour with the chain alone, whose settings are sections of those of CEFITO."""
-    config = config or load_config("quickstart", dataset=dataset.name)
-    chain = method_settings("chain", config.sections, place="quickstart")
-    own = RunConfig("chain", config.preset, chain)
-    return _tour(dataset, folder, own, seed, progress, simple=config)
 
 
 def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> PreparedDataset:
