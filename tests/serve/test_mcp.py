@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from cefito.inference.session import Session
 from cefito.serve.mcp import TOOLS
+from tiny_runs import rows_of
 
 VIDEO = {"id": "world-0036", "step": 1}
 TOKEN = "a token of many letters"
@@ -56,10 +57,19 @@ def test_tools_are_listed_with_their_schemas(address):
             return (await client.list_tools()).tools
 
     tools = {tool.name: tool for tool in anyio.run(listed)}
-    assert list(tools) == list(TOOLS) == ["steps", "plan", "next_steps"]
+    assert (
+        list(tools)
+        == list(TOOLS)
+        == [
+            *("steps", "plan", "next_steps"),
+            *("open_session", "add_event"),
+        ]
+    )
     assert {"video", "constraints", "top_k"} <= set(tools["plan"].input_schema["properties"])
     assert "plans" in tools["plan"].output_schema["properties"]
-    assert all(tool.description and tool.annotations.read_only_hint for tool in tools.values())
+    assert all(tool.description for tool in tools.values())
+    reading = [name for name, tool in tools.items() if tool.annotations.read_only_hint]
+    assert reading == ["steps", "plan", "next_steps"]
 
 
 def test_tasks_and_their_steps(address, run_of_lengths):
@@ -114,6 +124,24 @@ def test_next_steps_are_those_of_a_session(address, run_of_lengths):
     assert "a session needs a run of the method any-length" in refused.content[0].text
 
 
+def test_a_session_takes_rows(place, run_with_recogniser, world, listening):
+    """Its state is that over HTTP."""
+    rows = [{"at": at, "row": row.tolist()} for at, row in enumerate(rows_of(world, 0)[:200])]
+    settings = place.settings(runs=(run_with_recogniser.folder,), mcp=True)
+    with listening(settings) as address:
+        (opened,) = asked(f"{address}/mcp", ("open_session", {}))
+        id_ = value(opened)["id"]
+        event = {"id": id_, "rows": rows}
+        told, again = asked(f"{address}/mcp", ("add_event", event), ("add_event", event))
+        with urllib.request.urlopen(f"{address}/v1/sessions/{id_}") as response:
+            assert value(told) == value(again) == json.load(response)
+    session = Session(run_with_recogniser)
+    for one in rows:
+        session.observe(one["row"], at=one["at"])
+    found, own = value(told)["followed"], session.followed()
+    assert [step["action"] for step in found["done"]] == [step.action for step in own.done] != []
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -123,6 +151,8 @@ def test_next_steps_are_those_of_a_session(address, run_of_lengths):
         ("steps", {"run": "coffee"}, "no run fits"),
         ("steps", {"run": "tea", "task": "no such task"}, "unknown task"),
         ("plan", {"run": "tea", "video": {"id": "gone"}}, "gone"),
+        ("add_event", {"id": "gone", "done": 0}, "no such session is open"),
+        ("add_event", {"id": "gone"}, "expected exactly one of 'observation'"),
     ],
 )
 def test_wrong_calls_are_answered_by_a_problem(address, name, arguments, message):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 import urllib.request
 
 import numpy as np
 import pytest
+from live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 
 from cefito.inference.session import Session
-from tiny_runs import rows_of
-
-TOKEN = "0123456789abcdef-token"
-LONG = 20  # seconds that nothing here should take
 
 
 @pytest.fixture(scope="module")
@@ -35,28 +31,6 @@ def rows(world, video):
 def video(world):
     """A test video of at least six steps."""
     return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
-
-
-def begin(client, status=201, **body):
-    response = client.post("/v1/sessions", json={"run": "run", **body})
-    assert response.status_code == status, response.text
-    return response.json()
-
-
-def tell(client, state, status=200, **event):
-    response = client.post(f"/v1/sessions/{state['id']}/events", json=event)
-    assert response.status_code == status, response.text
-    return response.json()
-
-
-def read(client, state, status=200, **parameters):
-    response = client.get(f"/v1/sessions/{state['id']}", params=parameters)
-    assert response.status_code == status, response.text
-    return response.json()
-
-
-def end(client, state):
-    assert client.delete(f"/v1/sessions/{state['id']}").status_code == 204
 
 
 def same(state, session, top_k=5, steps=None):
@@ -239,7 +213,6 @@ def test_idle_sessions_expire(serving, run_of_lengths):
 
 
 LIMITS = {"heartbeat_seconds": 0.05}
-HEADERS = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -248,55 +221,6 @@ def port(place, run_of_lengths, listening):
     settings = place.settings(runs=(run_of_lengths.folder,), token=TOKEN, limits=LIMITS)
     with listening(settings) as address:
         yield int(address.rpartition(":")[2])
-
-
-def send(port, method, path, body=None, **headers):
-    """An open connection and its answer, of which nothing is read yet."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
-    data = None if body is None else json.dumps(body)
-    connection.request(method, path, data, HEADERS | headers)
-    return connection, connection.getresponse()
-
-
-def sent(port, method, path, body=None, **headers):
-    """Status and value of an answer."""
-    connection, response = send(port, method, path, body, **headers)
-    data = response.read()
-    connection.close()
-    return response.status, json.loads(data) if data else None
-
-
-class Stream:
-    """The events of a session."""
-
-    def __init__(self, port, id_, **headers):
-        self.connection, self.response = send(port, "GET", f"/v1/sessions/{id_}/events", **headers)
-        assert self.response.status == 200
-        assert self.response.headers["content-type"].startswith("text/event-stream")
-
-    def block(self):
-        """The next block of lines."""
-        lines = []
-        while (line := self.response.readline().decode()) not in ("", "\n"):
-            lines.append(line.rstrip("\n"))
-        return lines
-
-    def event(self):
-        """Id, name and data of the next event, after comments."""
-        while (lines := self.block())[0].startswith(":"):
-            pass
-        fields = dict(line.split(": ", 1) for line in lines)
-        return fields.get("id"), fields["event"], json.loads(fields["data"])
-
-    def ends(self):
-        """Whether the service closes it."""
-        try:
-            while self.response.readline():
-                pass
-        except (http.client.HTTPException, ConnectionError):
-            pass
-        self.connection.close()
-        return True
 
 
 def text(port, path):
@@ -344,29 +268,3 @@ def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_leng
         stream = Stream(port, state["id"])
         assert stream.event()[0] == "0"
     assert stream.ends()
-
-
-def test_rows_of_a_video_need_no_boundaries(serving, run_with_recogniser, world):
-    """Over HTTP as by the library; a row of another width is refused and changes nothing."""
-    place = next(i for i, one in enumerate(world.videos) if one.split == "test")
-    seen, session = rows_of(world, place), Session(run_with_recogniser)
-    client = serving(runs=(run_with_recogniser.folder,))
-    state = begin(client)
-    assert state["followed"] is None
-    for start in range(0, len(seen), 20):
-        part = [
-            {"at": start + number, "row": row.tolist()}
-            for number, row in enumerate(seen[start : start + 20])
-        ]
-        answer = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": part})
-        assert answer.status_code == 200, answer.text
-        for one in part:
-            session.observe(np.array(one["row"], np.float32), at=one["at"])
-    found, own = answer.json()["followed"], session.followed()
-    assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
-    assert found["next"][0]["id"] == own.next[0].id
-    wrong = {"rows": [{"at": 500, "row": [0.0, 1.0]}]}
-    refused = client.post(f"/v1/sessions/{state['id']}/rows", json=wrong)
-    assert refused.status_code == 422
-    assert "expected [24]" in refused.json()["detail"]
-    assert read(client, state)["followed"] == found

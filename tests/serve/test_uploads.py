@@ -12,13 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastapi import UploadFile
 from odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
-from cefito.serve.schemas import UploadForm
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
 
@@ -29,11 +27,9 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + b"x" * 20
 UPLOAD = "/v1/plan/upload"
 
 
-def form(**files):
-    """An upload of these files."""
-    times = {"start": 0.0, "end": 1.0} if "video" in files else {}
-    given = {name: UploadFile(BytesIO(data)) for name, data in files.items()}
-    return UploadForm.model_construct(**given, **times)
+def opened(**files):
+    """Files of an upload."""
+    return {name: BytesIO(data) for name, data in files.items()}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +40,7 @@ def form(**files):
     ],
 )
 def test_formats_are_known_by_their_first_bytes(name, head):
-    with kept(form(**{name: head})) as paths:
+    with kept(opened(**{name: head})) as paths:
         assert (paths[name].name, paths[name].read_bytes()) == (name, head)
     assert not paths[name].parent.exists()
 
@@ -67,7 +63,7 @@ def test_formats_are_known_by_their_first_bytes(name, head):
 def test_other_formats_are_not_decoded(name, data):
     folder = Path(tempfile.gettempdir())
     before = set(folder.glob("cefito-*"))
-    with pytest.raises(ProblemError, match="is not") as refusal, kept(form(**{name: data})):
+    with pytest.raises(ProblemError, match="is not") as refusal, kept(opened(**{name: data})):
         pytest.fail("was accepted")
     assert refusal.value.field == name
     assert set(folder.glob("cefito-*")) <= before
@@ -125,9 +121,9 @@ def decoder(model):
 
 
 def decoded(decoder, **files):
-    upload = form(**files)
-    with kept(upload) as paths:
-        return decoder(Upload(TEA, paths, start=upload.start, end=upload.end))
+    times = {"start": 0.0, "end": 1.0} if "video" in files else {}
+    with kept(opened(**files)) as paths:
+        return decoder(Upload(TEA, paths, **times))
 
 
 def test_two_pictures_become_observations(decoder):
@@ -141,11 +137,11 @@ def test_two_pictures_become_observations(decoder):
 
 @pytest.mark.nightly
 def test_the_process_encodes_as_this_one(decoder):
-    expected, upload = decoded(decoder, initial=picture(0)), form(initial=picture(0))
+    expected = decoded(decoder, initial=picture(0))
     decoder.opened.clear()
     process = EncodingProcess(decoder, threads=1, seconds=60)
     try:
-        with kept(upload) as paths:
+        with kept(opened(initial=picture(0))) as paths:
             found = process(Upload(TEA, paths), paths)
     finally:
         process.close()
@@ -259,7 +255,7 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     client = serving(encoder=str(model), limits={"upload_mib": 0.01})
     files = {"initial": PNG + b"x" * 20_000, "goal": PNG}
     assert client.post(UPLOAD, files=files).status_code == 413
-    monkeypatch.setattr(taking.app.state.service, "_uploads", 4)
+    monkeypatch.setattr(taking.app.state.service, "_uploads", 16)
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "5"

@@ -152,11 +152,12 @@ def mcp(
     check_extra(mcp=True)
     from cefito.serve.mcp import ToolServer
     from cefito.serve.service import open_service
+    from cefito.serve.sessions import Sessions
 
     given = {"runs": (run, *more), "datasets": dataset, "device": device}
     with log_warnings():
         settings = validated(ServiceSettings, given, place="cefito mcp")
-        run_until_ended(ToolServer(open_service(settings)).run_stdio)
+        run_until_ended(ToolServer(Sessions(open_service(settings))).run_stdio)
 
 
 def run_until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -192,7 +192,21 @@ class Observer:
             ConfigError: The encoder takes no pictures, or its vectors do not fit the run.
             DataError: A picture cannot be read.
         """
-        from cefito.encoders.images import encode_pictures, repeats
+        from cefito.encoders.images import repeats
+
+        vectors = self._vectors([path for path in (initial, goal) if path is not None])
+        model = self.encoder.describe()["model"]
+        times = repeats(self.recipe.size, vectors.shape[1], model)
+        return self._query(np.tile(vectors, times), initial, goal)
+
+    def of_picture(self, picture: Path | str) -> NDArray[np.float32]:
+        """Encode a picture in a file as the row [D] of a second; errors as of `of_pictures`."""
+        row: NDArray[np.float32] = self._vectors([picture])[0]
+        return row
+
+    def _vectors(self, pictures: Sequence[Path | str]) -> NDArray[np.float32]:
+        """Encode pictures in files [N, D]."""
+        from cefito.encoders.images import encode_pictures
         from cefito.encoders.video import Pictures
 
         if not isinstance(self.encoder, Pictures):
@@ -200,11 +214,7 @@ class Observer:
                 f"the encoder {self.name} takes videos, not pictures. Give one and two times.",
                 setting="encoder",
             )
-        given = [path for path in (initial, goal) if path is not None]
-        vectors = encode_pictures(given, self.encoder.images)  # [1 or 2, D]
-        model = self.encoder.describe()["model"]
-        times = repeats(self.recipe.size, vectors.shape[1], model)
-        return self._query(np.tile(vectors, times), initial, goal)
+        return encode_pictures(pictures, self.encoder.images)
 
     def of_video(
         self,

@@ -184,8 +184,10 @@ class Session:
         return self._states[-1].notes
 
     @full_precision()
-    def observe(self, observation: Observation | None, at: float | None = None) -> None:
+    def observe(self, observation: Observation | None, at: float | None = None) -> bool:
         """Add an observation of the present scene, best one at the start of a step.
+
+        Return whether it was new: a row that is not after the last one in time changes nothing.
 
         Args:
             observation: The observation; with `at`, a row as the run's recogniser reads it, or None
@@ -198,15 +200,14 @@ class Session:
             ConfigError: Rows beside observations of boundaries.
         """
         if at is not None:
-            self._observe_row(observation, at)
-            return
+            return self._observe_row(observation, at)
         if self._stream is not None or observation is None:
             raise ConfigError("the session follows rows of a video. Give the time of each.")
         features = self._features("observation", observation)
         state = self._states[-1]
         if state.initial is not None and _repeated(features, state.features):
             self._push(state)
-            return
+            return True
         encoded = self._encoded(features)
         log_ratios = self._guide.log_ratios(encoded)
         before, usual = self._outlook, state.usual
@@ -233,17 +234,20 @@ class Session:
                 usual=usual,
             )
         )
+        return True
 
-    def _observe_row(self, row: Observation | None, at: float) -> None:
+    def _observe_row(self, row: Observation | None, at: float) -> bool:
         if self._stream is None:
             if self.events:
                 problem = "the session has events without times, and rows of a video come first"
                 raise ConfigError(f"{problem}. Begin another session.")
             self._stream = StepStream(self.run.own_recogniser, self.task)
         seen = None if row is None else np.asarray(self._read("row", row) if self._read else row)
-        self._stale |= self._stream.observe(seen, at)
-        if self._stale:
+        new = self._stream.observe(seen, at)
+        if new:
+            self._stale = True
             self._forget()
+        return new
 
     def _catch_up(self) -> None:
         """Take the steps that were recognised as those done, if rows came since."""

@@ -42,6 +42,7 @@ from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
 
+At = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Time in seconds.")]
 SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
 
 
@@ -49,11 +50,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     """Open the runs and data sets (CefitoError), and make the application that serves them."""
     service = open_service(settings)
     models, metrics = service.models, service.metrics
-    tools = None
+    sessions, tools = Sessions(service), None
     if settings.mcp:
         from cefito.serve.mcp import ToolServer
 
-        tools = ToolServer(service)
+        tools = ToolServer(sessions)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -89,7 +90,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     for kind in (CefitoError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
     _add_plans(app, service)
-    _add_sessions(app, Sessions(service))
+    _add_sessions(app, sessions)
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
     if tools is not None:
@@ -99,6 +100,9 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
 _PARTS = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
 _FORM: dict[str, Any] = {"requestBody": {"required": True, "content": _PARTS}}  # for OpenAPI
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
 
 
 def _add_plans(app: FastAPI, service: Service) -> None:
@@ -158,6 +162,11 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     async def rows(id: SessionId, body: RowsRequest, request: Request) -> SessionAnswer:
         """Add rows of a video, whose steps need no boundaries; the state afterwards."""
         return await sessions.change(request, id, EventRequest(rows=body.rows))
+
+    @app.post("/v1/sessions/{id}/pictures", openapi_extra=_PICTURE, tags=tags)
+    async def picture(id: SessionId, request: Request, at: At) -> SessionAnswer:
+        """Add a picture of a camera or a video as the row of its second; the state afterwards."""
+        return await sessions.picture(request, id, at)
 
     @app.get(
         "/v1/sessions/{id}/events",

@@ -47,10 +47,10 @@ from cefito.serve.schemas import (
     RequestBody,
     ResponseBody,
     RunRequest,
+    SessionAnswer,
     SessionRequest,
 )
-from cefito.serve.service import Service
-from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
+from cefito.serve.sessions import LISTED, Sessions, apply_event, likely_next, session_goal
 
 
 class StepsRequest(RunRequest):
@@ -90,12 +90,12 @@ class NextStepsAnswer(ResponseBody):
     )
 
 
-async def _steps(service: Service, request: Request, body: StepsRequest) -> StepsAnswer:  # noqa: ARG001
+async def _steps(sessions: Sessions, request: Request, body: StepsRequest) -> StepsAnswer:  # noqa: ARG001
     """List the tasks that the model can plan and their steps (actions), or one task and its steps.
 
     Ids and names of both are accepted everywhere.
     """
-    served = service.models.find(body.run, body.horizon)
+    served = sessions.service.models.find(body.run, body.horizon)
     taxonomy = served.run.taxonomy
     tasks, steps = list(taxonomy.tasks), list(taxonomy.actions)
     if body.task is not None:
@@ -104,22 +104,23 @@ async def _steps(service: Service, request: Request, body: StepsRequest) -> Step
     return StepsAnswer.model_validate({"run": served.name, "tasks": tasks, "steps": steps})
 
 
-async def _plan(service: Service, request: Request, body: PlanRequest) -> PlanAnswer:
+async def _plan(sessions: Sessions, request: Request, body: PlanRequest) -> PlanAnswer:
     """Plan the steps between two observations, after steps done, or for a task.
 
     Give one source: a video of an opened data set, observations, or for a run of several lengths
     a task or the steps done alone.
     """
-    return await service.plan(request, body)
+    return await sessions.service.plan(request, body)
 
 
 async def _next_steps(
-    service: Service, request: Request, body: NextStepsRequest
+    sessions: Sessions, request: Request, body: NextStepsRequest
 ) -> NextStepsAnswer:
     """Say which steps probably come next, after the steps done and the present scene.
 
     For runs of several lengths.
     """
+    service = sessions.service
     served = service.models.find(body.run, body.horizon)
     check_sessions(served.run)
     goal = None
@@ -144,11 +145,35 @@ async def _next_steps(
     return answer
 
 
+class SessionEventRequest(EventRequest):
+    """An event of an open session."""
+
+    id: Annotated[str, Field(max_length=100, description="The session's, as its opening answers.")]
+
+
+async def _open_session(
+    sessions: Sessions, request: Request, body: SessionRequest
+) -> SessionAnswer:
+    """Open a session, which follows a procedure from its begin; for runs of several lengths."""
+    return await sessions.open(request, body)
+
+
+async def _add_event(
+    sessions: Sessions, request: Request, body: SessionEventRequest
+) -> SessionAnswer:
+    """Add to a session what was seen or done, or rows of a video; the state afterwards.
+
+    While rows are followed, a step done corrects the step that goes on.
+    """
+    return await sessions.change(request, body.id, body)
+
+
 @dataclass(frozen=True)
 class _Tool:
-    call: Callable[[Service, Request, Any], Awaitable[BaseModel]]  # described by its docstring
+    call: Callable[[Sessions, Request, Any], Awaitable[BaseModel]]  # described by its docstring
     request: type[RequestBody]
     answer: type[BaseModel]
+    changes: bool = False  # the service
 
     def described(self, name: str) -> Tool:
         return Tool(
@@ -157,7 +182,9 @@ class _Tool:
             input_schema=self.request.model_json_schema(),
             output_schema=self.answer.model_json_schema(mode="serialization"),
             annotations=ToolAnnotations(
-                read_only_hint=True, idempotent_hint=True, open_world_hint=False
+                read_only_hint=not self.changes,
+                idempotent_hint=not self.changes,
+                open_world_hint=False,
             ),
         )
 
@@ -166,14 +193,16 @@ TOOLS: Mapping[str, _Tool] = {
     "steps": _Tool(_steps, StepsRequest, StepsAnswer),
     "plan": _Tool(_plan, PlanRequest, PlanAnswer),
     "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
+    "open_session": _Tool(_open_session, SessionRequest, SessionAnswer, changes=True),
+    "add_event": _Tool(_add_event, SessionEventRequest, SessionAnswer, changes=True),
 }
 
 
 class ToolServer:
     """The tools of a service over HTTP, as an ASGI application while it is `running`, or stdio."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions, self.service = sessions, sessions.service
         self._server: Server[Any] = Server(
             "cefito",
             version=version("cefito"),
@@ -225,7 +254,7 @@ class ToolServer:
             if (tool := TOOLS.get(params.name)) is None:
                 raise ProblemError(f"no tool '{params.name}'; there are {', '.join(TOOLS)}.")
             body = tool.request.model_validate(params.arguments or {})
-            answer = await tool.call(self.service, request, body)
+            answer = await tool.call(self.sessions, request, body)
         except (CefitoError, HTTPException, ValidationError) as error:
             problem = to_problem(error, self.service.models.names).document()
             text = TextContent(text=json.dumps(problem, allow_nan=False))

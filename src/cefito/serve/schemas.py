@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from fastapi import UploadFile
 from pydantic import (
@@ -199,6 +199,12 @@ class UploadForm(BaseModel):
         default_factory=dict,
         description="JSON of the fields of a PlanRequest without observations.",
     )
+
+    @property
+    def files(self) -> dict[str, BinaryIO]:
+        """The files by their names."""
+        given = {name: getattr(self, name) for name in ("initial", "goal", "video")}
+        return {name: one.file for name, one in given.items() if one is not None}
 
     @model_validator(mode="after")
     def _pictures_or_video(self) -> Self:

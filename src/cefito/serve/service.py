@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import anyio.to_thread
@@ -120,7 +121,7 @@ class Service:
             raise ProblemError(detail, kind="no-encoder")
 
         def encode() -> Queries:
-            with kept(form) as paths:
+            with kept(form.files) as paths:
                 upload = Upload(served.title, paths, start=form.start, end=form.end)
                 return encoding(upload, paths)
 
@@ -149,6 +150,26 @@ class Service:
         found = await self._encoded(partial(self.encoding, upload, {}))
         goal: NDArray[np.float32] = found.goal[0]
         return goal
+
+    async def observed_picture(self, served: Served, picture: bytes) -> NDArray[np.float32]:
+        """The row [D] of a picture for a run's recogniser."""
+        width = served.run.own_recogniser.width
+        if not served.pictures:
+            detail = f"the run {served.title} takes no pictures here; no encoder of its features is"
+            remedy = "Send rows, or start the service with --encoder."
+            raise ProblemError(f"{detail} open. {remedy}", kind="no-encoder")
+        encoding = self.check_upload()
+
+        def encode() -> Queries:
+            with kept({"picture": BytesIO(picture)}) as paths:
+                return encoding(Upload(served.title, paths), paths)
+
+        row: NDArray[np.float32] = (await self._encoded(encode)).initial[0]
+        if len(row) != width:
+            detail = f"the encoder gives {len(row)} numbers a picture; the run {served.title} reads"
+            remedy = "Start the service with the encoder of its features."
+            raise ProblemError(f"{detail} {width}. {remedy}", kind="no-encoder")
+        return row
 
     async def _encoded(self, encode: Callable[[], Queries]) -> Queries:
         """What the encoding process makes of an upload, unless too many wait for it."""

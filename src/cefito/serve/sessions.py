@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,7 +22,13 @@ from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.requests import find_video, read_numbers
-from cefito.serve.schemas import EventRequest, PlaceRequest, SessionAnswer, SessionRequest
+from cefito.serve.schemas import (
+    EventRequest,
+    PlaceRequest,
+    RowRequest,
+    SessionAnswer,
+    SessionRequest,
+)
 from cefito.serve.service import Service
 
 LISTED = 5
@@ -121,11 +127,17 @@ class Sessions:
             if session.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
-            apply_event(live.served, event, session)
-            live.number += 1
+            live.number += apply_event(live.served, event, session)
             return self._published(live, loop)
 
         return await self._call(request, live, change)
+
+    async def picture(self, request: Request, id_: str, at: float) -> SessionAnswer:
+        """Observe the picture that is a request's body as the row of a time in seconds."""
+        served = self.find(id_).served
+        row = await self.service.observed_picture(served, await request.body())
+        rows = [RowRequest(at=at, row=row.tolist())]
+        return await self.change(request, id_, EventRequest(rows=rows))
 
     async def stream(self, live: LiveSession) -> AsyncIterator[str]:
         """The state of a session now and after each event, as server-sent events."""
@@ -241,23 +253,35 @@ def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[An
     return None
 
 
-def apply_event(served: Served, event: EventRequest, session: Session) -> None:
-    """Change a session by an event."""
+def apply_event(served: Served, event: EventRequest, session: Session) -> bool:
+    """Change a session by an event, if it can be done as a whole; whether anything was new."""
     if event.undo:
         session.undo()
     elif event.done is not None:
         session.done(event.done)
     elif event.rows is not None:
-        for place, one in enumerate(event.rows):
-            with _of_field(f"rows.{place}.row"):
-                name = f"rows.{place}.row"
-                row = None if one.row is None else read_numbers(one.row, name)
-                session.observe(row, at=one.at)
+        rows = list(_read_rows(event.rows, served.run.own_recogniser.width))
+        new = [session.observe(row, at=at) for at, row in rows]
+        return any(new)
     elif event.video is not None:
         session.observe(_observation(served, event.video, "video", "start"))
     elif event.observation is not None:
         with _of_field("observation"):
             session.observe(read_numbers(event.observation, "observation"))
+    return True
+
+
+def _read_rows(
+    rows: Sequence[RowRequest], width: int
+) -> Iterator[tuple[float, NDArray[np.floating[Any]] | None]]:
+    """Yield the time of each row and its numbers [width]; None if it was lost."""
+    for place, one in enumerate(rows):
+        name = f"rows.{place}.row"
+        row = None if one.row is None else read_numbers(one.row, name)
+        if row is not None and len(row) != width:
+            detail = f"{name}: {len(row)} numbers; expected [{width}], as in training."
+            raise ProblemError(detail, name)
+        yield one.at, row
 
 
 def _observation(

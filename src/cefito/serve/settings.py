@@ -63,7 +63,7 @@ class Limits(Settings):
     upload_megapixels: float = Field(25, gt=0, le=1000)  # of a picture
     upload_memory_mib: float = Field(4096, gt=0)  # of the process that encodes it
     upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
-    uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
+    uploads: int = Field(16, ge=1, le=1000)  # that wait to be encoded
     session_events: int = Field(500, ge=1, le=100_000)  # that undo can take back
     heartbeat_seconds: float = Field(15, gt=0, le=3600)  # between signs of life in a stream
     # for a client to send the headers of a request, and again its body

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from cefito.executors.worker import CalledFunction
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
-from cefito.serve.schemas import UploadForm
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with
@@ -39,7 +38,7 @@ _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4
 
 @dataclass(frozen=True)
 class Upload:
-    """What is to be encoded: pictures, moments of a video, or a goal in words."""
+    """What is to be encoded: pictures, one as a row, moments of a video, or a goal in words."""
 
     title: str  # of the run
     paths: Mapping[str, Path]  # files by their names in the form
@@ -97,6 +96,9 @@ class Decoder:
             from PIL import Image
 
             Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
+            if "picture" in paths:
+                row = observer.of_picture(paths["picture"])
+                return Queries.partial(size=len(row), initial=row)
             return observer.of_pictures(paths.get("initial"), paths.get("goal"))
         self._check_video(paths["video"])
         return observer.of_video(paths["video"], upload.start, upload.end)
@@ -237,15 +239,12 @@ def _received(worker: WorkerProcess, seconds: float) -> bytes:
 
 
 @contextmanager
-def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
-    """Keep the files of an upload in a folder that is removed at the end."""
+def kept(files: Mapping[str, BinaryIO]) -> Iterator[dict[str, Path]]:
+    """Keep the files of an upload, by their names, in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}
-        for name in ("initial", "goal", "video"):
-            upload = getattr(form, name, None)
-            if upload is None:
-                continue
-            head = upload.file.read(_HEAD)
+        for name, file in files.items():
+            head = file.read(_HEAD)
             known, formats = (
                 (_VIDEO, "MP4, MOV, MKV, WebM or AVI")
                 if name == "video"
@@ -254,7 +253,7 @@ def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
             if not known.match(head):
                 raise ProblemError(f"'{name}' is not {formats}.", name, kind="upload")
             paths[name] = Path(folder) / name
-            upload.file.seek(0)
+            file.seek(0)
             with paths[name].open("wb") as target:
-                shutil.copyfileobj(upload.file, target, 1 << 20)
+                shutil.copyfileobj(file, target, 1 << 20)
         yield paths

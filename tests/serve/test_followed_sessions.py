@@ -1,0 +1,158 @@
+"""Sessions that follow rows and pictures of a video over HTTP."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
+
+from cefito.inference.observer import ObservationRecipe
+from cefito.inference.session import Session
+from tiny_models import tiny_dinov2
+from tiny_runs import rows_of
+
+pytestmark = pytest.mark.usefixtures("encoding_here")
+
+
+@pytest.fixture(scope="module")
+def seen(world):
+    """Rows of a test video."""
+    return rows_of(world, next(i for i, one in enumerate(world.videos) if one.split == "test"))
+
+
+@pytest.fixture(scope="module")
+def client(serving, run_with_recogniser, tmp_path_factory):
+    """A client of a service with an encoder of pictures as wide as the rows."""
+    pytest.importorskip("transformers")
+    model = tiny_dinov2(tmp_path_factory.mktemp("dinov2"), size=24)
+    return serving(runs=(run_with_recogniser.folder,), encoder=str(model))
+
+
+def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
+    """Over HTTP as by the library; a row of another width is refused and changes nothing."""
+    session = Session(run_with_recogniser)
+    state = begin(client)
+    assert state["followed"] is None
+    for start in range(0, len(seen), 20):
+        part = [
+            {"at": start + number, "row": row.tolist()}
+            for number, row in enumerate(seen[start : start + 20])
+        ]
+        answer = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": part})
+        assert answer.status_code == 200, answer.text
+        for one in part:
+            session.observe(np.array(one["row"], np.float32), at=one["at"])
+    found, own = answer.json()["followed"], session.followed()
+    assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
+    assert found["next"][0]["id"] == own.next[0].id
+    good = {"at": 500, "row": [0.0] * 24}
+    wrong = {"rows": [good, {"at": 501, "row": [0.0, 1.0]}]}
+    refused = client.post(f"/v1/sessions/{state['id']}/rows", json=wrong)
+    assert refused.status_code == 422
+    assert "expected [24]" in refused.json()["detail"]
+    assert read(client, state)["followed"] == found
+    end(client, state)
+
+
+def jpeg(grey, size=(40, 32)):
+    """A picture of one grey."""
+    file = BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, "JPEG")
+    return file.getvalue()
+
+
+def show(client, state, picture, at, status=200):
+    path = f"/v1/sessions/{state['id']}/pictures"
+    response = client.post(path, params={"at": at}, content=picture)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def test_pictures_are_rows(client, run_with_recogniser, tmp_path):
+    encoder = client.app.state.service.encoding.function.encoder
+    observer = ObservationRecipe.of(run_with_recogniser).open(encoder)
+    session, state = Session(run_with_recogniser), begin(client)
+    for at, grey in enumerate((20, 120, 220)):
+        (tmp_path / "picture").write_bytes(jpeg(grey))
+        session.observe(observer.of_picture(tmp_path / "picture"), at=at)
+        state = show(client, state, jpeg(grey), at)
+    assert state["number"] == 3
+    assert state["followed"]["seconds"] == session.followed().seconds == 3
+    expected = session.next_actions(5)
+    assert [one["id"] for one in state["next_steps"]] == [action for action, _ in expected]
+    assert [one["probability"] for one in state["next_steps"]] == pytest.approx(
+        [share for _, share in expected], rel=1e-4
+    )
+    late = show(client, state, jpeg(70), 1.5)
+    assert late == state
+    told = tell(client, state, done=state["next_steps"][0]["id"])
+    assert told["followed"]["now"]["action"] == state["next_steps"][0]["id"]
+    end(client, state)
+
+
+@pytest.mark.parametrize(
+    ("picture", "at", "status", "words"),
+    [
+        (b"text", 0, 422, "'picture' is not JPEG, PNG"),
+        (b"", 0, 422, "'picture' is not JPEG, PNG"),
+        (jpeg(0)[:200], 0, 422, "cannot be read as a picture"),
+        (jpeg(0, (9000, 9000)), 0, 422, "is too large"),
+        (jpeg(0) + b" " * (4 << 20), 0, 413, "at most 4,194,304 bytes"),
+        (jpeg(0), "nan", 422, "finite"),
+        (jpeg(0), -1, 422, "at: "),
+    ],
+)
+def test_pictures_that_are_refused(client, picture, at, status, words):
+    state = begin(client)
+    problem = show(client, state, picture, at, status)
+    assert words in problem["detail"]
+    assert "/tmp/" not in problem["detail"]
+    assert read(client, state) == state
+    end(client, state)
+    show(client, state, jpeg(0), 0, 404)
+
+
+def test_runs_that_take_no_pictures(client, serving, run_of_lengths, run_with_recogniser, tmp_path):
+    """Without a recogniser, without an encoder, and with one of another width."""
+    narrow = str(tiny_dinov2(tmp_path / "narrow", size=8))
+    for run, changes, words in (
+        (run_of_lengths, {}, "cannot recognise steps"),
+        (run_with_recogniser, {}, "takes no pictures here"),
+        (run_with_recogniser, {"encoder": narrow}, "gives 8 numbers a picture"),
+    ):
+        other = serving(runs=(run.folder,), **changes)
+        state = begin(other)
+        assert words in show(other, state, jpeg(0), 0, 422)["detail"]
+        assert read(other, state) == state
+
+
+@pytest.fixture(scope="module")
+def port(place, run_with_recogniser, listening):
+    """Port of a service that really listens."""
+    runs = (run_with_recogniser.folder,)
+    with listening(place.settings(runs=runs, token=TOKEN)) as address:
+        yield int(address.rpartition(":")[2])
+
+
+def test_no_row_is_lost_or_counted_twice_when_connections_break(port, seen):
+    _, state = sent(port, "POST", "/v1/sessions", {})
+    path = f"/v1/sessions/{state['id']}/rows"
+    stream = Stream(port, state["id"])
+    for at, row in enumerate(seen[:12]):
+        body = {"rows": [{"at": at, "row": row.tolist()}]}
+        if at % 3 == 0:  # the answer is lost, and the client sends the row again
+            connection, _ = send(port, "POST", path, body)
+            connection.close()
+        status, state = sent(port, "POST", path, body)
+        assert (status, state["number"], state["followed"]["seconds"]) == (200, at + 1, at + 1)
+        if at % 4 == 0:
+            stream.connection.close()
+            stream = Stream(port, state["id"], **{"last-event-id": str(at)})
+        number, event, told = stream.event()
+        while told["number"] < state["number"]:
+            number, event, told = stream.event()
+        assert (number, event, told) == (str(at + 1), "state", state)
+    stream.connection.close()
+    assert sent(port, "GET", f"/v1/sessions/{state['id']}") == (200, state)
