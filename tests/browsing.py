@@ -29,7 +29,7 @@ def find_chromium() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator:
+def chromium(*options: str) -> Iterator:
     """The browser, started; as long as it is open no other event loop can run in this thread."""
     path = find_chromium()
     from playwright.sync_api import sync_playwright
@@ -37,7 +37,7 @@ def chromium() -> Iterator:
     with sync_playwright() as playwright:
         # no sandbox: it needs rights that containers do not give; only our own pages are opened
         browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", *options]
         )
         yield browser
         browser.close()

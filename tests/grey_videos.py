@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,14 +16,18 @@ LEVELS = tuple(range(30, 250, 20))
 
 def draw_greys(path: Path, seconds: int, *, side: tuple[int, int] = (64, 48), first: int = 0):
     """Write an MP4 of width and height `side`, whose second s has the grey of `grey_of(s)`."""
+    draw_levels(path, [grey_of(second, first) for second in range(seconds)], side=side)
+
+
+def draw_levels(path: Path, levels: Sequence[int], *, side: tuple[int, int] = (64, 48)):
+    """Write an MP4 of width and height `side` with a grey for each second."""
     import av
 
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)
         stream.width, stream.height = side
         stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
-        for number in range(RATE * seconds):
-            level = grey_of(number // RATE, first)
+        for number, level in enumerate(np.repeat(levels, RATE)):
             frame = av.VideoFrame.from_ndarray(
                 np.full((side[1], side[0], 3), level, np.uint8), "rgb24"
             )

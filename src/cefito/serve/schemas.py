@@ -358,6 +358,7 @@ class RunOut(ResponseBody):
     any_length: bool = Field(
         description="Whether one observation or none is enough, and steps done before are used."
     )
+    recogniser: bool = Field(description="Whether its sessions follow rows of a video.")
     elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")
     uploads: list[Literal["pictures", "video", "text"]] = Field(

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("transformers")
 
 from browsing import WAIT, chromium, open_page
-from cefito.data import PreparedDataset
+from cefito.data import PreparedDataset, Video
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
+from cefito.data.timeline import Timeline, row_labels
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
 from cefito.planners.methods import load_config
-from cefito.runs.run import Run
+from cefito.runs.run import Run, write_run
 from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
-from grey_videos import draw_greys
+from cefito.timeline.recogniser import Recogniser
+from cefito.timeline.settings import RecogniserConfig
+from grey_videos import LEVELS, draw_greys
 from tiny_models import tiny_dinov2
 from tiny_runs import TINY_LENGTHS, TINY_RUN
 
@@ -42,13 +48,23 @@ class Drawn:
     dataset: PreparedDataset
     run: Run  # of CEFITO, T = 3
     nearest: Run  # of the nearest window, T = 2, which takes no constraints
-    lengths: Run  # of 1 to 4 steps
+    lengths: Run  # of 1 to 4 steps, with a recogniser of greys
     encoder: Path  # of its features
+
+    def levels(self, video: str) -> list[int]:
+        """Grey of each second of a video whose steps the recogniser knows."""
+        found = next(one for one in self.dataset.videos if one.video_id == video)
+        return [LEVELS[label] for label in _labels(found)]
 
     def settings(self, **changes) -> ServiceSettings:
         """Settings of a service of it."""
         given = {"runs": (self.run.folder,), "datasets": (self.dataset.folder,)}
         return ServiceSettings(**(given | changes))
+
+
+def _labels(video: Video) -> NDArray[np.int64]:
+    """The action that each second of a video shows to the recogniser, 10 for none."""
+    return row_labels(video.steps, round(video.steps[-1].end) + 1, 1.0, 10)
 
 
 @pytest.fixture(scope="session")
@@ -76,6 +92,16 @@ def drawn(tmp_path_factory) -> Drawn:
     nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     lengths = train_run(dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0)
+    labels = [_labels(video) for video in dataset.videos]
+    greys = torch.tensor(LEVELS).div(255).view(-1, 1, 1, 1, 1).expand(-1, 3, 1, 48, 64)
+    rows = open_encoder(str(encoder)).encode(greys).astype(np.float16)
+    shown = replace(dataset, hashes=dict(dataset.hashes))
+    vars(shown)["timeline"] = Timeline(tuple(rows[one] for one in labels))
+    small = RecogniserConfig(
+        members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
+    )
+    recogniser = Recogniser.fit(shown, range(10), config=small)
+    lengths = write_run(replace(lengths, recogniser=recogniser))
     return Drawn(folder, dataset, run, nearest, lengths, encoder)
 
 

@@ -1,15 +1,22 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
 import { $, call, complain, fill, get, guarded, json, make, number, onSubmit, percent } from "./base.js";
 import { actionsOf, run } from "./runs.js";
+import { filmAddress } from "./film.js";
+import { drawSteps } from "./timeline.js";
 import { video } from "./videos.js";
+import { stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
 
 const PLANS = 3;
 const MARK = "#session=";
 const PLACE = "live-problem";
+const AWAY = "The service does not answer. The page tries again.";
+const LEAST = 60; // seconds of the strip of recognised steps
 let state = null; // of the open session
 let stream = null; // of its states, also after events of others
 let going = false; // an event is being sent
 let goal = () => ({}); // of the query
+let troubled = false; // the problem shown passes when the service answers
+let spoken = ""; // the next step that was said aloud
 
 // ---- from the query
 
@@ -18,6 +25,19 @@ export function sessionRun() {
   $("live").hidden = !run().any_length;
   $("live-goal").checked = false;
   $("live-video").hidden = !run().datasets.length;
+}
+
+// the film of the query can be played for a run that follows it
+export function sessionFilm() {
+  const able = run().recogniser && run().uploads.includes("pictures") && Boolean(state);
+  const late = able && !state.followed && state.events > 0;
+  $("live-camera-row").hidden = !able || late;
+  $("live-film-row").hidden = !able || late || !filmAddress();
+  $("live-late").hidden = !late;
+  $("live-camera").textContent = watching() === "camera" ? "Stop the camera" : "Use the camera";
+  $("live-film").textContent = watching() === "film" ? "Stop the film" : "Play the film";
+  $("live-watched").hidden = !(state && state.followed) && !watching();
+  $("live-view").hidden = !watching() && !$("live-view").src;
 }
 
 export function sessionScenes() {
@@ -58,11 +78,14 @@ export function followSession(opened) {
   stream.addEventListener("state", (event) => show(JSON.parse(event.data)));
   stream.addEventListener("end", (event) => ended(JSON.parse(event.data).detail));
   stream.addEventListener("error", (event) => {
-    if (event.target.readyState === EventSource.CLOSED) ended("it is not open any more.");
+    if (event.target.readyState === EventSource.CLOSED) ended("the service does not have it any more.");
+    else trouble(AWAY);
   });
+  stream.addEventListener("open", () => trouble(""));
 }
 
 function leave() {
+  stopWatching();
   if (stream) {
     stream.close();
     forget();
@@ -76,7 +99,7 @@ function leave() {
 
 function ended(reason) {
   leave();
-  complain("The session has ended: " + reason, PLACE);
+  complain("The session has ended: " + reason + " Begin a new one to go on.", PLACE);
 }
 
 async function end() {
@@ -101,45 +124,142 @@ async function tell(send) {
   }
 }
 
+// a problem that passes
+function trouble(text) {
+  if (text || troubled) complain(text, PLACE);
+  troubled = Boolean(text);
+}
+
+// Let the session see a picture of a second; the picture is left out if the service is busy.
+async function see(picture, at) {
+  const { id } = state;
+  try {
+    const body = await picture;
+    const headers = { "Content-Type": "image/jpeg" };
+    const answer = await call("v1/sessions/" + id + "/pictures?at=" + at, { method: "POST", headers: headers, body: body });
+    const next = await answer.json();
+    if (!state || state.id !== id) return;
+    trouble("");
+    show(next);
+  } catch (problem) {
+    if (!state || state.id !== id) return;
+    if (problem.type === "urn:cefito:not-found") ended("the service does not have it any more.");
+    else if (!problem.type) trouble(AWAY);
+    else if (problem.wait || problem.type === "urn:cefito:deadline") trouble(problem.message);
+    else {
+      stopWatching();
+      stopped(problem.message);
+    }
+  }
+}
+
+function stopped(reason) {
+  sessionFilm();
+  complain(reason, PLACE);
+}
+
+// a button that begins to watch a source, or stops it
+const watcher = (name, begin) => guarded(async () => {
+  complain("", PLACE);
+  if (watching() === name) stopWatching();
+  else await begin(state.followed ? state.followed.seconds : 0, see, stopped);
+  sessionFilm();
+}, PLACE);
+
+// the likeliest next step that does not go on already
+function coming() {
+  const now = state.followed && state.followed.now;
+  return state.next_steps.find((step) => !now || step.id !== now.action);
+}
+
+function speak() {
+  const next = state && coming();
+  if (!$("live-speak").checked || !next || next.name === spoken) return;
+  spoken = next.name;
+  speechSynthesis.cancel();
+  speechSynthesis.speak(new SpeechSynthesisUtterance("Next: " + spoken));
+}
+
 const add = guarded((event) => tell((path) => call(path + "/events", json(event))), PLACE);
 
 // ---- the state
 
 function show(next) {
   if (state && next.number <= state.number) return; // it is shown already
+  const before = state || { next_steps: [], tasks: [{}] };
   state = next;
-  const inList = $("live-now").contains(document.activeElement);
+  const followed = next.followed;
   const [best, second] = next.tasks;
   const likely = (task) => [task.name + ", ", number("task", percent(task.probability))];
   $("live-task").replaceChildren("Task: ", ...likely(best),
     ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
   $("live-notes").replaceChildren(...next.notes.map((text) => make("li", {}, text)));
-  $("live-done").replaceChildren(...next.done.map((step) => make("li", {}, step.name + " ",
-    make("span", { class: "soft" }, ...(step.reported ? ["reported"] : ["inferred, ", number("inferred", percent(step.probability))])))));
-  $("live-done").scrollTop = $("live-done").scrollHeight;
-  $("live-done").hidden = !next.done.length;
-  $("live-nothing").hidden = next.done.length > 0;
+  const done = followed && followed.now ? next.done.slice(0, -1) : next.done;
+  const key = JSON.stringify(done);
+  if ($("live-done").dataset.shown !== key) {
+    $("live-done").dataset.shown = key;
+    $("live-done").replaceChildren(...done.map((step) => make("li", {}, step.name + " ",
+      make("span", { class: "soft" }, ...(step.reported ? ["reported"] : ["inferred, ", number("inferred", percent(step.probability))])))));
+    $("live-done").scrollTop = $("live-done").scrollHeight;
+  }
+  $("live-done").hidden = !done.length;
+  $("live-nothing").hidden = done.length > 0;
   $("live-unseen").hidden = !next.unseen.length;
   $("live-unseen").textContent = "Usual, not seen: " + next.unseen.map((step) => step.name).join(", ");
   $("live-undo").disabled = next.events === 0;
-  $("live-now").replaceChildren(...next.next_steps.map(nextStep));
-  if (inList) $("live-now-head").focus();
-  fillActions(best.id);
+  $("live-undo").hidden = Boolean(followed);
+  $("live-video").hidden = Boolean(followed) || !run().datasets.length;
+  $("live-now-head").textContent = followed ? "Not right? It is" : "Now";
+  $("live-tell").textContent = word();
+  $("live-tell").setAttribute("aria-label", word() + ": another step");
+  showNextSteps(before);
+  if (best.id !== before.tasks[0].id) fillActions(best.id);
   $("live-remaining").replaceChildren(...remaining());
   $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
     make("span", {}, number("probability", percent(plan.probability))),
     make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.names.map((name) => make("li", {}, name))))));
-  const latest = next.done.length ? "Done: " + next.done[next.done.length - 1].name + ". " : "";
-  const likeliest = next.next_steps.length ? "Now: " + next.next_steps[0].name + "." : "";
-  $("live-said").textContent = latest + likeliest;
+  if (followed) showFollowed();
+  const latest = done.length ? "Done: " + done[done.length - 1].name + ". " : "";
+  const said = followed ? "Now: " + $("live-going").textContent + ". Next: " + $("live-coming").textContent + "."
+    : latest + (coming() ? "Now: " + coming().name + "." : "");
+  if ($("live-said").textContent !== said) $("live-said").textContent = said;
+  sessionFilm();
+  speak();
 }
 
+function showFollowed() {
+  const { now, done, seconds } = state.followed;
+  const next = coming();
+  $("live-going").textContent = now ? now.name : "pause";
+  $("live-coming").textContent = next ? next.name : "nothing";
+  $("live-going-share").replaceChildren(...(now ? [number("inferred", percent(now.probability))] : []));
+  $("live-coming-share").replaceChildren(...(next ? [number("next", percent(next.probability))] : []));
+  const length = watching() === "film" ? $("live-view").duration : LEAST;
+  drawSteps($("live-strip"), [...done, ...(now ? [now] : [])], 0, Math.max(length, seconds));
+}
+
+// The buttons stay in place while only their probabilities change.
+function showNextSteps(before) {
+  const list = $("live-now");
+  const ids = (one) => one.next_steps.map((step) => step.id).join() + Boolean(one.followed);
+  if (ids(state) !== ids(before)) {
+    const inList = list.contains(document.activeElement);
+    list.replaceChildren(...state.next_steps.map(nextStep));
+    if (inList) $("live-now-head").focus();
+  }
+  state.next_steps.forEach((step, place) => {
+    list.children[place].querySelector(".share").replaceChildren(number("next", percent(step.probability)));
+    list.children[place].querySelector(".bar").style.width = 100 * step.probability + "%";
+  });
+}
+
+// what a step is told to be: while a video is followed, the step that goes on
+const word = () => (state.followed ? "Now" : "Done");
+
 function nextStep(step) {
-  const button = make("button", { type: "button", "aria-label": "Done: " + step.name }, "Done");
+  const button = make("button", { type: "button", "aria-label": word() + ": " + step.name }, word());
   button.addEventListener("click", () => add({ done: step.id }));
-  const bar = make("span", { class: "bar", "aria-hidden": "true" });
-  bar.style.width = 100 * step.probability + "%";
-  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }, number("next", percent(step.probability))), bar, button);
+  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }), make("span", { class: "bar", "aria-hidden": "true" }), button);
 }
 
 function fillActions(task) {
@@ -170,6 +290,14 @@ export function onSessionGoal(work) {
 
 $("live-begin").addEventListener("click", guarded(begin, PLACE));
 $("live-end").addEventListener("click", guarded(end, PLACE));
+$("live-camera").addEventListener("click", watcher("camera", watchCamera));
+$("live-film").addEventListener("click", watcher("film", watchFilm));
+$("live-speak").parentElement.hidden = !window.speechSynthesis;
+$("live-speak").addEventListener("change", () => {
+  spoken = "";
+  if ($("live-speak").checked) speak();
+  else speechSynthesis.cancel();
+});
 $("live-undo").addEventListener("click", () => add({ undo: true }));
 onSubmit("live-other", async () => {
   await add({ done: Number($("live-action").value) });

@@ -2,7 +2,7 @@
 import { keep, showAnnotation } from "./annotation.js";
 import { $, call, complain, fill, guarded, json, make, number, onSubmit, say, upload } from "./base.js";
 import * as constraints from "./constraints.js";
-import { followSession, onSessionGoal, openSession, sessionRun, sessionScenes } from "./live.js";
+import { followSession, onSessionGoal, openSession, sessionFilm, sessionRun, sessionScenes } from "./live.js";
 import { checkSize, fileOf, filmName, hideFilm, onFilm, openFilm, showFilm, times } from "./film.js";
 import { hideAnswer, showAnswer } from "./plans.js";
 import { chooseRun, counts, fillActions, loadRuns, nameOf, run, taskOf } from "./runs.js";
@@ -320,7 +320,10 @@ $("run").addEventListener("change", guarded(() => runChosen()));
 $("task").addEventListener("change", guarded(() => { reset(); return taskChosen(); }));
 $("given").addEventListener("change", () => { stale(); ready(); });
 onVideo(() => { reset(); videoChosen(); });
-onFilm(() => { if (byFilm()) gapChosen(); });
+onFilm(() => {
+  sessionFilm();
+  if (byFilm()) gapChosen();
+});
 onTimeline(() => { reset(); gapChosen(); });
 $("elapsed").addEventListener("change", stale);
 $("count").addEventListener("change", () => showVideo());

@@ -91,19 +91,25 @@ export function endHidden(hidden) {
   place();
 }
 
-const part = (time) => 100 * (time - scale.from) / (scale.to - scale.from || 1) + "%";
+const share = (time, from, to) => 100 * (time - from) / (to - from || 1) + "%";
+const part = (time) => share(time, scale.from, scale.to);
+
+// Draw steps into a list, which is as wide as the seconds between two times.
+export function drawSteps(list, steps, from, to) {
+  list.replaceChildren(...steps.map((step, index) => {
+    const words = index + 1 + ". " + step.name + ", second " + step.start.toFixed(1) + " to " + step.end.toFixed(1);
+    const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { "aria-hidden": "true" }, step.name));
+    item.style.left = share(step.start, from, to);
+    item.style.width = share(step.end - step.start, 0, to - from);
+    return item;
+  }));
+  list.hidden = !steps.length;
+}
 
 function draw() {
   $("timeline").hidden = !scale;
   if (!scale) return;
-  $("timeline-steps").replaceChildren(...scale.steps.map((step, index) => {
-    const words = index + 1 + ". " + step.name + ", second " + step.start.toFixed(1) + " to " + step.end.toFixed(1);
-    const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { "aria-hidden": "true" }, step.name));
-    item.style.left = part(step.start);
-    item.style.width = "calc(" + part(step.end) + " - " + part(step.start) + ")";
-    return item;
-  }));
-  $("timeline-steps").hidden = !scale.steps.length;
+  drawSteps($("timeline-steps"), scale.steps, scale.from, scale.to);
   $("timeline-end").replaceChildren(number("second", seconds(scale.to)));
   place();
 }

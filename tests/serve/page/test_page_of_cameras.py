@@ -1,0 +1,179 @@
+"""A live session on the page that follows a camera or a film, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect
+
+from browsing import chromium, faults_light_and_dark
+from cefito.inference.observer import ObservationRecipe
+from cefito.inference.session import Session
+from grey_videos import RATE, draw_levels
+
+VIDEO = "film-12"
+WANTED = "Failed to load resource: "
+PICTURE = re.compile(r"/pictures\?at=(\d+)$")
+
+
+@pytest.fixture(scope="module")
+def browser(drawn, tmp_path_factory):
+    """A browser whose camera shows the video, and which is allowed to use it."""
+    film = tmp_path_factory.mktemp("camera") / "greys.y4m"
+    with film.open("wb") as file:
+        file.write(b"YUV4MPEG2 W64 H48 F%d:1 Ip A1:1 C420\n" % RATE)
+        for level in np.repeat(drawn.levels(VIDEO), RATE):
+            luma = round(16 + level * 219 / 255)
+            file.write(b"FRAME\n" + bytes([luma]) * (64 * 48) + bytes([128]) * (64 * 24))
+    device = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    with chromium(*device, f"--use-file-for-fake-video-capture={film}") as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(page):
+    """The page with a session begun."""
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_role("button", name="Begin a session").click()
+    page.locator("#live-open").wait_for()
+    return page
+
+
+def button(page, name):
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def shown(page, count):
+    """Wait until so many pictures were answered; their seconds."""
+    found = []
+    while len(found) < count:
+        with page.expect_response(PICTURE) as answer:
+            pass
+        assert answer.value.status == 200
+        found.append(int(PICTURE.search(answer.value.url)[1]))
+    return found
+
+
+def state_of(page, address):
+    """The state of the page's session, which the page shows."""
+    id_ = page.url.partition("#session=")[2]
+    state = page.request.get(f"{address}/v1/sessions/{id_}").json()
+    followed = state["followed"]
+    steps = [*followed["done"], *([followed["now"]] if followed["now"] else [])]
+    now = followed["now"]
+    coming = next(one for one in state["next_steps"] if not now or one["id"] != now["action"])
+    expect(page.locator("#live-strip li > [aria-hidden]")).to_have_text(
+        [one["name"] for one in steps]
+    )
+    expect(page.locator("#live-going")).to_have_text(now["name"] if now else "pause")
+    expect(page.locator("#live-coming")).to_have_text(coming["name"])
+    return state
+
+
+def test_a_camera_is_followed_and_corrected(page, address):
+    page.locator("#live-now-head").focus()
+    page.keyboard.press("Shift+Tab")  # from the head of the list back over the list of steps done
+    for _ in range(4):
+        if page.evaluate("document.activeElement.id") == "live-camera":
+            break
+        page.keyboard.press("Shift+Tab")
+    asked = []
+    page.on("request", lambda one: PICTURE.search(one.url) and asked.append(one.url))
+    page.keyboard.press("Enter")
+    seconds = shown(page, 3)
+    assert seconds == sorted(set(seconds))
+    width = "view => view.videoWidth"
+    assert page.locator("#live-view").evaluate(width) == 64
+    assert page.locator("#live-undo").is_hidden()
+    button(page, "Stop the camera").click()
+    page.locator("#live-view").wait_for(state="hidden")
+    assert not page.locator("#live-view").evaluate("view => view.srcObject")
+    state = state_of(page, address)
+    assert state["number"] >= 3
+    assert len(asked) - state["number"] <= 1  # one may have been on its way
+
+    other = state["next_steps"][-1]["name"]
+    button(page, f"Now: {other}").click()
+    page.locator("#live-going", has_text=other).wait_for()
+    assert state_of(page, address)["followed"]["now"]["name"] == other
+    assert faults_light_and_dark(page) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert faults_light_and_dark(page) == []
+
+
+def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_path):
+    draw_levels(tmp_path / "film.mp4", drawn.levels(VIDEO))
+    page.evaluate(
+        "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one.text); }"
+    )
+    assert page.locator("#live-film").is_hidden()
+    page.get_by_label("two moments of a video of your own").check()
+    page.get_by_label("video file").set_input_files(tmp_path / "film.mp4")
+    page.get_by_label("say the next step aloud").check()
+    page.get_by_label("speed", exact=True).select_option("16")
+    button(page, "Play the film").click()
+    button(page, "Stop the film").wait_for()
+    button(page, "Play the film").wait_for()  # its end
+    page.locator("#live:not([aria-busy])").wait_for()
+    page.locator("#live-strip li").first.wait_for()
+    state = state_of(page, address)
+    assert state["followed"]["seconds"] == len(drawn.levels(VIDEO))
+    session, observer = Session(drawn.lengths), ObservationRecipe.of(drawn.lengths).open()
+    for at, row in enumerate(observer.rows(tmp_path / "film.mp4")):
+        session.observe(row, at=at)
+    done = session.followed().done
+    assert len(done) >= 4
+    assert [step["action"] for step in state["followed"]["done"]] == [step.action for step in done]
+    said = page.evaluate("said")
+    assert said[-1] == f"Next: {page.locator('#live-coming').inner_text()}"
+    assert all(one != other for one, other in pairwise(said))
+
+
+DENIED = "() => Promise.reject(new DOMException('no', 'NotAllowedError'))"
+UNPLUG = "view => view.srcObject.getTracks()[0].dispatchEvent(new Event('ended'))"
+
+
+def test_a_camera_that_is_refused_or_unplugged(page):
+    problem = page.locator("#live-problem")
+    given = "navigator.mediaDevices.getUserMedia"
+    page.evaluate(f"() => {{ window.kept = {given}; {given} = {DENIED}; }}")
+    button(page, "Use the camera").click()
+    problem.get_by_text("The browser may not use the camera. Allow it").wait_for()
+    page.evaluate(f"() => {{ {given} = window.kept; }}")
+    button(page, "Use the camera").click()
+    shown(page, 1)
+    assert problem.inner_text() == ""
+    page.locator("#live-view").evaluate(UNPLUG)
+    problem.get_by_text("The camera has stopped. Connect it").wait_for()
+    button(page, "Use the camera").click()
+    shown(page, 1)
+    assert problem.inner_text() == ""
+
+
+def test_a_service_that_is_away_and_a_session_that_is_lost(page, address):
+    button(page, "Use the camera").click()
+    shown(page, 1)
+    page.route(PICTURE, lambda route: route.abort())
+    problem = page.locator("#live-problem")
+    problem.get_by_text("The service does not answer.").wait_for()
+    page.unroute_all()
+    shown(page, 1)
+    problem.locator("p").wait_for(state="detached")
+    lost = {"type": "urn:cefito:not-found", "detail": "no such session is open"}
+    page.route(PICTURE, lambda route: route.fulfill(status=404, json=lost))
+    problem.get_by_text("The session has ended: the service does not have it").wait_for()
+    page.unroute_all()
+    assert not page.locator("#live-view").evaluate("view => view.srcObject")
+    button(page, "Begin a session").click()
+    button(page, "Use the camera").click()
+    shown(page, 1)
+    button(page, "End the session").click()
+    page.locator("#live-closed").wait_for()
