@@ -73,9 +73,13 @@ class Server:
         return round(int(kib) / 1024, 1)
 
     def cpu_seconds(self) -> float:
-        """Processor time that it has taken."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time that it and its processes have taken."""
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        ticks = 0
+        for pid in (self.process.pid, *" ".join(each.read_text() for each in threads).split()):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
         """End it as its operator would."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.answer import PlannedSequence
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.models import Served
@@ -47,6 +48,7 @@ class LiveSession:
     goal: bool = False
     number: int = 0  # of events, undo included
     shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state
+    planned: tuple[Any, list[PlannedSequence]] = (None, [])  # latest plans and what they are of
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
     streams: int = 0  # that are open; a session with one is in use
     timer: asyncio.TimerHandle | None = None
@@ -198,6 +200,12 @@ class Sessions:
     ) -> SessionAnswer:
         assert live.session is not None
         session, belief = live.session, live.session.belief()
+        followed = session.followed(top_k) if session.follows_rows else None
+        of: Any = live.number  # plans are costly; of rows, they stay while no other step is found
+        if followed is not None:
+            of = followed.now and followed.now.action, [step.action for step in followed.done]
+        if live.planned[0] != (of, top_k, steps):
+            live.planned = (of, top_k, steps), session.plans(top_k, steps)
         return SessionAnswer(
             **{**dict(belief), "tasks": belief.tasks[:top_k]},
             id=live.id,
@@ -206,9 +214,9 @@ class Sessions:
             number=live.number,
             events=session.events,
             goal=live.goal,
-            followed=session.followed(top_k) if session.follows_rows else None,
+            followed=followed,
             next_steps=likely_next(session, top_k),
-            plans=session.plans(top_k, steps),
+            plans=live.planned[1],
             notes=list(session.notes),
         )
 

@@ -146,7 +146,7 @@ def test_a_camera_that_is_refused_or_unplugged(page):
     given = "navigator.mediaDevices.getUserMedia"
     page.evaluate(f"() => {{ window.kept = {given}; {given} = {DENIED}; }}")
     button(page, "Use the camera").click()
-    problem.get_by_text("The browser may not use the camera. Allow it").wait_for()
+    problem.get_by_text("The browser gives no camera to this page (no). Allow it").wait_for()
     page.evaluate(f"() => {{ {given} = window.kept; }}")
     button(page, "Use the camera").click()
     shown(page, 1)

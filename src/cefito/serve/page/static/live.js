@@ -30,10 +30,8 @@ export function sessionRun() {
 // the film of the query can be played for a run that follows it
 export function sessionFilm() {
   const able = run().recogniser && run().uploads.includes("pictures") && Boolean(state);
-  const late = able && !state.followed && state.events > 0;
-  $("live-camera-row").hidden = !able || late;
-  $("live-film-row").hidden = !able || late || !filmAddress();
-  $("live-late").hidden = !late;
+  $("live-camera-row").hidden = !able;
+  $("live-film-row").hidden = !able || !filmAddress();
   $("live-camera").textContent = watching() === "camera" ? "Stop the camera" : "Use the camera";
   $("live-film").textContent = watching() === "film" ? "Stop the film" : "Play the film";
   $("live-watched").hidden = !(state && state.followed) && !watching();
@@ -134,9 +132,7 @@ function trouble(text) {
 async function see(picture, at) {
   const { id } = state;
   try {
-    const body = await picture;
-    const headers = { "Content-Type": "image/jpeg" };
-    const answer = await call("v1/sessions/" + id + "/pictures?at=" + at, { method: "POST", headers: headers, body: body });
+    const answer = await call("v1/sessions/" + id + "/pictures?at=" + at, { method: "POST", body: await picture });
     const next = await answer.json();
     if (!state || state.id !== id) return;
     trouble("");
@@ -144,16 +140,13 @@ async function see(picture, at) {
   } catch (problem) {
     if (!state || state.id !== id) return;
     if (problem.type === "urn:cefito:not-found") ended("the service does not have it any more.");
-    else if (!problem.type) trouble(AWAY);
-    else if (problem.wait || problem.type === "urn:cefito:deadline") trouble(problem.message);
-    else {
-      stopWatching();
-      stopped(problem.message);
-    }
+    else if (!problem.type || problem.wait || problem.type === "urn:cefito:deadline") trouble(problem.type ? problem.message : AWAY);
+    else stopped(problem.message);
   }
 }
 
 function stopped(reason) {
+  stopWatching();
   sessionFilm();
   complain(reason, PLACE);
 }
@@ -162,7 +155,8 @@ function stopped(reason) {
 const watcher = (name, begin) => guarded(async () => {
   complain("", PLACE);
   if (watching() === name) stopWatching();
-  else await begin(state.followed ? state.followed.seconds : 0, see, stopped);
+  else if (state) await begin(state.followed ? state.followed.seconds : 0, see, stopped);
+  if (!state) stopWatching(); // it has ended meanwhile
   sessionFilm();
 }, PLACE);
 
@@ -186,7 +180,6 @@ const add = guarded((event) => tell((path) => call(path + "/events", json(event)
 
 function show(next) {
   if (state && next.number <= state.number) return; // it is shown already
-  const before = state || { next_steps: [], tasks: [{}] };
   state = next;
   const followed = next.followed;
   const [best, second] = next.tasks;
@@ -195,13 +188,11 @@ function show(next) {
     ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
   $("live-notes").replaceChildren(...next.notes.map((text) => make("li", {}, text)));
   const done = followed && followed.now ? next.done.slice(0, -1) : next.done;
-  const key = JSON.stringify(done);
-  if ($("live-done").dataset.shown !== key) {
-    $("live-done").dataset.shown = key;
+  anew("live-done", done, () => {
     $("live-done").replaceChildren(...done.map((step) => make("li", {}, step.name + " ",
       make("span", { class: "soft" }, ...(step.reported ? ["reported"] : ["inferred, ", number("inferred", percent(step.probability))])))));
     $("live-done").scrollTop = $("live-done").scrollHeight;
-  }
+  });
   $("live-done").hidden = !done.length;
   $("live-nothing").hidden = done.length > 0;
   $("live-unseen").hidden = !next.unseen.length;
@@ -212,8 +203,8 @@ function show(next) {
   $("live-now-head").textContent = followed ? "Not right? It is" : "Now";
   $("live-tell").textContent = word();
   $("live-tell").setAttribute("aria-label", word() + ": another step");
-  showNextSteps(before);
-  if (best.id !== before.tasks[0].id) fillActions(best.id);
+  showNextSteps();
+  anew("live-action", best.id, () => fillActions(best.id));
   $("live-remaining").replaceChildren(...remaining());
   $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
     make("span", {}, number("probability", percent(plan.probability))),
@@ -235,18 +226,23 @@ function showFollowed() {
   $("live-going-share").replaceChildren(...(now ? [number("inferred", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next ? [number("next", percent(next.probability))] : []));
   const length = watching() === "film" ? $("live-view").duration : LEAST;
-  drawSteps($("live-strip"), [...done, ...(now ? [now] : [])], 0, Math.max(length, seconds));
+  drawSteps($("live-strip"), [...done, ...(now ? [now] : [])], Math.max(length, seconds));
 }
 
-// The buttons stay in place while only their probabilities change.
-function showNextSteps(before) {
+// Draw an element only if it does not show the same already, so that what is pressed stays in place.
+function anew(id, shown, draw) {
+  const key = state.id + JSON.stringify(shown);
+  if ($(id).dataset.shown !== key) draw();
+  $(id).dataset.shown = key;
+}
+
+function showNextSteps() {
   const list = $("live-now");
-  const ids = (one) => one.next_steps.map((step) => step.id).join() + Boolean(one.followed);
-  if (ids(state) !== ids(before)) {
+  anew("live-now", [word(), state.next_steps.map((step) => step.id)], () => {
     const inList = list.contains(document.activeElement);
     list.replaceChildren(...state.next_steps.map(nextStep));
     if (inList) $("live-now-head").focus();
-  }
+  });
   state.next_steps.forEach((step, place) => {
     list.children[place].querySelector(".share").replaceChildren(number("next", percent(step.probability)));
     list.children[place].querySelector(".bar").style.width = 100 * step.probability + "%";
@@ -295,8 +291,8 @@ $("live-film").addEventListener("click", watcher("film", watchFilm));
 $("live-speak").parentElement.hidden = !window.speechSynthesis;
 $("live-speak").addEventListener("change", () => {
   spoken = "";
-  if ($("live-speak").checked) speak();
-  else speechSynthesis.cancel();
+  speechSynthesis.cancel();
+  speak();
 });
 $("live-undo").addEventListener("click", () => add({ undo: true }));
 onSubmit("live-other", async () => {

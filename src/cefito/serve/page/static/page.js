@@ -130,13 +130,8 @@ async function frame(image, side) {
   image.dataset.wanted = wanted;
   image.hidden = true;
   if (!wanted) return;
-  let data = null;
-  try {
-    const response = await fetch("frame?" + wanted);
-    if (response.status === 200) data = await response.blob();
-  } catch (problem) {
-    data = null; // frames are optional
-  }
+  const frame = fetch("frame?" + wanted).then((response) => response.status === 200 && response.blob());
+  const data = await frame.catch(() => null); // frames are optional
   if (!data || image.dataset.wanted !== wanted) return;
   if (image.src) URL.revokeObjectURL(image.src);
   image.src = URL.createObjectURL(data);

@@ -20,7 +20,6 @@ function snapped(steps, least, most, wanted) {
   const count = steps.length;
   const place = { start: 1, end: least };
   const scale = {
-    from: 0,
     to: Math.max(...steps.map((step) => step.end)),
     steps: steps,
     gap: () => ({ first: place.start, last: place.end, start: scale.time("start"), end: scale.time("end") }),
@@ -49,7 +48,6 @@ function free(duration, wanted) {
   const LEAST = 0.1;
   const time = { start: clamp(wanted.start || 0, 0, duration), end: clamp(wanted.end || duration, 0, duration) };
   const scale = {
-    from: 0,
     to: duration,
     steps: [],
     gap: () => ({ ...time }),
@@ -91,16 +89,16 @@ export function endHidden(hidden) {
   place();
 }
 
-const share = (time, from, to) => 100 * (time - from) / (to - from || 1) + "%";
-const part = (time) => share(time, scale.from, scale.to);
+const share = (time, to) => 100 * time / (to || 1) + "%";
+const part = (time) => share(time, scale.to);
 
-// Draw steps into a list, which is as wide as the seconds between two times.
-export function drawSteps(list, steps, from, to) {
+// Draw steps into a list, which is as wide as a number of seconds.
+export function drawSteps(list, steps, to) {
   list.replaceChildren(...steps.map((step, index) => {
     const words = index + 1 + ". " + step.name + ", second " + step.start.toFixed(1) + " to " + step.end.toFixed(1);
     const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { "aria-hidden": "true" }, step.name));
-    item.style.left = share(step.start, from, to);
-    item.style.width = share(step.end - step.start, 0, to - from);
+    item.style.left = share(step.start, to);
+    item.style.width = share(step.end - step.start, to);
     return item;
   }));
   list.hidden = !steps.length;
@@ -109,7 +107,7 @@ export function drawSteps(list, steps, from, to) {
 function draw() {
   $("timeline").hidden = !scale;
   if (!scale) return;
-  drawSteps($("timeline-steps"), scale.steps, scale.from, scale.to);
+  drawSteps($("timeline-steps"), scale.steps, scale.to);
   $("timeline-end").replaceChildren(number("second", seconds(scale.to)));
   place();
 }
@@ -144,7 +142,7 @@ export const moveTo = (side, time) => move(side, scale.nearest(side, time));
 
 function timeAt(event) {
   const box = $("timeline-track").getBoundingClientRect();
-  return scale.from + (scale.to - scale.from) * clamp((event.clientX - box.left) / box.width, 0, 1);
+  return scale.to * clamp((event.clientX - box.left) / box.width, 0, 1);
 }
 
 // call `work` when the user has moved a handle

@@ -3,12 +3,6 @@ import { $, make } from "./base.js";
 import { filmAddress } from "./film.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
-const TICK = 15; // milliseconds between looks at the clock
-const REFUSED = {
-  NotAllowedError: "The browser may not use the camera. Allow it for this page, and try again.",
-  NotFoundError: "There is no camera. Connect one, and try again.",
-  NotReadableError: "The camera is in use by another program. Close that one, and try again.",
-};
 
 const canvas = make("canvas");
 let watched = null; // the present source
@@ -23,23 +17,26 @@ export async function watchCamera(from, send, stopped) {
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 640 } } });
   } catch (problem) {
-    throw new Error(REFUSED[problem.name] || "The camera cannot be used: " + problem.message + ".");
+    const remedy = problem.name === "NotAllowedError" ? "Allow it for this page" : "Connect one that no other program uses";
+    throw new Error("The browser gives no camera to this page (" + problem.message + "). " + remedy + ", and try again.");
   }
   stopWatching();
   const view = $("live-view");
   const [track] = stream.getVideoTracks();
-  track.addEventListener("ended", () => {
-    stopWatching();
-    stopped("The camera has stopped. Connect it, and use the camera again.");
-  });
+  track.addEventListener("ended", () => stopped("The camera has stopped. Connect it, and use the camera again."));
   view.srcObject = stream;
-  view.playbackRate = 1;
   await view.play();
   const began = performance.now() - 1000 * from;
+  const clock = () => (performance.now() - began) / 1000;
   watch({
     name: "camera",
-    clock: () => (performance.now() - began) / 1000,
-    over: () => false,
+    first: from,
+    last: Infinity,
+    due: (second) => pause(1000 * (second + 0.5 - clock())),
+    look: (second) => {
+      draw();
+      return Math.max(second, Math.floor(clock()));
+    },
     end: () => {
       track.stop();
       view.srcObject = null;
@@ -47,38 +44,31 @@ export async function watchCamera(from, send, stopped) {
   }, send, stopped);
 }
 
-// Play the film, or go on with it. It waits for late answers, and goes back to a second that it passed.
+// Play the film, or go on with it: each second is shown in its middle until its turn is over.
 export async function watchFilm(from, send, stopped) {
   stopWatching();
   const view = $("live-view");
   if (view.src !== filmAddress()) view.src = filmAddress();
-  if (view.ended) view.currentTime = 0;
-  const speed = () => view.playbackRate = Number($("live-speed").value);
-  $("live-speed").onchange = speed;
   await view.play();
-  speed();
   const before = from - Math.round(view.currentTime);
-  let shown = view.currentTime; // time of the frame that is seen
-  const source = {
+  const speed = () => Number($("live-speed").value);
+  let began = -Infinity; // when the present second was shown
+  watch({
     name: "film",
-    clock: () => before + (view.ended ? view.duration : shown),
-    over: (second) => second + 0.5 >= before + view.duration,
-    hold: () => view.pause(),
-    go: () => view.play(),
-    back: async (second) => {
+    first: from,
+    last: before + view.duration - 0.5,
+    due: () => pause(began + 1000 / speed() - performance.now()),
+    look: async (second) => {
+      view.pause();
       view.currentTime = second + 0.5 - before;
       await new Promise((resolve) => view.addEventListener("seeked", resolve, { once: true }));
-      shown = view.currentTime;
-      view.play();
+      draw();
+      began = performance.now();
+      if (speed() === 1) view.play().catch(() => {}); // it may be paused before it plays
+      return second;
     },
     end: () => view.pause(),
-  };
-  const frame = (_, { mediaTime }) => {
-    shown = mediaTime;
-    if (watched === source) view.requestVideoFrameCallback(frame);
-  };
-  view.requestVideoFrameCallback(frame);
-  watch(source, send, stopped);
+  }, send, stopped);
 }
 
 export function stopWatching() {
@@ -90,41 +80,31 @@ export function stopWatching() {
   lock = null;
 }
 
-// The picture of a second is taken in its middle, and the next one after the answer to it.
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+// The picture of a second is taken in its middle, after the answer to the picture before.
 async function watch(source, send, stopped) {
   watched = source;
-  let next = Math.round(source.clock());
   let going = null;
   if (navigator.wakeLock) navigator.wakeLock.request("screen").then((given) => lock = given, () => {});
-  while (watched === source) {
-    if (source.clock() < next + 0.5) {
-      await new Promise((resolve) => setTimeout(resolve, TICK));
-    } else if (going) {
-      source.hold?.();
-      await going;
-      if (watched === source) source.go?.();
-    } else if (source.back && source.clock() >= next + 1) {
-      await source.back(next);
-    } else {
-      const at = Math.max(next, Math.floor(source.clock()));
-      going = send(picture(), at).finally(() => going = null);
-      next = at + 1;
-      if (source.over(next)) {
-        await going;
-        if (watched !== source) return;
-        stopWatching();
-        stopped("");
-      }
-    }
+  for (let next = source.first; next < source.last; next++) {
+    await source.due(next);
+    await going;
+    if (watched !== source) return;
+    next = await source.look(next);
+    going = send(picture(), next);
   }
+  await going;
+  if (watched === source) stopped("");
 }
 
-// the present picture as a small JPEG
-function picture() {
+// draw the present frame, small
+function draw() {
   const view = $("live-view");
   const scale = Math.min(1, SIDE / Math.min(view.videoWidth, view.videoHeight));
   canvas.width = Math.round(scale * view.videoWidth);
   canvas.height = Math.round(scale * view.videoHeight);
   canvas.getContext("2d").drawImage(view, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.9));
 }
+
+const picture = () => new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.9));
