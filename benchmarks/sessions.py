@@ -1,9 +1,8 @@
 """How fast live sessions answer rows and pictures over HTTP.
 
-It starts `cefito serve` for each run. All clients send one row, and then one picture if the run's
-encoder takes them, at the same moment of each second, each to its own session. A latency runs from
-that moment to the answer. A second is missed if the answer before is still awaited at it, or if the
-service refuses.
+It starts `cefito serve` for each run. All clients send one row, and then one picture if the encoder
+takes them, at the same moment of each second, each to its own session. A latency runs from then to
+the answer. A second is missed if the answer before is still awaited, or if the service refuses.
 
     python benchmarks/sessions.py RUN [RUN ...] --out benchmarks/results/sessions-http.json
 """
@@ -82,8 +81,7 @@ def pictures() -> Body:
 
 async def measure(server: Server, body: Body) -> dict[str, Any]:
     latencies: list[float] = []
-    begin = time.perf_counter() + 3  # when all sessions are open
-    busy = server.cpu_seconds()
+    begin, busy = time.perf_counter() + 3, server.cpu_seconds()  # all sessions are open then
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
