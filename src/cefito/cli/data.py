@@ -58,6 +58,10 @@ def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
         candidates = [numbers.get("mean"), numbers.get("median")]
         windows.append([int(horizon), *(counts[split] for split in splits), *held, *candidates])
     table("Windows", [*columns, "candidates, mean", "median"], windows)
+    if errors := value["errors"]:
+        rows = [(kind, f"{count:,}") for kind, count in errors["kinds"].items()]
+        wrong, missing = f"{errors['videos']:,} videos", f"{errors['missing']:,} steps are missing"
+        table(f"Errors: {wrong} hold one, {missing}", ["kind", "steps"], rows)
 
 
 @app.command

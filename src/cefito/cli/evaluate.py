@@ -242,6 +242,12 @@ def _report(
         table("", *task_table(scores))
     else:
         _talk_of_tasks(scores)
+    if scores.clean is not None and scores.wrong is not None:
+        parts = {"without an error": scores.clean, "with a step done wrongly": scores.wrong}
+        for name, part in parts.items():
+            rates = [part.metrics[metric] for metric in ("success_rate", "mean_accuracy")]
+            shown = " and mAcc ".join(f"{rate:.2f}" for rate in rates)
+            talk(f"{counted(part.windows, 'window')} {name}: SR {shown}")
     fallback = scores.tasks_without_training
     if fallback and fallback.tasks:
         talk(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Settings, check_one, horizons, known_settings, settings
-from cefito.data.windows import Selection
+from cefito.data.windows import Errors, Selection
 from cefito.markup import counted
 from cefito.runtime import Precision
 
@@ -27,6 +27,7 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
+    errors: Errors = "keep",
     precision: Precision | None = None,
     recogniser: bool = True,
     set_: Settings = (),
@@ -50,6 +51,8 @@ def train(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        errors: What to leave out of training, if steps were done wrongly: keep (nothing), windows
+            (those with such a step) or videos (those with an error).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
         recogniser: With --steps, train a recogniser of steps, too, if the data set has the rows of
@@ -96,6 +99,7 @@ def train(
             shortest=shortest,
             seed=seed,
             selection=selection,
+            errors=errors,
             device=place,
             progress=progress,
             workers=max(1, cores() // torch.get_num_threads()),

@@ -243,6 +243,7 @@ class Step:
     start: float
     end: float
     action: int
+    errors: tuple[str, ...] = field(default=(), compare=False)  # kinds of what was done wrongly
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,15 @@ class Video:
     task: int
     steps: tuple[Step, ...]  # in annotation order, not always the order of their start times
     in_protocol: bool = True  # False: gives no windows (CrossTask's videos without a feature file)
+    missing: tuple[int, ...] = ()  # actions that should have been performed and were not
     # for some T, the task that a classifier of others predicted for each window of T steps, by the
     # window's first step; −1 if unknown
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
+
+    @property
+    def clean(self) -> bool:
+        """Whether no error is annotated."""
+        return not self.missing and not any(step.errors for step in self.steps)
 
     def with_steps(self, kept: Sequence[int]) -> Video:
         """The video with the annotated step of each place; predicted tasks go with their windows.
@@ -305,7 +312,8 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol" and "predicted_tasks": {"T": [id or null for each window of T steps]}}.
+    optional "in_protocol", "errors": [[kinds] for each step], "missing": [action ids] and
+    "predicted_tasks": {"T": [id or null for each window of T steps]}}.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
     lines = read_text(path, expected).split("\n")  # splitlines() also splits at U+2028
@@ -341,6 +349,10 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
         }
         if not video.in_protocol:
             value["in_protocol"] = False
+        if any(step.errors for step in video.steps):
+            value["errors"] = [list(step.errors) for step in video.steps]
+        if video.missing:
+            value["missing"] = list(video.missing)
         if video.predicted:
             value["predicted_tasks"] = {
                 horizon: [None if task < 0 else task for task in row]
@@ -358,6 +370,8 @@ class _VideoEntry(Record, extra="ignore", strict=True):
     task_id: int
     steps: list[tuple[float, float, int]]
     in_protocol: bool = True
+    errors: list[tuple[_Name, ...]] | None = None
+    missing: tuple[int, ...] = ()
     predicted_tasks: dict[int, list[int | None]] = Field(default_factory=dict)
 
 
@@ -388,7 +402,20 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
             or not all(-1 <= t < len(taxonomy.tasks) for t in row)
         ):
             fault = f"'predicted_tasks' of T = {horizon}; expected {expected} ids of tasks or null"
+    errors = [()] * len(entry.steps) if entry.errors is None else entry.errors
+    if len(errors) != len(entry.steps):
+        fault = f"'errors' of {len(errors)} steps; expected {len(entry.steps)}"
+    if not {*entry.missing} <= {*range(len(taxonomy.actions))}:
+        fault = f"'missing' {list(entry.missing)}; expected ids of actions"
     if fault:
         raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")
-    steps = tuple(Step(*step) for step in entry.steps)
-    return Video(entry.video_id, entry.split, entry.task_id, steps, entry.in_protocol, predicted)
+    steps = tuple(Step(*step, one) for step, one in zip(entry.steps, errors, strict=True))
+    return Video(
+        entry.video_id,
+        entry.split,
+        entry.task_id,
+        steps,
+        entry.in_protocol,
+        entry.missing,
+        predicted,
+    )

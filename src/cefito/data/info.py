@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean, median
@@ -74,4 +75,20 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
         "windows": windows,
         "held_out": held_out if held else None,
         "candidates": candidates,
+        "errors": _errors(videos),
+    }
+
+
+def _errors(videos: Iterable[Video]) -> dict[str, Any] | None:
+    """Count what was done wrongly; None if no error is annotated."""
+    every = list(videos)
+    kinds = Counter(kind for video in every for step in video.steps for kind in step.errors)
+    missing = sum(len(video.missing) for video in every)
+    if not kinds and not missing:
+        return None
+    return {
+        "videos": sum(not video.clean for video in every),
+        "steps": sum(bool(step.errors) for video in every for step in video.steps),
+        "missing": missing,
+        "kinds": dict(kinds.most_common()),
     }

@@ -23,6 +23,8 @@ from cefito.errors import DataError
 
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
+Errors = Literal["keep", "windows", "videos"]
+"""What is left out of training and validation: nothing, windows with an error, or such videos."""
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_SEED = 20260501
@@ -32,7 +34,7 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("before", "remaining", "elapsed", "predicted")
+_OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Windows:
     remaining: NDArray[np.int64] | None = None
     elapsed: NDArray[np.float32] | None = None
     predicted: NDArray[np.int64] | None = None  # task stored with the data set, [N]; −1 if unknown
+    # whether a step of the window was done wrongly [N]; None if the data set names no errors
+    wrong: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -204,6 +208,7 @@ def cut_windows(
         dataset=dataset.name,
         split=split,
         predicted=_predicted(videos, places),
+        wrong=_wrong(videos, places),
     )
     if shortest is None:
         return windows
@@ -224,6 +229,16 @@ def _predicted(
         return None
     rows = zip(found, places, strict=True)
     return np.array([-1 if row is None else row[first] for row, (_, first, _) in rows])
+
+
+def _wrong(
+    videos: Sequence[Video], places: Sequence[tuple[int, int, int]]
+) -> NDArray[np.bool_] | None:
+    """Whether the window at each place holds an error; None if no video has one."""
+    if all(video.clean for video in videos):
+        return None
+    rows = ((videos[video].steps[first : first + length]) for video, first, length in places)
+    return np.array([any(step.errors for step in steps) for steps in rows])
 
 
 def _seconds(video: Video, first: int, length: int) -> np.float32:
@@ -257,17 +272,19 @@ def fitting_windows(
     horizon: int,
     selection: Selection = "held-out",
     shortest: int | None = None,
+    errors: Errors = "keep",
 ) -> tuple[Windows, Windows]:
     """The windows to train a planner on, and the windows to choose its epochs and weights on.
 
     They are of one horizon, or of all lengths from `shortest` to it. "held-out" gives the training
     split without its held-out videos, and the validation split; "published" gives all training
-    windows, and the *test* windows, as all published work does.
+    windows, and the *test* windows, as all published work does. `errors` leaves out the "windows"
+    with a step done wrongly, or those of "videos" with an error, but never test windows.
     """
     cut = partial(cut_windows, dataset, horizon=horizon, shortest=shortest)
-    train = cut(split="train")
+    train = without_errors(cut(split="train"), dataset.videos, errors)
     if selection == "held-out":
-        val = cut(split="val")
+        val = without_errors(cut(split="val"), dataset.videos, errors)
         if len(np.unique(val.video)) == 1 and len(np.unique(train.video)) < FEW_VIDEOS:
             logger.warning(
                 "epochs and weights are chosen on the %d windows of one video, '%s', after "
@@ -279,8 +296,25 @@ def fitting_windows(
         return train, val
     held = [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
     if count_windows([video for video in held if video.split == "train"], horizon):
-        train = joined_windows(train, cut(split="val"))
+        held_out = without_errors(cut(split="val"), dataset.videos, errors)
+        train = joined_windows(train, held_out)
     return train, cut(split="test")
+
+
+def without_errors(windows: Windows, videos: Sequence[Video], errors: Errors) -> Windows:
+    """Leave out windows with a step done wrongly, or of videos with an error.
+
+    Raises:
+        DataError: No window is left.
+    """
+    if errors == "keep" or windows.wrong is None:
+        return windows
+    clean = np.array([video.clean for video in videos])
+    kept = clean[windows.video] if errors == "videos" else ~windows.wrong
+    if not kept.any():
+        problem = f"all {windows.split} windows have an error or are of a video with one"
+        raise DataError(f"{problem}. Keep them.", setting="errors")
+    return windows.subset(np.flatnonzero(kept))
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
@@ -293,6 +327,8 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
         both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
         for name in ("remaining", "elapsed"):
             both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
+    if first.wrong is not None and second.wrong is not None:
+        both["wrong"] = np.concatenate([first.wrong, second.wrong])
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 

@@ -57,6 +57,13 @@ class Calibration(FileRecord):
     risk_coverage: RiskCoverage
 
 
+class PartScores(FileRecord):
+    """The metrics on a part of the windows."""
+
+    windows: int
+    metrics: dict[str, float | list[float]]  # as in `Evaluation`
+
+
 class Evaluation(FileRecord, Given):
     """Scores of a planner on some windows."""
 
@@ -79,6 +86,9 @@ class Evaluation(FileRecord, Given):
     leaves_per_query: float  # sequences whose energy was computed
     calibration: Calibration | None = ABSENT
     task_calibration: Calibration | None = ABSENT  # of the probability of the best plan's task
+    # windows apart by whether a step was done wrongly, if the data set names errors
+    clean: PartScores | None = ABSENT
+    wrong: PartScores | None = ABSENT
 
     def percent(self, metric: str) -> float | None:
         """A metric or calibration number that is a single value; None if there is none."""

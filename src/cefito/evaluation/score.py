@@ -13,7 +13,13 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import TOP_K, MetricSums, unpadded
 from cefito.evaluation.orders import Orders
-from cefito.evaluation.records import Calibration, Evaluation, TaskScores, VideoIntervals
+from cefito.evaluation.records import (
+    Calibration,
+    Evaluation,
+    PartScores,
+    TaskScores,
+    VideoIntervals,
+)
 from cefito.evaluation.statistics import (
     DRAWS,
     LEVEL,
@@ -225,7 +231,23 @@ def evaluate_plans(
             )
         ),
         task_calibration=(None if given.task else _task_calibration(plans, windows)),
+        **_apart(plans, windows, tasks, **settings),
     )
+
+
+def _apart(
+    plans: Sequence[Plans], windows: Windows, tasks: NDArray[np.int64] | None, **settings: Any
+) -> dict[str, PartScores]:
+    """Scores of the windows without and with an error, if there are some of both."""
+    if windows.wrong is None or len(np.unique(windows.wrong)) < 2:
+        return {}
+    return {
+        name: PartScores(
+            windows=int(mask.sum()),
+            metrics=_sums(plans, windows, tasks, np.flatnonzero(mask), **settings).percents(),
+        )
+        for name, mask in (("clean", ~windows.wrong), ("wrong", windows.wrong))
+    }
 
 
 def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration | None:

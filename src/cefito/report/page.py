@@ -17,11 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_target, write_text
+from cefito.inference.verification import VerifiedVideo
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.charts import coverage_chart, line_chart, reliability_chart
 from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport
 from cefito.study.figures import COLORS
+from cefito.timeline.picture import verified_picture
 
 _LONGEST = 60  # letters of an action's name in a plan
 _WORST = 25  # confused pairs shown
@@ -53,6 +55,28 @@ def rendered(report: RunReport | ComparisonReport) -> str:
     template = _environment().get_template(f"{report.kind}.html.j2")
     page = template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
     return _UNFIT.sub("\ufffd", page)
+
+
+def save_verification(videos: Sequence[VerifiedVideo], path: Path | str) -> None:
+    """Write what was wrong in videos as one HTML file; an existing file is replaced."""
+    path = Path(path)
+    check_target(path, (".html",), "out")
+    template = _environment().get_template("verification.html.j2")
+    pictures = [
+        verified_picture(
+            video.seconds,
+            video.steps,
+            {
+                one.step: (f"{one.words}; {one.evidence}", one.probability)
+                for one in video.deviations
+                if one.step is not None
+            },
+        )
+        for video in videos
+    ]
+    wrong = sum(bool(video.deviations) for video in videos)
+    page = template.render(videos=videos, pictures=pictures, wrong=wrong)
+    write_text(path, _UNFIT.sub("\ufffd", page))
 
 
 def _examples(queries: Sequence[GalleryQuery]) -> list[GalleryQuery]:

@@ -193,7 +193,11 @@ def _training(run: Run) -> Windows | None:
         return None
     try:
         return fitting_windows(
-            run.dataset(), horizon=run.horizon, shortest=run.shortest, selection=run.info.selection
+            run.dataset(),
+            horizon=run.horizon,
+            shortest=run.shortest,
+            selection=run.info.selection,
+            errors=run.info.errors,
         )[0]
     except CefitoError:
         return None

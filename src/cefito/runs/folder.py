@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection, Windows
+from cefito.data.windows import Errors, Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
 from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
@@ -83,6 +83,7 @@ class RunInfo(Record):
     shortest: int | None = None  # the shortest plan of a run of several lengths
     seed: int | None  # None for imported weights, as the selection
     selection: Selection | None = "held-out"
+    errors: Errors = "keep"  # what was left out of training
     preset: str
     config: dict[str, Any]  # sections of settings that its method reads
     versions: dict[str, str] = Field(default_factory=dict)

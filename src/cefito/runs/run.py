@@ -5,6 +5,7 @@ taxonomy.json             tasks and actions
 videos.json               ids of the videos that it was trained on, and that epochs were chosen on
 *.safetensors, *.json     files of the planner
 recogniser.*              recogniser of steps in whole videos, if the data set has their rows
+verifier.safetensors      orders of steps, and networks of errors, of a run of several lengths
 coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl and checkpoint of each training
@@ -49,6 +50,7 @@ from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
 from cefito.timeline.recogniser import RECOGNISER_FILE, Recogniser, Recognition
+from cefito.timeline.verify import VERIFIER_FILE, Verifier
 from cefito.training.trainer import TrainingContext
 
 __all__ = ["Run", "open_run", "write_run"]
@@ -76,6 +78,7 @@ class Run:
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
     recogniser: Recogniser | None = None  # of steps in whole videos; None without one
+    verifier: Verifier | None = None  # of errors in them; None without one
     copy_of: str = ""  # the archive that its folder is a copy of
 
     def __repr__(self) -> str:
@@ -160,6 +163,14 @@ class Run:
             problem = "cannot recognise steps: its data set held no rows of whole videos"
             raise RunError(f"{self.place}: {problem}. Prepare it with features, and train again.")
         return self.recogniser
+
+    @property
+    def own_verifier(self) -> Verifier:
+        """The verifier; a run without one is refused (RunError)."""
+        if self.verifier is None:
+            problem = "cannot verify videos: it plans one number of steps"
+            raise RunError(f"{self.place}: {problem}. Train one of several (--steps 1-6).")
+        return self.verifier
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -253,6 +264,8 @@ def write_run(run: Run) -> Run:
         run.planner.save(run.folder)
         if run.recogniser is not None:
             run.recogniser.save(run.folder)
+        if run.verifier is not None:
+            run.verifier.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
     return replace(run, files=Manifest.read(run.folder / MANIFEST).files)
@@ -316,7 +329,7 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
     taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
-    recognises = (folder / RECOGNISER_FILE).exists()
+    recognises, verifies = ((folder / name).exists() for name in (RECOGNISER_FILE, VERIFIER_FILE))
     run = Run(
         folder=folder,
         planner=planner,
@@ -325,6 +338,7 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         videos=trained_videos(folder),
         coverage=CoverageTable.read(coverage) if coverage.exists() else None,
         recogniser=Recogniser.load(folder, taxonomy) if recognises else None,
+        verifier=Verifier.load(folder, taxonomy) if verifies else None,
     )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 

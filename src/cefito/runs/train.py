@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows
+from cefito.data.windows import Errors, Selection, Windows, fitting_windows, joined_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
@@ -30,6 +30,7 @@ from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
 from cefito.timeline.recogniser import Recogniser
+from cefito.timeline.verify import Verifier
 from cefito.training.trainer import TrainingContext
 
 
@@ -43,6 +44,7 @@ def train_run(
     seed: int,
     shortest: int | None = None,
     selection: Selection = "held-out",
+    errors: Errors = "keep",
     device: torch.device | str | None = None,
     progress: Progress = silent,
     trainings: Path | str | None = None,
@@ -62,6 +64,8 @@ def train_run(
         shortest: Train one run for all lengths from this one to T; None for T alone.
         selection: Where epochs and weights are chosen: on the validation split, or on test as
             published work does.
+        errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
+            with an error.
         device: Where to train.
         progress: Shows progress.
         trainings: Folder of checkpoints and metrics, shared with other runs so that equal trainings
@@ -90,15 +94,14 @@ def train_run(
             f"{methods_with('any_length')} plans several.",
             setting="steps",
         )
-    info = new_info(
-        dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, selection=selection
-    )
+    facts: dict[str, Any] = {"selection": selection, "errors": errors}
+    info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, **facts)
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
         train, val = start.windows(dataset, horizon=horizon, selection=selection)
     else:
         sizes = window_sizes(planner, horizon, shortest)
-        train, val = fitting_windows(dataset, **sizes, selection=selection)
+        train, val = fitting_windows(dataset, **sizes, **facts)
     with locked(folder, "a training"):
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
@@ -110,7 +113,7 @@ def train_run(
             device=device,
             folder=trainings or folder,
             shared=trainings is not None,
-            key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
+            key=dataset.fingerprint + "".join(_unusual(facts)) + _begun(info),
             progress=progress,
             workers=workers if str(device) == "cpu" else 1,
         )
@@ -121,10 +124,13 @@ def train_run(
             if fresh:
                 _withdraw(folder)
             raise
-        steps = None
-        if recogniser and shortest is not None and dataset.timeline is not None and start is None:
+        steps, verifier = None, None
+        if shortest is not None and start is None:
             chosen = [place for place, one in enumerate(dataset.videos) if one.split != "test"]
-            steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
+            if recogniser and dataset.timeline is not None:
+                steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
+            known = [dataset.videos[place] for place in chosen]
+            verifier = Verifier.fit(known, dataset.taxonomy, seed=seed, progress=progress)
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
@@ -134,6 +140,7 @@ def train_run(
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
             recogniser=steps,
+            verifier=verifier,
         )
         return write_run(made)
 
@@ -156,6 +163,11 @@ def _whole(folder: Path) -> bool:
     return False
 
 
+def _unusual(facts: Mapping[str, str]) -> list[str]:
+    """Return the choices of windows that are not usual."""
+    return [one for one in facts.values() if one not in ("held-out", "keep")]
+
+
 def _begun(info: RunInfo) -> str:
     """Digest of the weights that a run began with; empty for a fresh one."""
     return "" if info.started_from is None else info.started_from.weights
@@ -168,6 +180,7 @@ def new_info(
     horizon: int,
     seed: int,
     selection: Selection,
+    errors: Errors = "keep",
     shortest: int | None = None,
 ) -> RunInfo:
     """Return the record of a run before its training; arguments as in `train_run`."""
@@ -182,6 +195,7 @@ def new_info(
         **({} if shortest is None else {"shortest": shortest}),
         seed=seed,
         selection=selection,
+        **({} if errors == "keep" else {"errors": errors}),
         preset=config.preset,
         config=config.sections,
         versions=versions(name),
@@ -218,6 +232,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         ("range of steps", info.shortest, old.shortest),
         ("seed", info.seed, old.seed),
         ("selection", info.selection, old.selection),
+        ("choice of windows with errors", info.errors, old.errors),
         ("start", _begun(info), _begun(old)),
         ("config", info.config, old.config),
     ):
@@ -236,6 +251,7 @@ def train_runs(
     seed: int,
     shortest: int | None = None,
     selection: Selection = "held-out",
+    errors: Errors = "keep",
     device: torch.device | None = None,
     progress: Progress = silent,
     workers: int = 1,
@@ -258,16 +274,15 @@ def train_runs(
     folder = Path(folder)
     if not configs:
         raise ConfigError("no horizon to train; expected one or more.", setting="horizon")
+    facts: dict[str, Any] = {"selection": selection, "errors": errors}
     folders = folders_for(folder, configs)
     several = folders != dict.fromkeys(configs, folder)
     if several:
         check_seed(seed)
         for horizon in {min(configs), max(configs)}:
-            fitting_windows(dataset, horizon=horizon, selection=selection)
+            fitting_windows(dataset, horizon=horizon, **facts)
         for horizon, place in folders.items():
-            info = new_info(
-                dataset, config=configs[horizon], horizon=horizon, seed=seed, selection=selection
-            )
+            info = new_info(dataset, config=configs[horizon], horizon=horizon, seed=seed, **facts)
             check_run_folder(place, info)
     runs = {}
     for horizon, place in folders.items():
@@ -279,7 +294,7 @@ def train_runs(
             horizon=horizon,
             shortest=shortest,
             seed=seed,
-            selection=selection,
+            **facts,
             device=device,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             reuse=finished,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from cefito.data.annotations import Taxonomy
 from cefito.timeline.formats import RecognisedVideo, TimedAction, plain
+from cefito.timeline.order import Edges
 from cefito.timeline.recogniser import RecognisedStep
 
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights
 _COLUMNS = 4  # of the legend
+_ACROSS, _IN_BOX = 220, 30  # pixels from one column of a graph to the next, letters in a box
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
 _GOLDEN = 137.508  # degrees between colours, so that any number of them differs
 _FAINTEST = 0.15  # opacity of a step of the probability 0
@@ -47,10 +50,7 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
                 left, width = _LEFT + start * scale, (end - start) * scale
                 parts.append(_box(left, top, width, colours[name], said, opacity))
             top += _STRIP + _GAP
-    tick = next((each for each in _TICKS if longest / each <= 10), _TICKS[-1])
-    for number in range(int(longest / tick) + 1):
-        middle = "text-anchor='middle' fill='#555'"
-        parts.append(_text(_LEFT + number * tick * scale, top + 12, _clock(number * tick), middle))
+    parts += _axis(longest, scale, top)
     top += _LINE + _GAP
     column = (_WIDTH - _LEFT - _RIGHT) / _COLUMNS
     for place, name in enumerate(names):
@@ -62,12 +62,81 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
     return "\n".join(_document(parts, height)) + "\n"
 
 
-def _document(parts: Iterable[str], height: int) -> Iterable[str]:
-    size = f"width='{_WIDTH}' height='{height}' viewBox='0 0 {_WIDTH} {height}'"
+def verified_picture(
+    seconds: float, steps: Sequence[TimedAction], wrong: Mapping[int, tuple[str, float]]
+) -> str:
+    """Draw the steps of a video over time, those that are wrong in red; these by their number.
+
+    Each of `wrong` has what was found, in words, and its probability.
+    """
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(seconds, 1e-9)
+    parts = [_text(_LEFT - 8, 21, "steps", "text-anchor='end'")]
+    parts.append(_box(_LEFT, _GAP, seconds * scale, "#eee"))
+    for number, step in enumerate(steps, 1):
+        said, sure = wrong.get(number, ("", 0.0))
+        title = f"{step.name}, {_clock(step.start)}–{_clock(step.end)}{said and f': {said}'}"
+        width = max((step.end - step.start) * scale - 1, 1)
+        fill = "#c0392b" if said else "#7f9fb6"
+        opacity = _FAINTEST + (1 - _FAINTEST) * sure if said else 1.0
+        parts.append(_box(_LEFT + step.start * scale, _GAP, width, fill, title, opacity))
+    parts += _axis(seconds, scale, _GAP + _STRIP)
+    return "\n".join(_document(parts, 2 * _GAP + _STRIP + _LINE, "Steps of a video"))
+
+
+def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
+    """Draw the graph of each task: an action to the right of all that come before it."""
+    parts, top = [], _GAP
+    for task, edges in orders.items():
+        parts.append(_text(_GAP, top + 13, taxonomy.tasks[task].name, "font-weight='bold'"))
+        top += _LINE + _GAP
+        column = dict.fromkeys(taxonomy.tasks[task].actions, 0)
+        for _ in column:  # the longest way to each action
+            for a, b in edges:
+                column[b] = max(column[b], column[a] + 1)
+        members = [
+            [a for a, at in column.items() if at == n] for n in range(max(column.values()) + 1)
+        ]
+        places = {
+            action: (_GAP + at * _ACROSS, top + row * (_STRIP + 2 * _GAP))
+            for at, own in enumerate(members)
+            for row, action in enumerate(own)
+        }
+        for a, b in edges:
+            (x, y), (right, down) = places[a], places[b]
+            x, middle = x + _ACROSS - 4 * _GAP, (x + _ACROSS - 4 * _GAP + right) / 2
+            y, down = y + _STRIP // 2, down + _STRIP // 2
+            curve = f"M{x} {y}C{middle} {y} {middle} {down} {right} {down}"
+            parts.append(f"<path d='{curve}' fill='none' stroke='#888' marker-end='url(#to)'/>")
+        for action, (x, y) in places.items():
+            name = taxonomy.actions[action].name
+            parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name))
+            parts.append(_text(x + 4, y + 15, _shortened(name, _IN_BOX)))
+        top += max(map(len, members)) * (_STRIP + 2 * _GAP) + _LINE
+        width = max(_WIDTH, len(members) * _ACROSS)
+    arrow = "<marker id='to' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='7' "
+    arrow += "markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='#888'/></marker>"
+    return "\n".join(_document([arrow, *parts], top, "Orders of steps", width)) + "\n"
+
+
+def _axis(seconds: float, scale: float, top: int) -> Iterable[str]:
+    """Return the labels of an axis of time."""
+    tick = next((each for each in _TICKS if seconds / each <= 10), _TICKS[-1])
+    for number in range(int(seconds / tick) + 1):
+        middle = "text-anchor='middle' fill='#555'"
+        yield _text(_LEFT + number * tick * scale, top + 12, _clock(number * tick), middle)
+
+
+def _document(
+    parts: Iterable[str],
+    height: int,
+    title: str = "Recognised steps over time",
+    width: int = _WIDTH,
+) -> Iterable[str]:
+    size = f"width='{width}' height='{height}' viewBox='0 0 {width} {height}'"
     font = "font-family='sans-serif' font-size='12'"
     yield f"<svg xmlns='http://www.w3.org/2000/svg' {size} {font} role='img'>"
-    yield "<title>Recognised steps over time</title>"
-    yield f"<rect width='{_WIDTH}' height='{height}' fill='white'/>"
+    yield f"<title>{title}</title>"
+    yield f"<rect width='{width}' height='{height}' fill='white'/>"
     yield from parts
     yield "</svg>"
 
@@ -90,8 +159,8 @@ def _text(left: float, line: int, text: str, more: str = "") -> str:
     return f"<text x='{left:.1f}' y='{line}' {more}>{escape(plain(text))}</text>"
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= 28 else f"{name[:27]}…"
+def _shortened(name: str, most: int = 28) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _clock(seconds: float) -> str:

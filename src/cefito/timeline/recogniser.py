@@ -385,7 +385,7 @@ def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tu
         value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
         found.append((value, trust, np.concatenate(rows)))
     _, trust, best = max(found, key=lambda each: each[0])
-    return trust, _temperature(best, truth)
+    return trust, best_temperature(best, truth)
 
 
 def likelihoods(logs: Floats, trust: float) -> Floats:
@@ -441,7 +441,7 @@ def softened(rows: Floats, temperature: float) -> Floats:
     return scaled
 
 
-def _temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
+def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
     """Return T of the least Brier score Σ (p − y)² over rows, by p(label) [n, K + 1].
 
     Few rows that are certainly wrong would decide the likelihood.

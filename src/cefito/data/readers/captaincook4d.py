@@ -12,9 +12,10 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +35,31 @@ _SHAPE = (
     'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
     '"start_time", "end_time"}]}}.'
 )
+_ERRORS_SHAPE = (
+    'Expected [{"recording_id", "step_annotations": [{"step_id", "start_time", "errors": [{"tag"}]}'
+    "]}]."
+)
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 _NAMES_SHAPE = 'Expected {step id: description}, as in {"1": "Pour-Pour 1 egg into the cup"}.'
 
 
-def read_captaincook4d(annotations: Path | str, split: Path | str, names: Path | str) -> Source:
+def read_captaincook4d(
+    annotations: Path | str, split: Path | str, names: Path | str, errors: Path | str | None = None
+) -> Source:
     """Read the step annotations and the split; recordings in no split are left out with a note.
 
     Args:
         annotations: The complete step annotations, JSON.
         split: Recordings of train, val and test, JSON.
         names: Descriptions by step id, JSON.
+        errors: Errors of the steps, JSON; None if they are not known.
     """
-    return _read(Path(annotations), Path(split), Path(names))[0]
+    found = None if errors is None else _read_errors(Path(errors))
+    return _read(Path(annotations), Path(split), Path(names), found)[0]
 
 
 def downloaded_files(folder: Path | str) -> dict[str, Path]:
-    """Paths of `annotations`, `names`, `split` and `features` in the folder of the download."""
+    """Paths of `annotations`, `errors`, `names`, `split` and `features` in a download's folder."""
     return {
         place.name.removeprefix(f"{DOWNLOAD}-"): Path(folder) / place.file
         for place in find_places(DOWNLOAD)
@@ -78,7 +87,8 @@ def prepare_captaincook4d(
     check_new(target, name)
     files = downloaded_files(folder)
     embeddings = _read_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
-    source, ids = _read(files["annotations"], files["split"], files["names"], embeddings)
+    errors = _read_errors(files["errors"]) if files["errors"].exists() else None
+    source, ids = _read(files["annotations"], files["split"], files["names"], errors, embeddings)
     videos = source.annotations.videos
     rows = np.concatenate(
         [
@@ -101,7 +111,7 @@ def prepare_captaincook4d(
                 "mean EgoVLP features of the 2 s segments of each step, the same at its start and "
                 "end, stored as float16"
             ),
-            "source": {"kind": source.form, "files": [path.name for path in files.values()]},
+            "source": {"kind": source.form, "files": [path.name for path in source.files]},
             "notes": list(source.notes),
             "cefito": version("cefito"),
         },
@@ -131,8 +141,48 @@ class _Recording(Record, extra="ignore"):
         return sorted(steps, key=lambda step: step.times)
 
 
+class _Errors(NamedTuple):
+    path: Path
+    # by recording and step id, the kinds of errors of each time that it was performed, in order
+    kinds: dict[tuple[str, int], list[tuple[str, ...]]]
+    missing: dict[str, list[int]]  # step ids that were not performed, by recording
+
+
+class _ErrorEntry(Record, extra="ignore"):
+    class Step(Record, extra="ignore"):
+        class Error(Record, extra="ignore"):
+            tag: str
+
+        step_id: int
+        start_time: float
+        errors: tuple[Error, ...] = ()
+
+    recording_id: str
+    step_annotations: tuple[Step, ...]
+
+
+def _read_errors(path: Path) -> _Errors:
+    value, what = read_json(path, _ERRORS_SHAPE, most=MAX_BYTES), f"{path}: not errors of steps"
+    found = _Errors(path, defaultdict(list), defaultdict(list))
+    with parsing(str(path), "errors of steps", _ERRORS_SHAPE):
+        for each in value:
+            entry = read_record(_ErrorEntry, each, what, _ERRORS_SHAPE, DataError)
+            recording = nfc(entry.recording_id)
+            for step in sorted(entry.step_annotations, key=lambda step: step.start_time):
+                if step.start_time < 0:
+                    found.missing[recording].append(step.step_id)
+                else:
+                    tags = tuple(dict.fromkeys(error.tag for error in step.errors))
+                    found.kinds[recording, step.step_id].append(tags)
+    return found
+
+
 def _read(
-    annotations: Path, split: Path, names: Path, kept: Collection[str] | None = None
+    annotations: Path,
+    split: Path,
+    names: Path,
+    errors: _Errors | None,
+    kept: Collection[str] | None = None,
 ) -> tuple[Source, list[int]]:
     """The source of recordings that are in the split and in `kept`; the step id of each action."""
     value = read_json(annotations, _SHAPE, most=MAX_BYTES)
@@ -156,18 +206,24 @@ def _read(
     if not used:
         raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
     taxonomy, actions, tasks = _taxonomy(used.values(), descriptions)
-    videos = [
-        Video(
-            recording,
-            split_of[recording],
-            tasks[found.activity_id],
-            tuple(
-                make_step(*step.times, actions[step.step_id], place=places[recording])
-                for step in found.performed
-            ),
+    videos = []
+    for recording, found in used.items():
+        steps = [
+            make_step(*step.times, actions[step.step_id], place=places[recording])
+            for step in found.performed
+        ]
+        missing: list[int] = []
+        if errors is not None:
+            of_id = {key: iter(one) for key, one in errors.kinds.items() if key[0] == recording}
+            steps = [
+                replace(step, errors=next(of_id.get((recording, each.step_id), iter(())), ()))
+                for step, each in zip(steps, found.performed, strict=True)
+            ]
+            missing = [actions[one] for one in errors.missing[recording] if one in actions]
+        task = tasks[found.activity_id]
+        videos.append(
+            Video(recording, split_of[recording], task, tuple(steps), missing=tuple(missing))
         )
-        for recording, found in used.items()
-    ]
     made = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(made, annotations)
     notes = []
@@ -178,10 +234,12 @@ def _read(
         notes.append(f"{len(entries) - len(chosen)} recordings are in no split and are left out.")
     if missing := [recording for recording in chosen if recording not in used]:
         notes.append(f"{len(missing)} recordings have no features and are left out: {missing[0]}.")
+    if errors is None:
+        notes.append("Errors of steps are not known: cefito data download captaincook4d-errors.")
     source = Source(
         annotations=made,
         form="CaptainCook4D's step annotations",
-        files=(annotations, split, names),
+        files=(annotations, split, names, *([] if errors is None else [errors.path])),
         notes=(*notes, *repeats),
     )
     return source, list(actions)

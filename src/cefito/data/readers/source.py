@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.annotations import Annotations, Step, Video, read_annotations
+from cefito.data.annotations import Annotations, Step, Video, folded, nfc, read_annotations
 from cefito.errors import DataError, explained
+from cefito.files import read_text
 from cefito.markup import counted
+from cefito.settings import Record, parse_record
 from cefito.times import as_seconds
 
+ERRORS_FILE = "errors.jsonl"
+"""Errors of steps and missing steps, beside `videos.jsonl`."""
 TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
 UNPUBLISHED = (
@@ -47,16 +51,62 @@ def read_common(folder: Path | str) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl."""
     folder = Path(folder)
     place = folder / "videos.jsonl"
-    annotations = read_annotations(folder)
+    annotations, files, notes = read_annotations(folder), [folder / "taxonomy.json", place], []
+    if (path := folder / ERRORS_FILE).exists():
+        annotations, note = _with_errors(annotations, path)
+        files.append(path)
+        notes += [note] * bool(note)
     for video in annotations.videos:
         for number, step in enumerate(video.steps, 1):
             make_step(step.start, step.end, 0, place=f"{place}, '{video.video_id}', step {number}")
     return Source(
         annotations=annotations,
         form="taxonomy.json and videos.jsonl",
-        files=(folder / "taxonomy.json", place),
-        notes=check_repeats(annotations, place),
+        files=tuple(files),
+        notes=(*check_repeats(annotations, place), *notes),
     )
+
+
+class _Errors(Record, extra="ignore"):
+    """A line of errors.jsonl."""
+
+    video_id: str
+    steps: list[tuple[str, ...]]  # kinds of the errors of each step
+    missing: tuple[int | str, ...] = ()  # actions that were not performed, ids or names
+
+
+_ERRORS_SHAPE = (
+    'Expected {"video_id", "steps": [[kinds of errors] for each step], "missing": [action ids or '
+    "names]} a line."
+)
+
+
+def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str]:
+    """Add the errors of a file to the steps; and a note on names that no action has."""
+    ids = {folded(action.name): action.id for action in annotations.taxonomy.actions}
+    places = {video.video_id: place for place, video in enumerate(annotations.videos)}
+    videos, unknown = list(annotations.videos), 0
+    lines = read_text(path, _ERRORS_SHAPE).split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        entry = parse_record(_Errors, line, f"{where}: not a video", _ERRORS_SHAPE, DataError)
+        place = places.get(nfc(entry.video_id))
+        if place is None or len(videos[place].steps) != len(entry.steps):
+            has = f"'{entry.video_id}' with {len(entry.steps)} steps"
+            raise DataError(f"{where}: videos.jsonl has no video {has}. Correct the line.")
+        missing = [ids.get(folded(str(one)), one) for one in entry.missing]
+        known = [one for one in missing if isinstance(one, int) and 0 <= one < len(ids)]
+        unknown += len(missing) - len(known)
+        video = videos[place]
+        steps = (
+            replace(step, errors=kinds)
+            for step, kinds in zip(video.steps, entry.steps, strict=True)
+        )
+        videos[place] = replace(video, steps=tuple(steps), missing=tuple(known))
+    note = f"{path.name}: left out {counted(unknown, 'missing step')} of no known action."
+    return replace(annotations, videos=tuple(videos)), note * bool(unknown)
 
 
 def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
         except DataError as problem:
             faults.add("times", row.place, str(problem).removeprefix(f"{row.place}: "))
             continue
-        steps[row.video].append(step)
+        steps[row.video].append(replace(step, errors=row.errors))
         owned[row.task].add(step.action)
     faults.check()
     taxonomy = Taxonomy.from_names(found.name, [(name, owned[name]) for name in tasks], actions)

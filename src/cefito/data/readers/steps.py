@@ -41,6 +41,7 @@ _OTHERS = {
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
+_FREE = ("split", "errors")  # fields that may be empty in all rows
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,14 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
 def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
     """Write a table of steps, as it is read too."""
     every = list(rows)
-    has_split = any(row.split for row in every)
+    has_split, has_errors = (any(getattr(row, name) for row in every) for name in _FREE)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["video", "task", "step", "start", "end", *(["split"] if has_split else [])])
+    more = ["split"] * has_split + ["error"] * has_errors
+    writer.writerow(["video", "task", "step", "start", "end", *more])
     for row in every:
-        split = [row.split] if has_split else []
-        writer.writerow([row.video, row.task, row.step, row.start, row.end, *split])
+        free = [row.split] * has_split + [";".join(row.errors)] * has_errors
+        writer.writerow([row.video, row.task, row.step, row.start, row.end, *free])
     write_text(path, text.getvalue())
 
 

@@ -34,6 +34,7 @@ class StepRow:
     tier: str = ""  # name of the tier, track or attribute that holds it
     coding: str = ""  # what annotates the whole film, if the file has several
     origin: str = ""  # the file, for messages
+    errors: tuple[str, ...] = ()  # kinds of what was done wrongly
 
 
 def film_address(location: str, folder: str = "") -> str:

@@ -18,8 +18,10 @@ from cefito.times import TIME_FORMS, parse_seconds
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (
     "Expected the columns video, task, step, start, end (seconds) and, optionally, split (train, "
-    "val or test)."
+    "val or test) and error (no, yes, or kinds with ';' between)."
 )
+_FREE = ("split", "error")  # columns that may be absent
+_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
 _ENDINGS = (".parquet", ".pq")
 
 
@@ -44,8 +46,19 @@ def _read(document: Document) -> Iterator[StepRow]:
         if in_frames:
             rate = document.rate(row["video"])
             start, end = start / rate, end / rate
-        yield StepRow(row["video"], row["step"], start, end, place, row["task"], row["split"])
+        facts = row["task"], row["split"]
+        errors = _kinds(row.get("error", ""))
+        yield StepRow(row["video"], row["step"], start, end, place, *facts, errors=errors)
     faults.check()
+
+
+def _kinds(cell: str) -> tuple[str, ...]:
+    """Return the kinds of errors in a cell."""
+    word = cell.casefold()
+    if word in _NO:
+        return ()
+    kinds = (kind.strip() for kind in cell.split(";"))
+    return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
 
 
 def _is_parquet(document: Document) -> bool:
@@ -65,14 +78,14 @@ def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, s
     """
     path, choices = document.path, document.choices
     columns: Mapping[str, str] = choices.columns
-    unknown = [column for column in columns if column not in (*COLUMNS, "split")]
+    unknown = [column for column in columns if column not in (*COLUMNS, *_FREE)]
     if unknown:
         raise DataError(f"column '{unknown[0]}' is not needed. {SHAPE}", setting="column")
-    optional = {"split", *(["task"] if choices.task or choices.video_table else [])}
+    optional = {*_FREE, *(["task"] if choices.task or choices.video_table else [])}
     for place, row in _lines(document):
         wanted = {
             column: columns.get(column, column).strip().casefold()
-            for column in (*COLUMNS, "split")
+            for column in (*COLUMNS, *_FREE)
             if column in columns or column in row or column not in optional
         }
         if missing := [column for column, name in wanted.items() if name not in row]:
@@ -89,7 +102,7 @@ def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, s
             for column, name in wanted.items()
         }
         split = cells.get("split", "").casefold()
-        if empty := [column for column, cell in cells.items() if not cell]:
+        if empty := [column for column, cell in cells.items() if not cell and column != "error"]:
             faults.add("empty", place, f"'{empty[0]}' is empty. Fill it in or remove the line.")
         elif split not in ("", *SPLITS):
             expected = ", ".join(SPLITS)

@@ -1,0 +1,212 @@
+"""`cefito verify` and `cefito graph`: what was wrong in videos, and the order of a task's steps."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
+from cefito.cli.options import OUTPUT, Flag
+from cefito.errors import ConfigError
+from cefito.markup import percent
+
+if TYPE_CHECKING:
+    from cefito.inference.verification import VerifiedVideo
+
+FOUND = 3
+"""Exit code of `--check` if something was wrong."""
+
+
+def verify(
+    run: Path,
+    /,
+    *inputs: str,
+    task: str | None = None,
+    order: Path | None = None,
+    min_probability: float = 0.5,
+    false_alarms: float | None = None,
+    dataset: Path | None = None,
+    feature_rate: float | None = None,
+    encoder: str | None = None,
+    weights: Path | None = None,
+    device: str = "auto",
+    out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+) -> int:
+    """Say what was skipped, out of order, added, repeated or done wrongly, and how to go on.
+
+    Args:
+        run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
+            learned if its data set names errors; else they are counts.
+        inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are; or files of
+            features, video files, or ids of videos, whose steps are recognised first.
+        task: Name or id of the task of all videos; by default that of the file, or recognised.
+        order: File of orders to keep instead of those learned, as cefito graph --out writes it.
+        min_probability: Leave out what is less probable.
+        false_alarms: Leave out what is less probable than so many false alarms an hour allow.
+        dataset: Data set of the inputs, which are then ids of its videos.
+        feature_rate: Rows of features a second; by default as in training.
+        encoder: Encoder of video files; by default the one of the run's features.
+        weights: File of its weights, for s3d.
+        device: auto, cpu or cuda, for the encoder.
+        out: Page to write, .html.
+        log: File to append a line of JSON for each finding to, .jsonl.
+        check: Exit with the code 3 if something was wrong.
+        json: Print JSON instead of a table.
+    """
+    from cefito.data.vocabulary import find_task
+    from cefito.files import check_target
+    from cefito.inference.recordings import open_recordings
+    from cefito.inference.verification import STEP_FILES, verified_recording, verified_steps
+    from cefito.runs.run import open_run
+    from cefito.runtime import pick_device
+    from cefito.timeline.order import read_orders
+
+    if not inputs:
+        raise ConfigError("give files of steps or features, video files, or ids of videos.")
+    if not 0 <= min_probability <= 1 or (false_alarms is not None and false_alarms < 0):
+        raise ConfigError("--min-probability is 0 to 1, and --false-alarms at least 0.")
+    for path, endings, setting in ((out, (".html",), "out"), (log, (".jsonl",), "log")):
+        if path is not None:
+            check_target(path, endings, setting)
+    with log_warnings():
+        opened = open_run(run)
+        verifier, known = opened.own_verifier, None
+        if order is not None:
+            verifier = verifier.given(read_orders(order, opened.taxonomy))
+        if task is not None:
+            known = find_task(opened.taxonomy, task)
+        least = min_probability
+        if false_alarms is not None:
+            least = verifier.threshold(false_alarms)
+        settings = {"task": known, "least": least}
+        tables = [] if dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
+        found = [*verified_steps(opened, verifier, tables, **settings)] if tables else []
+        if others := [one for one in inputs if Path(one) not in tables]:
+            recordings = open_recordings(
+                opened,
+                others,
+                dataset=dataset,
+                feature_rate=feature_rate,
+                encoder=encoder,
+                weights=weights,
+                device=pick_device(device, float64=False),
+                progress=passing_progress,
+            )
+            found += [verified_recording(opened, verifier, one, **settings) for one in recordings]
+    if out is not None:
+        from cefito.report.page import save_verification
+
+        save_verification(found, out)
+        talk(f"wrote {out}")
+    if log is not None:
+        _log(found, log)
+    if json:
+        print_json([one.model_dump(mode="json", exclude_none=True) for one in found])
+    else:
+        _show(found)
+    return FOUND * (check and any(one.deviations for one in found))
+
+
+def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
+    """Append findings to a file, for audits."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with path.open("a", encoding="utf-8") as file:
+        for video in found:
+            for one in video.deviations:
+                facts = {"logged": now, "video": video.video, "task": video.task}
+                value = facts | one.model_dump(mode="json", exclude_none=True)
+                file.write(json_text.dumps(value, ensure_ascii=False) + "\n")
+
+
+def _show(found: Sequence[VerifiedVideo]) -> None:
+    for video in found:
+        how = "recognised" if video.recognised else "given"
+        talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
+        for note in video.notes:
+            talk(note)
+        if not video.deviations:
+            talk("nothing was found to be wrong")
+        if video.repair:
+            talk(f"to do: {', '.join(video.repair)}")
+    rows = [
+        [
+            video.video,
+            "" if one.start is None else round(one.start, 1),
+            one.name,
+            one.words,
+            percent(one.probability),
+            one.evidence,
+        ]
+        for video in found
+        for one in video.deviations
+    ]
+    if rows:
+        table("", ("video", "second", "step", "finding", "probability", "evidence"), rows)
+
+
+def graph(
+    run: Path,
+    /,
+    *,
+    task: str | None = None,
+    order: Path | None = None,
+    add: tuple[str, ...] = (),
+    remove: tuple[str, ...] = (),
+    out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+) -> None:
+    """Show the order of a task's steps as a graph, learned from videos without errors, or edit it.
+
+    Args:
+        run: Run of several lengths, as cefito train DATA --steps 1-6 makes it.
+        task: Name or id of the task; all by default.
+        order: File of orders to start from instead, .json.
+        add: Order to add, as in "boil,pour"; may be repeated. Needs --task.
+        remove: Edge to remove; may be repeated. Needs --task.
+        out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
+            default JSON is printed.
+    """
+    from cefito.data.vocabulary import find_task
+    from cefito.files import check_target, write_text
+    from cefito.inference.constraints import parse_constraints
+    from cefito.runs.run import open_run
+    from cefito.timeline.order import graph_text, read_orders
+    from cefito.timeline.picture import graph_picture
+
+    form = "json"
+    if out is not None:
+        check_target(out, (".json", ".dot", ".svg"), "out")
+        form = out.suffix[1:]
+    if (add or remove) and task is None:
+        raise ConfigError("--add and --remove are of one task. Give --task, too.")
+    with log_warnings():
+        opened = open_run(run)
+        taxonomy, verifier = opened.taxonomy, opened.own_verifier
+        if order is not None:
+            verifier = verifier.given(read_orders(order, taxonomy))
+        chosen = [one.id for one in taxonomy.tasks]
+        if task is not None:
+            chosen = [find_task(taxonomy, task)]
+            edges = {*verifier.orders[chosen[0]].edges}
+            for given, change in ((add, edges.add), (remove, edges.discard)):
+                named = parse_constraints(taxonomy, {"before": given}, task=chosen[0])
+                for pair in named.resolved(taxonomy, task=chosen[0]).before:
+                    change(pair)
+            verifier = verifier.given({chosen[0]: tuple(edges)}) if add or remove else verifier
+    orders = {one: verifier.orders[one].edges for one in chosen}
+    if form == "svg":
+        text = graph_picture(orders, taxonomy)
+    else:
+        text = graph_text(orders, taxonomy, "dot" if form == "dot" else "json")
+    if out is None:
+        print_json(json_text.loads(text))
+    else:
+        write_text(out, text)
+        talk(f"wrote {out}")

@@ -1,0 +1,122 @@
+"""Videos verified by a run: their steps recognised, or given as annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from cefito.data.annotations import Step
+from cefito.data.readers.step_source import read_steps
+from cefito.data.vocabulary import find_action, find_task
+from cefito.errors import ConfigError
+from cefito.inference.recordings import Recording
+from cefito.runs.run import Run
+from cefito.settings import Record
+from cefito.timeline.formats import TimedAction
+from cefito.timeline.verify import Deviation, Verifier
+
+STEP_FILES = (".csv", ".tsv", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
+"""Endings of files of annotated steps."""
+_OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
+
+
+class VerifiedVideo(Record):
+    """What was wrong in a video, and how to go on."""
+
+    video: str
+    task: str
+    task_probability: float  # 1 if it was given
+    recognised: bool  # whether the steps were recognised, else they were given
+    seconds: float
+    steps: tuple[TimedAction, ...]
+    deviations: tuple[Deviation, ...]  # the likeliest first
+    repair: tuple[str, ...]  # names of the actions that lead to the end
+    notes: tuple[str, ...] = ()
+
+
+def verified_recording(
+    run: Run, verifier: Verifier, recording: Recording, *, task: int | None, least: float
+) -> VerifiedVideo:
+    """Recognise the steps of a recording and verify them.
+
+    Raises:
+        ConfigError: No step was recognised.
+        DataError: Rows of another width than the run's, or with NaN or infinity.
+    """
+    seen = recording.recognised(run, task=task)
+    if not seen.steps:
+        raise ConfigError(f"{recording.place}: no step was recognised.")
+    steps = [Step(one.start, one.end, one.action) for one in seen.steps]
+    sure = [one.probability * seen.task_probability for one in seen.steps]
+    return _video(
+        run, verifier, seen.video, seen.task_id, steps, sure=sure, least=least
+    ).model_copy(
+        update={
+            "seconds": seen.seconds,
+            "task_probability": seen.task_probability,
+            "recognised": True,
+        }
+    )
+
+
+def verified_steps(
+    run: Run, verifier: Verifier, paths: Sequence[Path], *, task: int | None, least: float
+) -> Iterator[VerifiedVideo]:
+    """Verify the steps that files give; arguments as of `verified_recording`.
+
+    Raises:
+        ConfigError: A task or an action that the run does not know.
+        DataError: A file that is not read.
+    """
+    taxonomy = run.taxonomy
+    found = read_steps(paths).annotations
+    for video in found.videos:
+        place = f"{paths[0]}, video '{video.video_id}'"
+        try:
+            own = (
+                find_task(taxonomy, found.taxonomy.tasks[video.task].name) if task is None else task
+            )
+            steps = []
+            for step in video.steps:
+                name = found.taxonomy.actions[step.action].name
+                steps.append(Step(step.start, step.end, find_action(taxonomy, name, task=own)))
+        except ConfigError as problem:
+            raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
+        yield _video(run, verifier, video.video_id, own, steps, sure=None, least=least)
+
+
+def _video(
+    run: Run,
+    verifier: Verifier,
+    name: str,
+    task: int,
+    steps: Sequence[Step],
+    *,
+    sure: Sequence[float] | None,
+    least: float,
+) -> VerifiedVideo:
+    found = verifier.verify(steps, task, sure=sure, least=least)
+    names, notes = run.taxonomy.actions, []
+    overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
+    if overlapping > _OVERLAP * len(steps):
+        notes.append(
+            f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
+            "several people are at work, verify each alone"
+        )
+    if not verifier.orders[task].videos:
+        notes.append("no video of the task without errors was seen in training")
+    return VerifiedVideo(
+        video=name,
+        task=run.taxonomy.tasks[task].name,
+        task_probability=1.0,
+        recognised=False,
+        seconds=max(step.end for step in steps),
+        steps=tuple(
+            TimedAction(name=names[step.action].name, start=step.start, end=step.end)
+            for step in steps
+        ),
+        deviations=found.deviations,
+        repair=tuple(names[action].name for action in found.repair),
+        notes=tuple(notes),
+    )

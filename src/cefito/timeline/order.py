@@ -1,0 +1,230 @@
+"""The order of a task's steps, counted in videos without errors.
+
+Let n(a, b) be the number of those videos in which the first a came before the first b. A pair was
+seen n(a, b) + n(b, a) times, and comes in this order with the probability
+
+    p(a before b) = (n(a, b) + 1/2) / (n(a, b) + n(b, a) + 1).
+
+The graph of a task has an edge a → b if the order was kept, but for one video in ten; orders that
+follow from others are left out (the transitive reduction).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.annotations import Taxonomy, Video
+from cefito.data.vocabulary import find_action, find_task
+from cefito.errors import ConfigError, DataError
+from cefito.files import read_json
+from cefito.settings import Record, read_record
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Edges = tuple[tuple[int, int], ...]
+"""Pairs of actions (a, b), a before b."""
+_KEPT = 0.9  # least share of the videos that keep an order of the graph
+_CERTAIN = 50.0  # videos that an order given by a person counts as
+_SECONDS = 0.5  # shortest step
+_SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-lengths is shrunk by
+_SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or names.'
+
+
+@dataclass(frozen=True, eq=False)
+class TaskOrder:
+    """What videos of one task without errors show of its steps."""
+
+    actions: NDArray[np.int64]  # ids [A], ascending
+    videos: int
+    before: Floats  # n(a, b) [A, A]
+    follows: Floats  # times that b came next after a [A + 1, A + 1]; the start or end is the last
+    occurs: Floats  # number of videos with each action [A]
+    length: Floats  # mean of log seconds [A]
+    spread: Floats  # deviation of log seconds [A]
+    place: Floats  # mean place in the video, 0 to 1 [A]; NaN if it never occurred
+
+    @classmethod
+    def of(cls, videos: Sequence[Video], actions: Sequence[int]) -> Self:
+        """Count the steps of videos."""
+        own = np.array(sorted(actions), dtype=np.int64)
+        size, index = len(own), {action: place for place, action in enumerate(sorted(actions))}
+        before, follows = np.zeros((size, size)), np.zeros((size + 1, size + 1))
+        occurs, lengths = np.zeros(size), [list[float]() for _ in range(size)]
+        places = [list[float]() for _ in range(size)]
+        for video in videos:
+            row = [index[step.action] for step in video.steps]
+            first = list(dict.fromkeys(row))
+            for number, action in enumerate(first):
+                occurs[action] += 1
+                before[action, first[number + 1 :]] += 1
+            np.add.at(follows, ([size, *row], [*row, size]), 1)
+            for number, (action, step) in enumerate(zip(row, video.steps, strict=True)):
+                lengths[action].append(log_length(step.start, step.end))
+                places[action].append((number + 0.5) / len(row))
+        every = [one for own_ in lengths for one in own_]
+        usual = float(np.mean(every)) if every else np.log(30.0)
+        squares, count = _SHRINK
+        return cls(
+            actions=own,
+            videos=len(videos),
+            before=before,
+            follows=follows,
+            occurs=occurs,
+            length=np.array([(sum(one) + usual) / (len(one) + 1) for one in lengths]),
+            spread=np.array(
+                [
+                    np.sqrt((len(one) * np.var(one or [0.0]) + squares) / (len(one) + count))
+                    for one in lengths
+                ]
+            ),
+            place=np.array([np.mean(one) if one else np.nan for one in places]),
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of actions, A."""
+        return len(self.actions)
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """Place of each action."""
+        return {int(action): place for place, action in enumerate(self.actions)}
+
+    @cached_property
+    def probability(self) -> Floats:
+        """p(a before b) [A, A]."""
+        found: Floats = (self.before + 0.5) / (self.before + self.before.T + 1)
+        return found
+
+    @cached_property
+    def usual(self) -> Floats:
+        """p(the action occurs in a video) [A]."""
+        found: Floats = (self.occurs + 0.5) / (self.videos + 1)
+        return found
+
+    @cached_property
+    def repeated(self) -> Floats:
+        """Times that an action was done again, a video [A]."""
+        again = self.follows.sum(axis=0)[: self.size] - self.occurs
+        found: Floats = again / max(self.videos, 1)
+        return found
+
+    @cached_property
+    def earlier(self) -> Bools:
+        """Whether a is to come before b, by the graph [A, A]."""
+        seen = self.before + self.before.T
+        share = self.before / np.maximum(seen, 1)
+        pairs = np.argwhere((share >= _KEPT) & (seen > 0))
+        # the surest first; none that contradicts those before it
+        order = np.lexsort((-seen[tuple(pairs.T)], -share[tuple(pairs.T)]))
+        found, self_ = np.zeros(self.before.shape, dtype=bool), np.eye(self.size, dtype=bool)
+        for a, b in pairs[order]:
+            if not found[b, a]:
+                found |= np.outer(found[:, a] | self_[a], found[b] | self_[b])
+        return found
+
+    @property
+    def edges(self) -> Edges:
+        """The graph: orders that do not follow from others, as pairs of ids."""
+        through = (self.earlier.astype(int) @ self.earlier.astype(int)) > 0
+        pairs = self.actions[np.argwhere(self.earlier & ~through)]
+        return tuple((int(a), int(b)) for a, b in pairs)
+
+    def with_edges(self, edges: Iterable[tuple[int, int]]) -> Self:
+        """Return the order that a person gives: these edges, what follows from them, no others.
+
+        Raises:
+            ConfigError: Edges in a circle.
+        """
+        found = np.zeros((self.size, self.size), dtype=bool)
+        for a, b in edges:
+            found[self.index[a], self.index[b]] = True
+        for middle in range(self.size):
+            found |= np.outer(found[:, middle], found[middle])
+        if circle := np.flatnonzero(found.diagonal()).tolist():
+            names = ", ".join(str(self.actions[place]) for place in circle)
+            raise ConfigError(f"the order goes in a circle through the actions {names}.")
+        even = np.where(found | found.T, 0.0, 1.0) * (1 - np.eye(self.size))
+        return replace(self, before=even + _CERTAIN * found)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that `of_arrays` needs."""
+        return {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Build from what `arrays` returned."""
+        return cls(**{**arrays, "videos": int(arrays["videos"])})  # type: ignore[arg-type]
+
+
+def log_length(start: float, end: float) -> float:
+    """Return the logarithm of a step's seconds."""
+    return float(np.log(max(end - start, _SECONDS)))
+
+
+class _Graph(Record, extra="ignore"):
+    edges: tuple[tuple[int | str, int | str], ...]
+
+
+def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
+    """Read a file of orders, by task; the nodes "start" and "end" say nothing.
+
+    Raises:
+        DataError: Another content.
+        ConfigError: A task or action that the taxonomy lacks.
+    """
+    value, found = read_json(path, _SHAPE), {}
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: not orders of tasks. {_SHAPE}")
+    for name, entry in value.items():
+        graph = read_record(_Graph, entry, f"{path}: '{name}'", _SHAPE, DataError)
+        task = find_task(taxonomy, name)
+        found[task] = tuple(
+            (
+                find_action(taxonomy, a, task=task, setting="order"),
+                find_action(taxonomy, b, task=task, setting="order"),
+            )
+            for a, b in graph.edges
+            if a != "start" and b != "end"
+        )
+    return found
+
+
+def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Return all orders that edges say, also those that follow from others."""
+    found = set(edges)
+    while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
+        found |= more
+    return frozenset(found)
+
+
+GraphForm = Literal["json", "dot"]
+
+
+def graph_text(orders: dict[int, Edges], taxonomy: Taxonomy, form: GraphForm) -> str:
+    """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz."""
+    if form == "json":
+        value = {
+            taxonomy.tasks[task].name: {
+                "edges": [[taxonomy.actions[one].name for one in edge] for edge in edges]
+            }
+            for task, edges in orders.items()
+        }
+        return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
+    for task, edges in orders.items():
+        lines.append(f"  subgraph cluster_{task} {{ label={json.dumps(taxonomy.tasks[task].name)};")
+        for action in taxonomy.tasks[task].actions:
+            label = json.dumps(taxonomy.actions[action].name)
+            lines.append(f"    t{task}a{action} [label={label}];")
+        lines += [f"    t{task}a{a} -> t{task}a{b};" for a, b in edges]
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"

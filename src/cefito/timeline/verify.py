@@ -1,0 +1,479 @@
+"""What was wrong in a video: steps skipped, out of order, added, repeated, or done wrongly.
+
+Each step has an evidence vector, of the orders and lengths in videos without errors (`TaskOrder`).
+Where training videos name errors, networks learn from it the probability of no error, an error of
+order, and another one; each video's evidence then comes from the others. They are tempered on
+videos held out in turn, whose alarms are counted, too. Otherwise the probabilities are counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.errors import ConfigError, RunError
+from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.progress import Progress, silent
+from cefito.settings import Record
+from cefito.timeline.classifier import RowClassifier, fit_classifier
+from cefito.timeline.order import Floats, TaskOrder, log_length
+from cefito.timeline.recogniser import best_temperature, softened
+from cefito.timeline.settings import RecogniserConfig
+
+VERIFIER_FILE = "verifier.safetensors"
+DeviationKind = Literal["missing", "order", "added", "repeated", "long", "short", "wrong"]
+_REMEDY = "Train the run again."
+_CONFIG = RecogniserConfig(
+    members=3,
+    width=48,
+    training_steps=400,
+    weight_decay=0.5,
+    dropout=0.3,
+    input_dropout=0.1,
+    learning_rate=4e-3,
+)
+_FOLDS = 4
+_FEWEST = 20  # steps with an error that networks are trained on
+_UNUSUAL = 2.0  # deviations of a length that is named as evidence
+_LONGEST_WORDS = 60  # letters of a name
+_WORDS: dict[DeviationKind, str] = {
+    "missing": "missing",
+    "order": "out of order",
+    "added": "not a step of the task",
+    "repeated": "repeated",
+    "long": "too long",
+    "short": "too short",
+    "wrong": "done wrongly",
+}
+
+
+class Deviation(Record):
+    """Something that was wrong in a video."""
+
+    kind: DeviationKind
+    action: int
+    name: str
+    step: int | None = None  # counted from 1; None if it is missing
+    start: float | None = None  # seconds
+    end: float | None = None
+    probability: float  # that it is an error
+    evidence: str  # in words
+
+    @property
+    def words(self) -> str:
+        """The kind in words."""
+        return _WORDS[self.kind]
+
+
+class Verification(Record):
+    """What was wrong in a video, and how to go on."""
+
+    deviations: tuple[Deviation, ...]  # the likeliest first
+    repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
+
+
+@dataclass(frozen=True, eq=False)
+class Verifier:
+    """The orders of tasks and networks of the evidence, of one taxonomy."""
+
+    orders: tuple[TaskOrder, ...]  # by task
+    taxonomy: Taxonomy
+    network: RowClassifier | None = None  # of no error, an error of order, another error
+    temperature: float = 1.0
+    alarms: tuple[float, ...] = ()  # p(error) of right steps held out, ascending
+    hours: float = 0.0  # length of the videos held out
+
+    @classmethod
+    def fit(
+        cls,
+        videos: Sequence[Video],
+        taxonomy: Taxonomy,
+        *,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> Self:
+        """Count the orders, and train networks if enough steps of the videos name errors."""
+        found = cls(cls._orders(videos, taxonomy), taxonomy)
+        if sum(bool(step.errors) for video in videos for step in video.steps) < _FEWEST:
+            return found
+        parts = np.random.default_rng(seed).permutation(len(videos)) % _FOLDS
+        held: list[tuple[Floats, NDArray[np.int64]]] = []
+        with progress("verifier", total=_FOLDS + 1) as advance:
+            for part in range(_FOLDS):
+                rest = [one for one, of in zip(videos, parts, strict=True) if of != part]
+                own = [one for one, of in zip(videos, parts, strict=True) if of == part]
+                fitted = cls(cls._orders(rest, taxonomy), taxonomy)._trained(rest, seed)
+                held += [
+                    (fitted.probabilities(v.steps, v.task), _labels(v)) for v in own if v.steps
+                ]
+                advance()
+            found = found._trained(videos, seed)
+            advance()
+        rows, truth = (np.concatenate(each) for each in zip(*held, strict=True))
+        temperature = best_temperature(rows, truth)
+        wrong = 1 - softened(rows, temperature)[:, 0]
+        seconds = sum(max(step.end for step in video.steps) for video in videos if video.steps)
+        return replace(
+            found,
+            temperature=temperature,
+            alarms=tuple(np.sort(wrong[truth == 0]).tolist()),
+            hours=seconds / 3600,
+        )
+
+    @staticmethod
+    def _orders(videos: Sequence[Video], taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
+        clean = [video for video in videos if video.clean]
+        return tuple(
+            TaskOrder.of([video for video in clean if video.task == task.id], task.actions)
+            for task in taxonomy.tasks
+        )
+
+    def _trained(self, videos: Sequence[Video], seed: int) -> Self:
+        """Train on the evidence of each video by the others without errors."""
+        rows, labels = [], []
+        for video in videos:
+            if not video.steps:
+                continue
+            order = self.orders[video.task]
+            if video.clean:
+                others = [
+                    one for one in videos if one.clean and one.task == video.task and one != video
+                ]
+                order = TaskOrder.of(others, order.actions.tolist())
+            rows.append(evidence(order, video.steps))
+            labels.append(_labels(video))
+        generator = torch.Generator().manual_seed(seed)
+        network = fit_classifier(rows, labels, 3, _CONFIG, generator=generator)
+        return replace(self, network=network)
+
+    def given(self, edges: dict[int, tuple[tuple[int, int], ...]]) -> Self:
+        """Return the verifier with the orders that a person gives for some tasks.
+
+        Raises:
+            ConfigError: Edges in a circle.
+        """
+        orders = list(self.orders)
+        for task, own in edges.items():
+            orders[task] = orders[task].with_edges(own)
+        return replace(self, orders=tuple(orders))
+
+    def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
+        """Return p(no error, error of order, another error) of each step [n, 3]."""
+        order = self.orders[task]
+        rows = evidence(order, steps)
+        if self.network is not None:
+            return softened(np.exp(self.network.log_probabilities(rows)), self.temperature)
+        # the least probable order of first times; the step that breaks more is to blame
+        first = _first_times(order, steps)
+        found, blame = np.zeros((len(steps), 3)), rows[:, 0] + rows[:, 1]
+        for late, b in first.items():
+            for early, a in first.items():
+                if early < late and order.probability[a, b] < 0.5:
+                    which = late if blame[late] >= blame[early] else early
+                    found[which, 1] = max(found[which, 1], 1 - order.probability[a, b])
+        found[:, 0] = 1 - found[:, 1]
+        return found
+
+    def threshold(self, alarms_an_hour: float) -> float:
+        """Return the least p(error) that gives at most so many false alarms an hour.
+
+        Raises:
+            ConfigError: Training named too few errors to count false alarms.
+        """
+        if not self.hours:
+            problem = "training named too few errors to count false alarms. Give a probability"
+            raise ConfigError(f"{problem}.", setting="false_alarms")
+        place = len(self.alarms) - 1 - int(alarms_an_hour * self.hours)
+        return 0.0 if place < 0 else float(np.nextafter(self.alarms[place], 1))
+
+    def verify(
+        self,
+        steps: Sequence[Step],
+        task: int,
+        *,
+        sure: Sequence[float] | None = None,
+        finished: bool = True,
+        least: float = 0.5,
+    ) -> Verification:
+        """Say what was wrong.
+
+        Args:
+            steps: The steps in the order of their times; actions of other tasks count as added.
+            task: Id of the task.
+            sure: Probability of each step, if they were recognised; 1 by default.
+            finished: Whether the video is over; else steps are missing only if later ones are done.
+            least: Leave out what is less probable.
+
+        Raises:
+            ConfigError: No step.
+        """
+        if not len(steps):
+            raise ConfigError("a video without steps cannot be verified.")
+        order = self.orders[task]
+        certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
+        found = [
+            self._deviation(place, steps, task, row)
+            for place, row in enumerate(self.probabilities(steps, task))
+        ]
+        found = [
+            one.model_copy(update={"probability": one.probability * share})
+            for one, share in zip(found, certain.tolist(), strict=True)
+        ]
+        found += self._missing(order, steps, certain, finished)
+        kept = [one for one in found if one.probability >= least]
+        return Verification(
+            deviations=tuple(sorted(kept, key=lambda one: -one.probability)),
+            repair=repair(order, {step.action for step in steps}),
+        )
+
+    def _deviation(self, place: int, steps: Sequence[Step], task: int, row: Floats) -> Deviation:
+        """Return what may be wrong with one step, by p(no error, order, other) [3]."""
+        order, step = self.orders[task], steps[place]
+        kind: DeviationKind = "order" if row[1] >= row[2] else "wrong"
+        probability, own = 1 - float(row[0]), order.index.get(step.action, -1)
+        before = sum(one.action == step.action for one in steps[:place])
+        pair = _worst_pair(order, place, steps)
+        said = "unlike the videos without errors"
+        repeats = 0.0 if own < 0 else order.repeated[own]
+        if own < 0 or not order.occurs[own]:
+            kind = "added"
+            said = f"in none of {_videos(order.videos)} without errors"
+            probability = max(probability, 1 - (0.0 if own < 0 else float(order.usual[own])))
+        elif before and repeats < 0.5:
+            kind, said = "repeated", f"done {before + 1} times"
+            probability = max(probability, 1 - float(repeats))
+        elif kind == "order" and pair is not None:
+            a, b, kept, seen = pair
+            said = f"'{self._name(a)}' after '{self._name(b)}'; "
+            said += f"{kept} of {seen} videos without errors have it before"
+        elif own >= 0:
+            seconds, log = step.end - step.start, log_length(step.start, step.end)
+            score = (log - order.length[own]) / order.spread[own]
+            if abs(score) > _UNUSUAL:
+                kind = "long" if score > 0 else "short"
+                said = f"{seconds:.0f} s; usual are {np.exp(order.length[own]):.0f} s"
+                if self.network is None:
+                    probability = max(probability, 1 - 1 / float(score) ** 2)  # Chebyshev
+        return Deviation(
+            kind=kind,
+            action=step.action,
+            name=self._name(step.action),
+            step=place + 1,
+            start=step.start,
+            end=step.end,
+            probability=probability,
+            evidence=said,
+        )
+
+    def _missing(
+        self, order: TaskOrder, steps: Sequence[Step], certain: Floats, finished: bool
+    ) -> list[Deviation]:
+        """Return the usual steps that were not done."""
+        done = {order.index[step.action] for step in steps if step.action in order.index}
+        found = []
+        for own in sorted(set(range(order.size)) - done):
+            probability = float(order.usual[own])
+            said = f"in {order.occurs[own]:.0f} of {_videos(order.videos)} without errors"
+            if not finished:
+                late = max(done, key=lambda other: order.probability[own, other], default=None)
+                if late is None:
+                    continue
+                probability *= float(order.probability[own, late])
+                seen = order.before[own, late] + order.before[late, own]
+                said = f"before '{self._name(int(order.actions[late]))}' in "
+                said += f"{order.before[own, late]:.0f} of {_videos(seen)} without errors"
+            action = int(order.actions[own])
+            name = self._name(action)
+            found.append(
+                Deviation(
+                    kind="missing",
+                    action=action,
+                    name=name,
+                    probability=probability * float(certain.mean()),
+                    evidence=said,
+                )
+            )
+        return found
+
+    def _name(self, action: int) -> str:
+        name = self.taxonomy.actions[action].name
+        return name if len(name) <= _LONGEST_WORDS else f"{name[: _LONGEST_WORDS - 1]}…"
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        tensors = {
+            f"order.{task}.{name}": torch.from_numpy(np.asarray(one))
+            for task, order in enumerate(self.orders)
+            for name, one in order.arrays().items()
+        }
+        for name, one in (("alarms", self.alarms), ("hours", self.hours)):
+            tensors[name] = torch.tensor(one, dtype=torch.float64)
+        if self.network is not None:
+            own = self.network.state_dict()
+            tensors |= {f"network.{name}": tensor for name, tensor in own.items()}
+            tensors["temperature"] = torch.tensor(self.temperature, dtype=torch.float64)
+        write_tensors(folder / VERIFIER_FILE, tensors)
+
+    @classmethod
+    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
+        """Read what `save` wrote into a run folder (RunError)."""
+        path = folder / VERIFIER_FILE
+        tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
+        orders: list[dict[str, NDArray[Any]]] = [{} for _ in taxonomy.tasks]
+        weights = {}
+        try:
+            for name, tensor in tensors.items():
+                part, _, rest = name.partition(".")
+                if part == "order":
+                    task, _, entry = rest.partition(".")
+                    orders[int(task)][entry] = tensor.numpy()
+                elif part == "network":
+                    weights[rest] = tensor
+            found = cls(tuple(map(TaskOrder.of_arrays, orders)), taxonomy)
+            if not weights:
+                return found
+            network = RowClassifier(_width(), 3, _CONFIG).eval()
+            load_weights(network, weights, str(path))
+            return replace(
+                found,
+                network=network,
+                temperature=float(tensors["temperature"]),
+                alarms=tuple(tensors["alarms"].tolist()),
+                hours=float(tensors["hours"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as problem:
+            raise RunError(f"{path}: is not whole. {_REMEDY}") from problem
+
+
+def _labels(video: Video) -> NDArray[np.int64]:
+    """Return 0 for each step without an error, 1 for one of order, 2 for another [n]."""
+    kinds = ([kind.casefold() for kind in step.errors] for step in video.steps)
+    return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
+
+
+def _videos(count: float) -> str:
+    return f"{count:.0f} video{'s' * (round(count) != 1)}"
+
+
+def _first_times(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
+    """Return the steps that are the first of an action of the task: its place by theirs."""
+    first: dict[int, int] = {}
+    for place, step in enumerate(steps):
+        if step.action in order.index:
+            first.setdefault(order.index[step.action], place)
+    return {place: own for own, place in first.items()}
+
+
+def _worst_pair(
+    order: TaskOrder, place: int, steps: Sequence[Step]
+) -> tuple[int, int, int, int] | None:
+    """Return the order that the step at a place breaks most: a, done after b; videos that keep it.
+
+    None if it breaks none.
+    """
+    first, worst = _first_times(order, steps), (0.5, 0, 0)
+    for other, index in first.items():
+        if place in first and other != place:
+            a, b = (first[place], index) if place > other else (index, first[place])
+            worst = max(worst, (float(order.probability[a, b]), a, b))
+    share, a, b = worst
+    if share <= 0.5:
+        return None
+    kept, broken = order.before[a, b], order.before[b, a]
+    return int(order.actions[a]), int(order.actions[b]), int(kept), int(kept + broken)
+
+
+def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
+    """Return the usual actions that were not done, in an order that the graph allows.
+
+    Of those that may come next, the one comes first that is usually the earliest.
+    """
+    left = {
+        place for place, action in enumerate(order.actions.tolist()) if action not in done
+    } & set(np.flatnonzero(order.usual >= 0.5).tolist())
+    found = []
+    while left:
+        free = [own for own in left if not any(order.earlier[other, own] for other in left)]
+        found.append(min(free, key=lambda own: (float(order.place[own]), own)))
+        left.remove(found[-1])
+    return tuple(order.actions[found].tolist()) if found else ()
+
+
+def evidence(order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
+    """Return what is known of each step [n, F], with the sign and logarithm of each number.
+
+    For the step k of the action a: how unlikely the orders with the steps before and after it are,
+    −Σ log p and its largest part, and how many of them never were; −log p of a after the step
+    before it and of the step after it; the deviation of its log-length; that of its place; earlier
+    steps of a; how usual a is; the usual steps before it that are not there; overlap and pause.
+    Then the mean and the maximum of each over the video, and the usual steps that it lacks.
+    """
+    size, count = order.size, len(steps)
+    row = np.array([order.index.get(step.action, -1) for step in steps])
+    log, seen = -np.log(order.probability), order.before + order.before.T
+    never = (order.before == 0) & (seen >= 2)
+    chances = -np.log((order.follows + 0.1) / (order.follows.sum(1, keepdims=True) + 0.1 * size))
+    lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
+    np.fill_diagonal(lead, 0)
+    first = _first_times(order, steps)
+    rows = []
+    for place, (own, step) in enumerate(zip(row.tolist(), steps, strict=True)):
+        before, after = (
+            [index for other, index in first.items() if place in first and (other < place) is early]
+            for early in (True, False)
+        )
+        after = [index for index in after if index != own]
+        sides = [log[before, own], log[own, after]] if own >= 0 else [np.zeros(0)] * 2
+        broken = [never[before, own].sum(), never[own, after].sum()] if own >= 0 else [0, 0]
+        previous = row[place - 1] if place else size
+        following = row[place + 1] if place + 1 < count else size
+        length = log_length(step.start, step.end)
+        gap = step.start - (steps[place - 1].end if place else 0.0)
+        where = (place + 0.5) / count
+        off, score, there, usual, unmet = 0.0, 0.0, 0.0, 0.0, 0.0
+        if own >= 0:
+            off = length - order.length[own]
+            score = off / order.spread[own]
+            there = 0.0 if np.isnan(order.place[own]) else where - order.place[own]
+            usual = order.usual[own]
+            unmet = np.delete(lead[:, own], np.unique(row[:place][row[:place] >= 0])).sum()
+        rows.append(
+            [
+                *(each.sum() for each in sides),
+                *(each.max(initial=0) for each in sides),
+                *broken,
+                chances[previous, own],
+                chances[own, following],
+                off,
+                abs(off),
+                score,
+                there,
+                abs(there),
+                where,
+                place,
+                (row[:place] == own).sum(),
+                usual,
+                unmet,
+                place > 0 and gap < -0.5,
+                gap,
+            ]
+        )
+    own_rows = np.array(rows, dtype=np.float64)
+    lacking = order.usual[~np.isin(np.arange(size), row)]
+    video = [lacking.sum(), lacking.max(initial=0), count, order.videos]
+    shared = np.concatenate([own_rows.mean(axis=0), own_rows.max(axis=0), video])
+    every = np.concatenate([own_rows, np.repeat(shared[None], count, axis=0)], axis=1)
+    return (np.sign(every) * np.log1p(np.abs(every))).astype(np.float32)
+
+
+def _width() -> int:
+    """Numbers of the evidence of a step."""
+    order = TaskOrder.of([], [0])
+    return evidence(order, [Step(0, 1, 0)]).shape[1]
