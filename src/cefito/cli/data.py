@@ -10,6 +10,7 @@ from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
+from cefito.markup import counted
 
 app = App(name="data", help="Prepare and describe data sets.")
 app.command(prepare)
@@ -89,6 +90,29 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     from cefito.data.simulation.world import write_world
 
     wrote(target, write_world(target, seed=seed))
+
+
+@app.command
+def procedure(text: Path, target: Path, /) -> None:
+    """Make tasks, actions and their order of a written work instruction.
+
+    Args:
+        text: Lines "# task" and "1. step", "2. step (optional)", "3. one | another"; steps of one
+            number may come in any order.
+        target: New folder, of which cefito verify takes the place of a run; order.json is for
+            --order.
+    """
+    from cefito.data.readers.procedure import read_procedures, taxonomy_of
+    from cefito.files import new_folder, write_json
+    from cefito.timeline.order import orders_value
+
+    found = read_procedures(text)
+    taxonomy = taxonomy_of(found, text.stem)
+    with new_folder(target) as folder:
+        write_json(folder / "taxonomy.json", taxonomy.to_dict())
+        write_json(folder / "order.json", orders_value(found))
+    steps = sum(len(one.names) for one in found)
+    talk(f"wrote {target}: {counted(len(found), 'task')}, {counted(steps, 'step')}")
 
 
 @app.command

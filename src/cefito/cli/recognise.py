@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -25,6 +26,7 @@ def recognise(
     /,
     *inputs: str,
     task: str | None = None,
+    order: Path | None = None,
     steps_known: str | None = None,
     min_probability: float = 0.0,
     dataset: Path | None = None,
@@ -45,6 +47,7 @@ def recognise(
         inputs: Files of features (.npy, .npz, .pt, .h5; [rows, D], of the model that the run was
             trained on), video files, which are encoded so, or ids of videos of the run's data set.
         task: Name or id of the task of all videos; by default it is recognised.
+        order: File of orders that the steps keep, as cefito graph --out writes it.
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.
         min_probability: Leave out steps below this probability.
@@ -81,6 +84,11 @@ def recognise(
         check_target(plot, (".svg",), "plot")
     with log_warnings():
         opened, place = open_run(run), pick_device(device, float64=False)
+        if order is not None:
+            from cefito.timeline.order import read_orders
+
+            own = opened.own_recogniser.given_orders(read_orders(order, opened.taxonomy))
+            opened = replace(opened, recogniser=own)
         known = None if task is None else find_task(opened.taxonomy, task)
         plan = None if steps_known is None else _plan(opened.taxonomy, steps_known, known)
         recordings = open_recordings(
@@ -98,7 +106,7 @@ def recognise(
             for each in recordings
         ]
     if out is not None and chosen is not None:
-        _write(found, out, chosen)
+        write_recognised(found, out, chosen)
     if plot is not None:
         from cefito.timeline.picture import timeline_picture
 
@@ -141,7 +149,7 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
+def write_recognised(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     """Write one file, or one of each video into a folder."""
     from cefito.files import write_text
 

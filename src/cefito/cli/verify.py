@@ -17,6 +17,8 @@ from cefito.markup import percent
 
 if TYPE_CHECKING:
     from cefito.inference.verification import VerifiedVideo
+    from cefito.runs.run import Run
+    from cefito.timeline.verify import Verifier
 
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
@@ -44,7 +46,8 @@ def verify(
 
     Args:
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
-            learned if its data set names errors; else they are counts.
+            learned if its data set names errors; else they are counts. For files of steps also a
+            folder of cefito data procedure.
         inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are; or files of
             features, video files, or ids of videos, whose steps are recognised first.
         task: Name or id of the task of all videos; by default that of the file, or recognised.
@@ -64,10 +67,12 @@ def verify(
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target
     from cefito.inference.recordings import open_recordings
-    from cefito.inference.verification import STEP_FILES, verified_recording, verified_steps
-    from cefito.runs.run import open_run
+    from cefito.inference.verification import (
+        STEP_FILES,
+        verified_recording,
+        verified_steps,
+    )
     from cefito.runtime import pick_device
-    from cefito.timeline.order import read_orders
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -77,19 +82,17 @@ def verify(
         if path is not None:
             check_target(path, endings, setting)
     with log_warnings():
-        opened = open_run(run)
-        verifier, known = opened.own_verifier, None
-        if order is not None:
-            verifier = verifier.given(read_orders(order, opened.taxonomy))
-        if task is not None:
-            known = find_task(opened.taxonomy, task)
+        opened, verifier = _opened(run, order)
+        known = None if task is None else find_task(verifier.taxonomy, task)
         least = min_probability
         if false_alarms is not None:
             least = verifier.threshold(false_alarms)
         settings = {"task": known, "least": least}
         tables = [] if dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
-        found = [*verified_steps(opened, verifier, tables, **settings)] if tables else []
+        found = [*verified_steps(verifier, tables, **settings)] if tables else []
         if others := [one for one in inputs if Path(one) not in tables]:
+            if opened is None:
+                raise ConfigError("a procedure verifies files of steps alone. Give a run.")
             recordings = open_recordings(
                 opened,
                 others,
@@ -113,6 +116,22 @@ def verify(
     else:
         _show(found)
     return FOUND * (check and any(one.deviations for one in found))
+
+
+def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
+    """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
+    from cefito.inference.verification import written_verifier
+    from cefito.runs.run import open_run
+    from cefito.timeline.order import read_orders
+
+    verifier = written_verifier(run)
+    opened = open_run(run) if verifier is None else None
+    if opened is not None:
+        verifier = opened.own_verifier
+    assert verifier is not None
+    if order is not None:
+        verifier = verifier.given(read_orders(order, verifier.taxonomy))
+    return opened, verifier
 
 
 def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
@@ -165,7 +184,8 @@ def graph(
     """Show the order of a task's steps as a graph, learned from videos without errors, or edit it.
 
     Args:
-        run: Run of several lengths, as cefito train DATA --steps 1-6 makes it.
+        run: Run of several lengths, as cefito train DATA --steps 1-6 makes it, or a folder of
+            cefito data procedure.
         task: Name or id of the task; all by default.
         order: File of orders to start from instead, .json.
         add: Order to add, as in "boil,pour"; may be repeated. Needs --task.
@@ -176,8 +196,7 @@ def graph(
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target, write_text
     from cefito.inference.constraints import parse_constraints
-    from cefito.runs.run import open_run
-    from cefito.timeline.order import graph_text, read_orders
+    from cefito.timeline.order import graph_text
     from cefito.timeline.picture import graph_picture
 
     form = "json"
@@ -187,10 +206,8 @@ def graph(
     if (add or remove) and task is None:
         raise ConfigError("--add and --remove are of one task. Give --task, too.")
     with log_warnings():
-        opened = open_run(run)
-        taxonomy, verifier = opened.taxonomy, opened.own_verifier
-        if order is not None:
-            verifier = verifier.given(read_orders(order, taxonomy))
+        _, verifier = _opened(run, order)
+        taxonomy = verifier.taxonomy
         chosen = [one.id for one in taxonomy.tasks]
         if task is not None:
             chosen = [find_task(taxonomy, task)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from cefito.data.annotations import Step
+from cefito.data.annotations import Step, Taxonomy
 from cefito.data.readers.step_source import read_steps
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError
@@ -14,6 +14,7 @@ from cefito.inference.recordings import Recording
 from cefito.runs.run import Run
 from cefito.settings import Record
 from cefito.timeline.formats import TimedAction
+from cefito.timeline.order import written_orders
 from cefito.timeline.verify import Deviation, Verifier
 
 STEP_FILES = (".csv", ".tsv", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
@@ -33,6 +34,15 @@ class VerifiedVideo(Record):
     deviations: tuple[Deviation, ...]  # the likeliest first
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
+
+
+def written_verifier(folder: Path) -> Verifier | None:
+    """Open a folder of `cefito data procedure`; None if it is another one."""
+    order = folder / "order.json"
+    if not order.exists():
+        return None
+    taxonomy = Taxonomy.read(folder / "taxonomy.json")
+    return Verifier(written_orders(order, taxonomy), taxonomy)
 
 
 def verified_recording(
@@ -61,7 +71,7 @@ def verified_recording(
 
 
 def verified_steps(
-    run: Run, verifier: Verifier, paths: Sequence[Path], *, task: int | None, least: float
+    verifier: Verifier, paths: Sequence[Path], *, task: int | None, least: float
 ) -> Iterator[VerifiedVideo]:
     """Verify the steps that files give; arguments as of `verified_recording`.
 
@@ -69,7 +79,7 @@ def verified_steps(
         ConfigError: A task or an action that the run does not know.
         DataError: A file that is not read.
     """
-    taxonomy = run.taxonomy
+    taxonomy = verifier.taxonomy
     found = read_steps(paths).annotations
     for video in found.videos:
         place = f"{paths[0]}, video '{video.video_id}'"
@@ -83,11 +93,10 @@ def verified_steps(
                 steps.append(Step(step.start, step.end, find_action(taxonomy, name, task=own)))
         except ConfigError as problem:
             raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
-        yield _video(run, verifier, video.video_id, own, steps, sure=None, least=least)
+        yield _video(verifier, video.video_id, own, steps, sure=None, least=least)
 
 
 def _video(
-    run: Run,
     verifier: Verifier,
     name: str,
     task: int,
@@ -97,18 +106,19 @@ def _video(
     least: float,
 ) -> VerifiedVideo:
     found = verifier.verify(steps, task, sure=sure, least=least)
-    names, notes = run.taxonomy.actions, []
+    names, notes = verifier.taxonomy.actions, []
     overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
             f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
             "several people are at work, verify each alone"
         )
-    if not verifier.orders[task].videos:
+    order = verifier.orders[task]
+    if not (order.videos or order.given):
         notes.append("no video of the task without errors was seen in training")
     return VerifiedVideo(
         video=name,
-        task=run.taxonomy.tasks[task].name,
+        task=verifier.taxonomy.tasks[task].name,
         task_probability=1.0,
         recognised=False,
         seconds=max(step.end for step in steps),

@@ -13,7 +13,7 @@ with a matrix M of transitions between rows, so that the sums below are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -26,6 +26,7 @@ from cefito.timeline.scores import Segment, segments
 Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many
 _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrunk by
+_AGAINST = 0.05  # factor of transitions against an order that is given
 _MOST_LEAVE = 0.98  # greatest q, of an action that lasts one row
 
 
@@ -116,6 +117,15 @@ class StepChain:
         kept = np.full(len(self.log_tasks), -np.inf)
         kept[list(tasks)] = self.log_tasks[list(tasks)]
         return replace(self, log_tasks=kept - np.logaddexp.reduce(kept))
+
+    def with_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
+        """Return the chain in which, of pairs of actions (a, b) of a task, a seldom follows b."""
+        found = self.transitions.copy()
+        for task, pairs in orders.items():
+            place = {int(action): place for place, action in enumerate(self.actions[task])}
+            for a, b in pairs:
+                found[task, place[b], place[a]] *= _AGAINST
+        return replace(self, transitions=_normalised(found))
 
     def of_plan(self, plan: Sequence[int], task: int) -> Self:
         """Return the chain of the one sequence of actions of a task, each once and in order."""

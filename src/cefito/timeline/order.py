@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy, Video
+from cefito.data.readers.procedure import Procedure
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
@@ -33,6 +34,7 @@ Edges = tuple[tuple[int, int], ...]
 """Pairs of actions (a, b), a before b."""
 _KEPT = 0.9  # least share of the videos that keep an order of the graph
 _CERTAIN = 50.0  # videos that an order given by a person counts as
+_WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
 _SECONDS = 0.5  # shortest step
 _SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-lengths is shrunk by
 _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or names.'
@@ -50,6 +52,7 @@ class TaskOrder:
     length: Floats  # mean of log seconds [A]
     spread: Floats  # deviation of log seconds [A]
     place: Floats  # mean place in the video, 0 to 1 [A]; NaN if it never occurred
+    given: bool = False  # whether a person gave the order
 
     @classmethod
     def of(cls, videos: Sequence[Video], actions: Sequence[int]) -> Self:
@@ -153,7 +156,7 @@ class TaskOrder:
             names = ", ".join(str(self.actions[place]) for place in circle)
             raise ConfigError(f"the order goes in a circle through the actions {names}.")
         even = np.where(found | found.T, 0.0, 1.0) * (1 - np.eye(self.size))
-        return replace(self, before=even + _CERTAIN * found)
+        return replace(self, before=even + _CERTAIN * found, given=True)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that `of_arrays` needs."""
@@ -162,7 +165,8 @@ class TaskOrder:
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """Build from what `arrays` returned."""
-        return cls(**{**arrays, "videos": int(arrays["videos"])})  # type: ignore[arg-type]
+        whole: dict[str, Any] = {"videos": int(arrays["videos"]), "given": bool(arrays["given"])}
+        return cls(**{**arrays, **whole})
 
 
 def log_length(start: float, end: float) -> float:
@@ -172,6 +176,46 @@ def log_length(start: float, end: float) -> float:
 
 class _Graph(Record, extra="ignore"):
     edges: tuple[tuple[int | str, int | str], ...]
+    optional: tuple[int | str, ...] = ()  # actions that may be left out
+
+
+def orders_value(procedures: Iterable[Procedure]) -> dict[str, Any]:
+    """Return the orders of procedures, for a file that `read_orders` and `written_orders` read."""
+    return {
+        one.task: {"edges": [*map(list, one.edges())], "optional": one.optional}
+        for one in procedures
+    }
+
+
+def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
+    """Return the orders of a file alone, without videos; all but the optional steps are usual.
+
+    Raises:
+        DataError: Another content.
+        ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
+    """
+    edges, graphs = read_orders(path, taxonomy), read_json(path, _SHAPE)
+    free = {
+        find_task(taxonomy, name): {
+            find_action(taxonomy, one, task=find_task(taxonomy, name), setting="order")
+            for one in entry.get("optional", ())
+        }
+        for name, entry in graphs.items()
+    }
+    found = []
+    for task in taxonomy.tasks:
+        order = TaskOrder.of([], task.actions).with_edges(edges.get(task.id, ()))
+        optional = [action in free.get(task.id, ()) for action in task.actions]
+        places = np.argsort(np.argsort(order.earlier.sum(axis=0), kind="stable")) + 0.5
+        found.append(
+            replace(
+                order,
+                occurs=np.where(optional, *_WRITTEN) - 0.5,
+                spread=np.full(order.size, np.inf),  # no length is known
+                place=places / max(order.size, 1),
+            )
+        )
+    return tuple(found)
 
 
 def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:

@@ -8,7 +8,7 @@ steps (edit score and F1@50) or the best present label, and T by the Brier score
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -198,6 +198,13 @@ class Recogniser:
             rate=rate,
             taxonomy=taxonomy,
         )
+
+    def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
+        """Return a recogniser to which steps against the orders of their task are unlikely.
+
+        Of each pair (a, b) of a task, b right before a becomes less probable.
+        """
+        return replace(self, chain=self.chain.with_orders(orders))
 
     @property
     def width(self) -> int:

@@ -251,8 +251,8 @@ class Verifier:
             probability = max(probability, 1 - float(repeats))
         elif kind == "order" and pair is not None:
             a, b, kept, seen = pair
-            said = f"'{self._name(a)}' after '{self._name(b)}'; "
-            said += f"{kept} of {seen} videos without errors have it before"
+            which = "the order given has" if order.given else f"{kept} of {_videos(seen)} have"
+            said = f"'{self._name(a)}' after '{self._name(b)}'; {which} it before"
         elif own >= 0:
             seconds, log = step.end - step.start, log_length(step.start, step.end)
             score = (log - order.length[own]) / order.spread[own]
@@ -281,14 +281,17 @@ class Verifier:
         for own in sorted(set(range(order.size)) - done):
             probability = float(order.usual[own])
             said = f"in {order.occurs[own]:.0f} of {_videos(order.videos)} without errors"
+            if not order.videos:
+                said = "a step of the instruction"
             if not finished:
                 late = max(done, key=lambda other: order.probability[own, other], default=None)
                 if late is None:
                     continue
                 probability *= float(order.probability[own, late])
                 seen = order.before[own, late] + order.before[late, own]
-                said = f"before '{self._name(int(order.actions[late]))}' in "
-                said += f"{order.before[own, late]:.0f} of {_videos(seen)} without errors"
+                said = f"before '{self._name(int(order.actions[late]))}'"
+                if not order.given:
+                    said += f" in {order.before[own, late]:.0f} of {_videos(seen)} without errors"
             action = int(order.actions[own])
             name = self._name(action)
             found.append(

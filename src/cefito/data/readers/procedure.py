@@ -1,0 +1,93 @@
+"""A written work instruction as tasks, actions and their order, before any video is annotated.
+
+    # Make tea
+    1. boil water
+    2. warm the pot (optional)
+    3. add green tea | add black tea
+    4. fetch a cup
+    4. fetch sugar (optional)
+    5. pour
+
+A line that begins with # names a task. Steps are numbered: those of a lower number come before
+those of a higher one; steps of one number may come in any order. Alternatives have a bar between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from cefito.data.annotations import Taxonomy, nfc
+from cefito.errors import DataError
+from cefito.files import read_text
+
+_STEP = re.compile(r"(\d+)\s*[.):]\s*(.+)")
+_OPTIONAL = re.compile(r"\s*[(\[]\s*optional\s*[)\]]\s*", re.IGNORECASE)
+_EXPECTED = "Expected '# name of the task' and numbered steps, as in '1. boil water (optional)'."
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """The steps of a task as they are written."""
+
+    task: str
+    steps: tuple[tuple[int, tuple[str, ...], bool], ...]  # number, alternatives, whether optional
+
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """Yield pairs of names (a, b), a right before b."""
+        numbers = sorted({number for number, _, _ in self.steps})
+        names = {
+            one: [n for own, names, _ in self.steps if own == one for n in names] for one in numbers
+        }
+        for one, following in pairwise(numbers):
+            yield from ((a, b) for a in names[one] for b in names[following])
+
+    @property
+    def names(self) -> list[str]:
+        """All names of steps, each once."""
+        return list(dict.fromkeys(name for _, names, _ in self.steps for name in names))
+
+    @property
+    def optional(self) -> list[str]:
+        """Names of the steps that may be left out, alternatives among them."""
+        return [name for _, names, free in self.steps if free or len(names) > 1 for name in names]
+
+
+def read_procedures(path: Path) -> list[Procedure]:
+    """Read the tasks of a text.
+
+    Raises:
+        DataError: A line of another form, a task without steps, or a step named twice.
+    """
+    found: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
+    for number, line in enumerate(nfc(read_text(path, _EXPECTED)).splitlines(), 1):
+        text = " ".join(line.split())
+        if not text:
+            continue
+        place = f"{path}, line {number}"
+        if text.startswith("#"):
+            found.append((text.lstrip("# "), []))
+            continue
+        match = _STEP.fullmatch(text)
+        if match is None or not found:
+            raise DataError(f"{place}: {text[:60]!r} is not a step of a task. {_EXPECTED}")
+        plain, free = _OPTIONAL.subn(" ", match[2])
+        names = tuple(name.strip() for name in plain.split("|"))
+        known = [name for _, own, _ in found[-1][1] for name in own]
+        if not all(names) or len({*known, *names}) < len(known) + len(names):
+            raise DataError(f"{place}: a step has no name, or one that is there already.")
+        found[-1][1].append((int(match[1]), names, bool(free)))
+    if not found or not all(name and steps for name, steps in found):
+        raise DataError(f"{path}: holds a task without a name or steps, or none. {_EXPECTED}")
+    return [Procedure(task, tuple(steps)) for task, steps in found]
+
+
+def taxonomy_of(procedures: list[Procedure], dataset: str) -> Taxonomy:
+    """Return the tasks and actions of procedures; equal names are one action."""
+    ids = {name: None for one in procedures for name in one.names}
+    place = {name: number for number, name in enumerate(ids)}
+    tasks = [(one.task, [place[name] for name in one.names]) for one in procedures]
+    return Taxonomy.from_names(dataset, tasks, ids)

@@ -1,0 +1,78 @@
+"""Recognised steps as proposals to correct in an annotation tool, and what correcting them took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cefito.settings import Record
+from cefito.timeline.formats import RecognisedVideo, TimedAction
+
+TOLERANCE = 2.0
+"""Seconds that a border may be off without being moved."""
+
+
+class Corrections(Record):
+    """What a person changed in the proposals of some videos."""
+
+    videos: int
+    steps: int  # of the corrected videos
+    kept: int  # steps with the action and borders of a proposal
+    moved: int  # steps with its action and a border that is further off than the tolerance
+    added: int  # steps without a proposal of their action that overlaps
+    removed: int  # proposals without a step
+
+    @property
+    def touched(self) -> float:
+        """Share of the steps that were moved or added, and of those removed, to all steps."""
+        return (self.moved + self.added + self.removed) / max(self.steps, 1)
+
+    @property
+    def edits(self) -> int:
+        """Edits: one for each step moved or removed, three (label and borders) for one added."""
+        return self.moved + self.removed + 3 * self.added
+
+    @property
+    def saved(self) -> float:
+        """Share of the edits of labelling from nothing, three a step, that were not needed."""
+        return 1 - self.edits / max(3 * self.steps, 1)
+
+
+def compare(
+    pairs: Iterable[tuple[Sequence[TimedAction], Sequence[TimedAction]]],
+    tolerance: float = TOLERANCE,
+) -> Corrections:
+    """Count what was changed in videos, given the proposed and the corrected steps of each.
+
+    Each corrected step takes the unused proposal of its action that it overlaps most.
+    """
+    sums = dict.fromkeys(("videos", "steps", "kept", "moved", "added", "removed"), 0)
+    for proposed, corrected in pairs:
+        free = [*proposed]
+        sums["videos"] += 1
+        sums["steps"] += len(corrected)
+        for step in corrected:
+            same = [one for one in free if one.name == step.name and _shared(one, step) > 0]
+            best = max(same, key=lambda one: _shared(one, step), default=None)
+            if best is None:
+                sums["added"] += 1
+                continue
+            free.remove(best)
+            off = max(abs(best.start - step.start), abs(best.end - step.end))
+            sums["kept" if off <= tolerance else "moved"] += 1
+        sums["removed"] += len(free)
+    return Corrections(**sums)
+
+
+def _shared(one: TimedAction, other: TimedAction) -> float:
+    """Return the seconds that two steps have in common."""
+    return min(one.end, other.end) - max(one.start, other.start)
+
+
+def doubt(video: RecognisedVideo) -> float:
+    """Return how unsure the steps of a video are: 1 − their mean probability, weighted by length.
+
+    It is greatest for the video whose correction helps most.
+    """
+    lengths = [step.end - step.start for step in video.steps]
+    sure = sum(length * step.probability for length, step in zip(lengths, video.steps, strict=True))
+    return 1 - video.task_probability * sure / max(sum(lengths), 1e-9)
