@@ -59,9 +59,8 @@ def verified_recording(
         raise ConfigError(f"{recording.place}: no step was recognised.")
     steps = [Step(one.start, one.end, one.action) for one in seen.steps]
     sure = [one.probability * seen.task_probability for one in seen.steps]
-    return _video(
-        run, verifier, seen.video, seen.task_id, steps, sure=sure, least=least
-    ).model_copy(
+    found = _video(verifier, seen.video, seen.task_id, steps, sure=sure, least=least)
+    return found.model_copy(
         update={
             "seconds": seen.seconds,
             "task_probability": seen.task_probability,
