@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from cefito.inference.session import Followed, Session
     from cefito.runs.run import Run
+    from cefito.timeline.verify import Deviation
 
 _SHOWN = 3  # next steps
 
@@ -35,6 +36,7 @@ def follow(
     camera: str | None = None,
     task: str | None = None,
     plan: Flag = False,
+    false_alarms: float | None = None,
     encoder: str | None = None,
     weights: Path | None = None,
     json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -55,12 +57,14 @@ def follow(
         camera: Camera, by its number or device, one picture a second.
         task: Name or id of the task; by default it is inferred.
         plan: Show the likeliest plan of the steps that remain, too.
+        false_alarms: Tell what was wrong from the probability on that gives so many false alarms an
+            hour; by default from 80 %.
         encoder: Encoder of pictures; by default the one of the run's features.
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
     """
     from cefito.inference.recordings import open_recordings
-    from cefito.inference.session import Session
+    from cefito.inference.session import FINDING, Session
     from cefito.runs.run import open_run
 
     given = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
@@ -70,7 +74,9 @@ def follow(
     with log_warnings():
         opened = open_run(run)
         _ = opened.own_recogniser  # refuses a run without one before the first row comes
-        session = Session(opened, task=task)
+        session, least = Session(opened, task=task), FINDING
+        if false_alarms is not None:
+            least = opened.own_verifier.threshold(false_alarms)
         rows: Iterator[tuple[float, Any]]
         if stdin is not None:
             rows = _lines()
@@ -86,20 +92,25 @@ def follow(
             )
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         before: tuple[Any, ...] | None = None
+        told = set[tuple[str, int]]()  # findings
         for at, row in rows:
             session.observe(row, at=at)
-            found = session.followed(_SHOWN)
+            found = session.followed(_SHOWN, least=least)
             state = (found.now and found.now.action, [one.action for one in found.done])
-            if state != before:
-                _show(session, found, plan=plan, as_json=json)
+            news = [one for one in found.findings if (one.kind, one.action) not in told]
+            told |= {(one.kind, one.action) for one in news}
+            if state != before or news:
+                _show(session, found, news, plan=plan, as_json=json)
             before = state
     if before is None:
         raise DataError("no row was seen: the source is empty or the camera gave no picture.")
     return 0
 
 
-def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> None:
-    """Print a change."""
+def _show(
+    session: Session, found: Followed, news: Sequence[Deviation], *, plan: bool, as_json: bool
+) -> None:
+    """Print a change; as lines, findings are told once."""
     steps = session.plans(1)[0] if plan else None
     names = [] if steps is None else session.run.taxonomy.names(list(steps.actions))
     if as_json:
@@ -111,6 +122,8 @@ def _show(session: Session, found: Followed, *, plan: bool, as_json: bool) -> No
     now = "pause" if found.now is None else f"{found.now.name} ({percent(found.now.probability)})"
     ahead = ", ".join(f"{one.name} {percent(one.probability)}" for one in found.next)
     talk(f"{found.seconds:7.1f} s  now: {now}; done: {len(found.done)}; next: {ahead}")
+    for one in news:
+        talk(f"           {one.name}: {one.words} ({percent(one.probability)}): {one.evidence}")
     if steps is not None:
         talk("           remaining: " + " → ".join(names))
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional as F
 
+from cefito.data.annotations import Step
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
@@ -33,6 +34,7 @@ from cefito.runtime import full_precision
 from cefito.settings import Record
 from cefito.timeline.recogniser import RecognisedStep
 from cefito.timeline.stream import StepStream
+from cefito.timeline.verify import Deviation
 
 OWN = 0.4
 """Weight of the network in the geometric mean of two predictions of the next step: the network's,
@@ -58,6 +60,8 @@ REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
 SURE_STEP = 0.4
 """Mean probability from which a step that was recognised in rows counts as done."""
+FINDING = 0.8
+"""Probability from which what was wrong in the steps done is told."""
 UNEXPECTED = 0.01
 """Probability below which a step done is reported as unexpected."""
 
@@ -98,6 +102,9 @@ class Followed(Record):
     done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
     next: list[Likely] = Field(description="Next steps, likeliest first.")
     task: Likely = Field(description="The likeliest task.")
+    findings: list[Deviation] = Field(
+        default=[], description="What was wrong in the steps done, likeliest first."
+    )
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,7 @@ class Session:
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
         self._begun, self._stream = done is not None, cast(StepStream | None, None)
+        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
         self._stale = False  # whether rows came since the steps done were taken from them
         self._told: set[float] = set()  # starts of steps that were reported while rows are followed
         if isinstance(done, str):
@@ -279,8 +287,8 @@ class Session:
         """Whether rows of a video were observed."""
         return self._stream is not None
 
-    def followed(self, top_k: int = 5) -> Followed:
-        """Return what was recognised in the rows so far.
+    def followed(self, top_k: int = 5, *, least: float = FINDING) -> Followed:
+        """Return what was recognised in the rows so far, and findings from a probability on.
 
         Raises:
             ConfigError: No row was observed.
@@ -292,16 +300,34 @@ class Session:
         going = bool(steps) and steps[-1].end >= stream.seconds
         tasks = stream.tasks
         task = int(tasks.argmax())
+        done = steps[:-1] if going else steps
+        state = task, least, *((step.start, step.action) for step in done)
+        if state != self._verified[0]:
+            self._verified = state, self._findings(done, task, least)
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
-            done=steps[:-1] if going else steps,
+            done=done,
+            findings=self._verified[1],
             next=[
                 Likely(id=action, name=taxonomy.actions[action].name, probability=share)
                 for action, share in self.next_actions(top_k)
             ],
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
+
+    def _findings(self, done: Sequence[RecognisedStep], task: int, least: float) -> list[Deviation]:
+        """Return what was wrong in the steps of a task that were recognised."""
+        if self.run.verifier is None or not done:
+            return []
+        found = self.run.verifier.verify(
+            [Step(step.start, step.end, step.action) for step in done],
+            task,
+            sure=[step.probability for step in done],
+            finished=False,
+            least=least,
+        )
+        return list(found.deviations)
 
     def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[_Done, ...]:
         """Return the steps done before an event; the first may be what was seen before it."""
