@@ -31,7 +31,6 @@ ROWS = {  # by the names that rows of these files have
     "pkg-beam": "PKG, beam search",
     "pkg": "PKG, exact",
     "schema": "SCHEMA",
-    "planllm": "PlanLLM-style",
     "p3iv": "P3IV",
     "nearest": "nearest window",
     "mtid": "MTID",

@@ -96,13 +96,14 @@ def test_forward_pass_against_slow_loops(settings):
     network = network_of(**settings)
     initial, goal, tasks = drawn(3, E), drawn(3, E, seed=3), torch.tensor([2, 0, 1])
     for given in (None, tasks):
-        outputs = network.decode(network.encode(initial, goal), given, network.memory(), None)
+        states = network.encode(initial, goal)
+        outputs = network.decode(states, given, network.memory(), None)
         assert outputs.actions.shape == (3, network.horizon, K)
         for row in range(3):
             task = None if given is None else int(given[row])
             *expected, between = slow(network, initial[row], goal[row], task)
             expected.append(torch.stack(between) if between else outputs.between[row])
-            parts = (outputs.actions, outputs.tasks, outputs.aligned, outputs.between)
+            parts = (outputs.actions, outputs.tasks, states, outputs.between)
             for found, value in zip(parts, expected, strict=True):
                 torch.testing.assert_close(found[row], value, rtol=1e-4, atol=1e-5)
 
@@ -112,7 +113,7 @@ def test_alignment_by_hand():
     network = network_of()
     initial, goal = drawn(3, E), drawn(3, E, seed=3)
     memory = network.memory()
-    logits = network.alignment(network.encode(initial, goal).aligned, memory.encoded)
+    logits = network.alignment(network.encode(initial, goal), memory.encoded)
     assert logits.shape == (3, 2, K)
     ends = network.encoder(torch.stack([initial, goal], dim=1))
     for row, end, action in np.ndindex(3, 2, K):

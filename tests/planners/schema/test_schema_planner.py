@@ -50,8 +50,9 @@ def test_losses_by_slow_loops(world):
     initial, goal, tasks = (
         torch.from_numpy(part[rows]) for part in (train.initial, train.goal, train.tasks)
     )
-    outputs = network.decode(network.encode(initial, goal), tasks, memory, None)  # the true tasks
-    logits = network.alignment(outputs.aligned, memory.encoded)
+    encoded = network.encode(initial, goal)
+    outputs = network.decode(encoded, tasks, memory, None)  # the true tasks
+    logits = network.alignment(encoded, memory.encoded)
     actions, tasks, ends, states = [], [], [], []
     for place, row in enumerate(rows.tolist()):
         truth = train.actions[row].tolist()
@@ -118,7 +119,8 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
     planner, network = replace(planner, config=config), planner.network
     queries = Queries.from_windows(val).subset(range(4))
     with torch.no_grad():
-        outputs = network.decode(planner.encoded(queries), None, network.memory(), None)
+        states = network.encode(*planner.observations(queries))
+        outputs = network.decode(states, None, network.memory(), None)
     emissions = outputs.actions.double().log_softmax(dim=2).numpy()
     size = len(train.taxonomy.actions)
     counts = counted_transitions(train, size)

@@ -96,20 +96,11 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Two encoded observations of B queries."""
-
-    aligned: Tensor  # as descriptions are compared with them, [B, 2, D]
-    states: Tensor  # as they are decoded from, [B, 2, D]
-
-
-@dataclass(frozen=True)
 class SchemaOutputs:
     """Outputs of the network for B queries."""
 
     actions: Tensor  # logits, float32 [B, T, K]
     tasks: Tensor  # logits, float32 [B, C]
-    aligned: Tensor  # encoded initial and goal observations, [B, 2, D]
     between: Tensor  # decoded states between the steps, [B, T - 1, D]
 
 
@@ -187,15 +178,11 @@ class SchemaNetwork(nn.Module):
 
     def encode(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
-    ) -> Encoded:
-        """Encode initial and goal observations [B, E]."""
-        states = self.encoded(torch.stack([initial, goal], dim=1), generator)
-        return Encoded(aligned=states, states=states)
-
-    def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
-        """States [..., D] of observations [..., E]: two linear layers, nothing between them."""
+    ) -> Tensor:
+        """Encode initial and goal observations [B, E] by two linear layers: states [B, 2, D]."""
         drop = dropping(self.config.input_dropout, generator)
-        return self.encoder(drop(self.prepared(observations)))  # type: ignore[no-any-return]
+        both = torch.stack([initial, goal], dim=1)
+        return self.encoder(drop(self.prepared(both)))  # type: ignore[no-any-return]
 
     def task_logits(self, states: Tensor, drop: Drop = keep) -> Tensor:
         """Logits of the tasks, float32 [B, C], from encoded observations [B, 2, D]."""
@@ -203,17 +190,16 @@ class SchemaNetwork(nn.Module):
 
     def decode(
         self,
-        encoded: Encoded,
+        states: Tensor,
         tasks: Tensor | None,
         memory: Memory,
         generator: torch.Generator | None,
     ) -> SchemaOutputs:
-        """Decode the states between encoded observations, then the actions.
+        """Decode the states between encoded observations [B, 2, D], then the actions.
 
         Task ids [B] are the true ones in training; None takes the likeliest.
         """
         drop = dropping(self.config.dropout, generator)
-        states = encoded.states
         logits = self.task_logits(states, drop)
         ends = self.ends(states)
         slots = ends.new_zeros(len(ends), self.horizon - 1, ends.shape[2])
@@ -221,7 +207,6 @@ class SchemaNetwork(nn.Module):
         queries = torch.cat([ends[:, :1], slots, ends[:, 1:]], dim=1) + self.state_positions
         if self.told is not None:
             queries = queries + self.told(logits.detach())[:, None]
-        queries = queries + self.added(states, generator)
         decoded = self.state_decoder(queries, memory.states, drop)
         between = self.between(decoded[:, 1:-1])
         whole = torch.cat([states[:, :1], between, states[:, 1:]], dim=1)
@@ -231,20 +216,14 @@ class SchemaNetwork(nn.Module):
         tokens = tokens + self.task(logits.argmax(dim=1) if tasks is None else tasks)[:, None]
         decoded = self.action_decoder(tokens, memory.actions, drop)[:, 1::2]
         actions = self.action2(drop(F.relu(self.action1(decoded)))).float()
-        return SchemaOutputs(
-            actions=actions, tasks=logits, aligned=encoded.aligned, between=between
-        )
+        return SchemaOutputs(actions=actions, tasks=logits, between=between)
 
-    def added(self, states: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """The term added to the queries of the state decoder: zero in SCHEMA."""
-        return states.new_zeros(())
-
-    def alignment(self, aligned: Tensor, encoded: Tensor) -> Tensor:
+    def alignment(self, states: Tensor, encoded: Tensor) -> Tensor:
         """Logits, float32 [B, 2, K]: factor × mean cosine of states [B, 2, D] to [K, 2, R, D].
 
         The initial observation is compared with the descriptions before the action, the goal with
         the ones after it.
         """
         means = F.normalize(encoded.float(), dim=-1).mean(dim=2)
-        cosines = torch.einsum("bed,ked->bek", F.normalize(aligned.float(), dim=-1), means)
+        cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.scale.exp() * cosines.float()

@@ -21,7 +21,7 @@ from cefito.planners.base import Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.schema.method import Described, SchemaConfig
-from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
+from cefito.planners.schema.network import BLOCK, SchemaNetwork
 from cefito.planners.shared.descriptions import EndMeans, description_vectors
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
@@ -55,20 +55,20 @@ class SchemaLoss(PlanLoss):
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """The losses of a batch."""
         config = self.config
-        encoded = self.encoded(rows, generator)
+        states = self.module.encode(*self.observations.draw(rows, generator), generator=generator)
         described = None
         if self.means is not None:
             described = self.means.without(rows, _LEFT_OUT, generator)
         actions, tasks = self.actions[rows], self.tasks[rows]
         memory = self.module.memory(described, generator=generator)
-        outputs = self.module.decode(encoded, tasks, memory, generator)
-        errors = self.action_errors(outputs.actions.flatten(0, 1), actions.flatten())  # [B · T]
+        outputs = self.module.decode(states, tasks, memory, generator)
+        logits = outputs.actions.flatten(0, 1)  # [B · T, K]
         terms = {
-            "actions": mean_term(1.0, errors),
+            "actions": mean_term(1.0, F.cross_entropy(logits, actions.flatten(), reduction="none")),
             "task": mean_term(config.task, F.cross_entropy(outputs.tasks, tasks, reduction="none")),
         }
         if config.alignment:
-            logits = self.module.alignment(outputs.aligned, memory.encoded).flatten(0, 1)
+            logits = self.module.alignment(states, memory.encoded).flatten(0, 1)
             ends = actions[:, [0, -1]].flatten()
             terms["alignment"] = mean_term(
                 config.alignment, F.cross_entropy(logits, ends, reduction="none")
@@ -80,28 +80,12 @@ class SchemaLoss(PlanLoss):
             terms["states"] = mean_term(config.states, (outputs.between.float() - target).square())
         return terms
 
-    def encoded(self, rows: Tensor, generator: torch.Generator) -> Encoded:
-        """The encoded observations of a batch."""
-        initial, goal = self.observations.draw(rows, generator)
-        encoded: Encoded = self.module.encode(initial, goal, generator=generator)
-        return encoded
-
-    def encoded_val(self, part: slice) -> Encoded:
-        """The encoded observations of some validation windows."""
-        initial, goal, _ = self.val
-        encoded: Encoded = self.module.encode(initial[part], goal[part])
-        return encoded
-
-    def action_errors(self, logits: Tensor, actions: Tensor) -> Tensor:
-        """The error of each action [n] by its logits [n, K]: cross-entropy."""
-        return F.cross_entropy(logits, actions, reduction="none")
-
     @override
     def best_sequences(self) -> Tensor:
         memory, best = self.module.memory(), []
-        for first in range(0, len(self.val[-1]), BLOCK):
-            encoded = self.encoded_val(slice(first, first + BLOCK))
-            logits = self.module.decode(encoded, None, memory, None).actions
+        initial, goal, _ = self.val
+        for ends in zip(initial.split(BLOCK), goal.split(BLOCK), strict=True):
+            logits = self.module.decode(self.module.encode(*ends), None, memory, None).actions
             best.append(decode(logits.double().log_softmax(dim=2), self.transitions, 1).sequences)
         return torch.cat(best)[:, 0]
 
@@ -124,15 +108,13 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     planning.
     """
 
-    method: ClassVar[str] = "SCHEMA"
-    departures: ClassVar[tuple[str, ...]] = ()
     title = "SCHEMA network"
     part = "schema"
     section = "schema_model"
     stream = 11
     own_mean = True
     ignored = frozenset({"descriptions", "name_width"})
-    build: ClassVar[Any] = SchemaNetwork
+    build = SchemaNetwork
     loss: ClassVar[Any] = SchemaLoss
     config: SchemaConfig
 
@@ -146,7 +128,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     def text_vectors(cls, config: SchemaConfig, train: Windows) -> NDArray[np.float32] | None:
         if config.described == "observations":
             return None
-        setting = f"{cls.section}.descriptions"
+        setting = "schema_model.descriptions"
         return description_vectors(config.descriptions, train, config.name_width, setting=setting)
 
     @override
@@ -166,17 +148,12 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     @property
     def name(self) -> str:
         """Name in tables; says how it departs from the published method."""
-        return named_departures(self.method, (*self.departures, KINDS[self.config.described]))
-
-    def encoded(self, queries: Queries) -> Encoded:
-        """The encoded observations of queries."""
-        initial, goal = self.observations(queries)
-        return self.network.encode(initial, goal)
+        return named_departures("SCHEMA", [KINDS[self.config.described]])
 
     @override
     @torch.inference_mode()
     def marginals(self, queries: Queries) -> Marginals:
-        logits = self.network.task_logits(self.encoded(queries).states)
+        logits = self.network.task_logits(self.network.encode(*self.observations(queries)))
         shares = finite_outputs(logits, self.title).double().softmax(dim=1)
         return Marginals(tasks=shares.cpu().numpy())
 
@@ -186,7 +163,8 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
         memory = network.memory()
         for block in queries.blocks(BLOCK):
             tasks = None if block.tasks is None else self.on_device(block.tasks)[0]
-            parts.append(network.decode(self.encoded(block), tasks, memory, None).actions)
+            states = network.encode(*self.observations(block))
+            parts.append(network.decode(states, tasks, memory, None).actions)
         emissions = finite_outputs(torch.cat(parts), self.title).double().log_softmax(dim=2)
         transitions = log_guarded(network.counts, smoothing=self.config.smoothing)
         best = decode(emissions, transitions, top_k)
