@@ -327,14 +327,14 @@ _SETTLED = 2.0
 _known: dict[tuple[int, ...], str] = {}
 
 
-def file_digest(path: Path, *, anew: bool = False) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file's content, in hex.
 
-    A file that is unchanged since this process hashed it is read again only if `anew`.
+    A file that is unchanged since this process hashed it is not read again.
     """
     found = path.stat()
     stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    if anew or stamp not in _known:
+    if stamp not in _known:
         digest = sha256(path)
         if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
             return digest

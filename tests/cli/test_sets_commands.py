@@ -24,7 +24,6 @@ def test_calibrate(call, refused, run_of_lengths, tmp_path, monkeypatch):
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
     assert (table := open_run(folder).calibrated()).folds == 0
     assert {one.condition.steps for one in table.thresholds} == {None, 1, 2, 3, 4}
-    assert call("check", folder)[0] == 0
 
 
 @pytest.mark.parametrize("level", [0.6, 0.9])

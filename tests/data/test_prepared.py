@@ -20,7 +20,7 @@ def test_round_trip(tiny_dataset):
     assert set(again.hashes) == set(FILES)
     np.testing.assert_array_equal(again.start, tiny_dataset.start)
     np.testing.assert_array_equal(again.end, tiny_dataset.end)
-    assert open_dataset(tiny_dataset.folder, verify=True).fingerprint == tiny_dataset.fingerprint
+    assert again.fingerprint == tiny_dataset.fingerprint
     assert again.observation_dim == 4
     assert sorted(path.name for path in again.folder.iterdir()) == sorted(
         [*again.hashes, "dataset.json"]
@@ -28,15 +28,14 @@ def test_round_trip(tiny_dataset):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("verify", [False, True])
-def test_a_changed_file_is_found(tiny_dataset, verify, name):
+def test_a_changed_file_is_found(tiny_dataset, name):
     path = tiny_dataset.folder / name
     data = bytearray(path.read_bytes())
     text = {"taxonomy.json": b"tea", "videos.jsonl": b'a", "split'}.get(name)
     data[-2 if text is None else data.index(text)] ^= 1
     path.write_bytes(data)
     with pytest.raises(DataError, match=f"{name}: has changed since the data set was written"):
-        open_dataset(tiny_dataset.folder, verify=verify)  # still well formed
+        open_dataset(tiny_dataset.folder)  # still well formed
 
 
 @pytest.mark.parametrize(("key", "value"), [("name", "real"), ("provenance", {}), ("hashes", {})])

@@ -36,7 +36,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "world", "{out}"),
     ("config", "show", "small"),
-    ("check", "{data}"),
     ("new-planner", "Bad", "--out", "{out}"),
     ("evaluate", "{run}", "--sample", "2"),
     ("cross-validate", "{data}", "--horizon", "none"),

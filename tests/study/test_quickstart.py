@@ -161,7 +161,6 @@ def test_real_videos_of_a_made_up_kitchen(tmp_path, capsys, monkeypatch):
     dataset, run = open_dataset(out / "data"), open_run(out / "run")
     assert dataset.annotations == KITCHEN
     assert (run.info.method, run.info.dataset.fingerprint) == ("chain", dataset.fingerprint)
-    assert main(["check", str(out / "run")]) == 0
     assert "chain on captaincook4d, T = 3" in (out / "report.html").read_text()
 
 

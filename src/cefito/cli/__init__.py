@@ -57,7 +57,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
     "config": ("methods:app", "Show the settings of presets."),
-    "check": ("share:check", "Whether a data set or run is whole and unchanged."),
     "export": ("share:export", "A run as one zip file, with a model card."),
     "extract": ("features:extract", "Features of videos, one vector a second."),
     "embed": ("features:embed", "A data set with text embeddings of its actions' names."),
@@ -77,7 +76,7 @@ GROUPS = {
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
         "new-planner",
     ),
-    "Share": ("check", "export"),
+    "Share": ("export",),
 }
 
 

@@ -1,4 +1,4 @@
-"""`cefito export`, `check`, and checkpoints of the authors."""
+"""`cefito export`, and checkpoints of the authors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import Flag
+from cefito.cli.console import log_warnings, talk
 
 Licence = Annotated[str, Parameter(name="--license")]
 
@@ -29,28 +28,6 @@ def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
     with log_warnings():
         export_run(run, file, license_name=license_name)
     talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
-
-
-def check(path: Path, /, *, json: Flag = False) -> None:
-    """Check a data set or a run: its structure, its values, and the SHA-256 of every file.
-
-    Prints which of them it is. The exit code is 2 if something is damaged or has changed.
-
-    Args:
-        path: Folder of a prepared data set, or a run folder.
-        json: Print JSON instead of a table.
-    """
-    from cefito.study.checking import check as run
-
-    with log_warnings():
-        found = run(path)
-    if json:
-        print_json(found.to_dict())
-        return
-    table(f"{found.kind} '{found.name}': whole", ("what", "value"), list(found.facts.items()))
-    table("", ("file", "SHA-256"), sorted(found.files.items()))
-    for note in found.notes:
-        talk(f"note: {note}")
 
 
 def import_checkpoint(

@@ -106,7 +106,7 @@ class PreparedDataset:
         if TIMELINE_FILE not in self.hashes:
             return None
         own = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
-        _compare_hashes(self.folder, own, sealed=True, anew=False, needed=())
+        _compare_hashes(self.folder, own, sealed=True, needed=())
         return Timeline.read(self.folder / TIMELINE_FILE, self.annotations)
 
     @property
@@ -129,13 +129,10 @@ def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
     return header.name, _fingerprint(header.hashes)
 
 
-def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
+def open_dataset(folder: Path | str) -> PreparedDataset:
     """Open a prepared data set: validate its structure and values, and compare its files' hashes.
 
-    Args:
-        folder: Its folder.
-        verify: Hash every file, even if it is unchanged (by size, times and inode) since this
-            process last did.
+    The timeline is compared when it is first read.
 
     Raises:
         DataError: A file is missing, malformed, inconsistent or has changed.
@@ -154,8 +151,8 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
         (text,) = _load(folder / TEXT_FILE, "action_text")
         place = str(folder / TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
-    hashes = {name: one for name, one in header.hashes.items() if verify or name != TIMELINE_FILE}
-    _compare_hashes(folder, hashes, sealed=sealed, anew=verify)
+    hashes = {name: one for name, one in header.hashes.items() if name != TIMELINE_FILE}
+    _compare_hashes(folder, hashes, sealed=sealed)
     return PreparedDataset(
         folder=folder,
         name=header.name,
@@ -234,7 +231,6 @@ def _compare_hashes(
     hashes: dict[str, str],
     *,
     sealed: bool,
-    anew: bool,
     needed: tuple[str, ...] = _FILES,
 ) -> None:
     """Check that every file still has the content with which it was written."""
@@ -243,7 +239,7 @@ def _compare_hashes(
     for name in sorted({*needed, *hashes}):
         path = folder / name
         check_regular(path, f"{header} lists it. {_PREPARE}")
-        if Path(name).name != name or file_digest(path, anew=anew) != hashes.get(name):
+        if Path(name).name != name or file_digest(path) != hashes.get(name):
             changed = changed or str(path)
     if changed:
         remedy = f"(SHA-256 other than in dataset.json). {_PREPARE}"

@@ -91,7 +91,7 @@ def test_noise_differs_between_observations_and_grows_with_its_knob():
 def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(make_source, tmp_path):
     source = make_source(features=None, text=np.ones((8, 3), dtype=np.float16))
     one, other = (simulate(source, tmp_path / f"{seed}", seed=seed) for seed in (5, 6))
-    dataset = open_dataset(tmp_path / "5", verify=True)
+    dataset = open_dataset(tmp_path / "5")
     assert dataset.name == "tiny-simulated"
     assert dataset.start.shape == dataset.end.shape == (35, 1536)
     assert np.shape(dataset.action_text) == (8, 3)

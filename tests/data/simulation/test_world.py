@@ -35,7 +35,7 @@ def test_same_seed_same_bytes_other_seed_others(tmp_path):
 
 
 def test_prepared_folder_verifies_and_says_that_it_is_simulated(world):
-    opened = open_dataset(world.folder, verify=True)
+    opened = open_dataset(world.folder)
     assert opened.name == WORLD_NAME == "synthetic world (simulated)"
     assert opened.observation_dim == 128
     assert opened.action_text is None
