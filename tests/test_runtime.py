@@ -11,7 +11,6 @@ import torch
 from cefito.errors import ConfigError, RunError
 from cefito.planners.kepp.planner import StepModel
 from cefito.planners.methods import METHODS
-from cefito.planners.mtid.planner import MtidTaskModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import (
     SimulationStream,
@@ -93,13 +92,13 @@ def test_streams_differ(streams):
 def test_numbers_of_streams_stay():
     """Trained weights depend on them."""
     kinds = [method.planner for method in METHODS.values()]
-    kinds += [TaskModel, MtidTaskModel, StepModel]
+    kinds += [TaskModel, StepModel]
     streams = {kind.title: kind.stream for kind in kinds if getattr(kind, "stream", None)}
     assert streams == {
         **{"task classifier": 2, "step model": 5, "ViterbiPlanNet": 6, "PDPP network": 8},
         **{"SCHEMA network": 11, "P3IV": 15},
         **{"KEPP step network": 20, "KEPP plan network": 21},
-        **{"MTID network": 22, "MTID task classifier": 23},
+        "MTID network": 22,
     }
     assert (Stream.ORDER, Stream.DRAWS) == (0, 1)
     assert named_stream("my network") == 3509553291

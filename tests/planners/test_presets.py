@@ -143,7 +143,6 @@ def test_invalid_settings_are_named(overrides, place):
         ("p3iv", {"p3iv": {"width": 8, "noise": 8}}, "noise 8 leaves nothing of the tokens"),
         ("p3iv", {"p3iv": {"width": 8, "noise": 3}}, "positions need an even number"),
         ("p3iv", {"p3iv": {"noise": 0}}, "set diversity to 0"),
-        ("mtid", {"mtid_classifier": {"width": 10}}, "10 cannot be divided among"),
         ("mtid", {"mtid": {"widths": [80_000]}}, "less than or equal to 65536"),
         ("pdpp", {"pdpp": {"widths": [12]}}, "multiples of 8"),
         ("pdpp", {"pdpp": {"steps": 5, "sampling": 6}}, "6 steps, more than the 5"),

@@ -132,7 +132,7 @@ ABSURD_SETTINGS = (
     *(f"viterbi: viterbi.hidden={HUGE}", f"viterbi: viterbi.name_width={HUGE}"),
     *(f"pdpp: pdpp.widths=[{HUGE}, 8, 8]", f"pdpp: pdpp.steps={HUGE}"),
     *(f"mtid: mtid.widths=[{HUGE}, 8, 8]", f"mtid: mtid.layers={10**9}"),
-    *(f"mtid: mtid.encodings={10**9}", f"mtid: mtid_classifier.width={10**9}"),
+    f"mtid: mtid.encodings={10**9}",
     *(f"kepp: kepp.plan.widths=[{HUGE}, 8, 8]", f"kepp: kepp.walks={HUGE}"),
     *(f"kepp: kepp.folds={HUGE}", f"p3iv: p3iv.width={HUGE}", "p3iv: p3iv.rows=7"),
     *(f"p3iv: p3iv.samples={HUGE}", f"schema: schema_model.width={HUGE}"),

@@ -10,30 +10,18 @@ from cefito.field.predictor import normalise
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 
 
-class TaskNetwork(nn.Module):
-    """Base of networks that predict the task from both observations."""
-
-    mean: Tensor  # subtracted from the observations, [E]
-
-    def __init__(self, *, observation_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.register_buffer("mean", torch.zeros(observation_dim))
-
-    def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
-        raise NotImplementedError
-
-
-class TaskClassifier(TaskNetwork):
+class TaskClassifier(nn.Module):
     """Four linear layers applied to each observation, averaged over the two before the last.
 
     As in the authors' checkpoints there is no activation between the first two layers.
     """
 
+    mean: Tensor  # subtracted from the observations, [E]
+
     def __init__(self, *, config: ClassifierConfig, observation_dim: int, task_count: int) -> None:
-        super().__init__(observation_dim=observation_dim, dropout=config.dropout)
+        super().__init__()
         self.config = config
+        self.register_buffer("mean", torch.zeros(observation_dim))
         released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
         first, second, third = (
             given or default for given, default in zip(config.hidden, released, strict=True)

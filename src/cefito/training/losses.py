@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.classifier import TaskNetwork
+from cefito.field.classifier import TaskClassifier
 from cefito.field.layers import Dropout
 from cefito.training.augmentation import Observations
 from cefito.training.settings import ClassifierTrainingConfig, MarginConfig, TrainingConfig
@@ -91,7 +91,11 @@ class ClassifierLoss(WindowLoss):
     """Cross-entropy of the task (paper, Sec. 3.3)."""
 
     def __init__(
-        self, module: TaskNetwork, train: Windows, val: Windows, training: ClassifierTrainingConfig
+        self,
+        module: TaskClassifier,
+        train: Windows,
+        val: Windows,
+        training: ClassifierTrainingConfig,
     ) -> None:
         super().__init__(module, train, val, training)
         alone = torch.ones(len(train), dtype=torch.int64)
@@ -104,7 +108,8 @@ class ClassifierLoss(WindowLoss):
         # the windows of a video are adjacent, in order
         ends = rows + (draw * self.later[rows]).long()
         initial, goal = self.observations.draw(rows, generator, ends)
-        dropout = Dropout(self.module.dropout, generator) if self.module.dropout else None
+        rate = self.module.config.dropout
+        dropout = Dropout(rate, generator) if rate else None
         logits = self.module(initial, goal, dropout=dropout)
         loss = F.cross_entropy(
             logits.float(),

@@ -8,13 +8,12 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.mtid.method import MtidClassifierConfig, MtidConfig
+from cefito.planners.mtid.method import MtidConfig
 from cefito.planners.mtid.planner import (
     Interpolation,
     LatentAttention,
     MtidNetwork,
     MtidPlanner,
-    MtidTaskNetwork,
 )
 from cefito.planners.shared.layers import draw_layers, keep
 from cefito.runtime import generator_for
@@ -31,11 +30,6 @@ def network(*, horizon=3, **settings):
     return stirred(made)
 
 
-def condition(batch=2):
-    tasks = torch.randint(TASKS, (batch,), generator=generator_for("cpu", 5, 9))
-    return tasks, drawn(batch, DIM, seed=5), drawn(batch, DIM, seed=6)
-
-
 @pytest.mark.parametrize(
     ("dataset", "actions", "tasks", "millions"),
     [("crosstask", 105, 18, 219.0), ("coin", 778, 180, 251.5), ("niv", 48, 5, 171.6)],
@@ -45,8 +39,6 @@ def test_published_sizes(dataset, actions, tasks, millions):
     shape = Shape(observation_dim=1536, tasks=tasks, actions=actions, horizon=3)
     sizes = MtidPlanner.sizes(settings, shape)
     assert sizes["MTID network"] == pytest.approx(millions * 1e6, abs=5e4)
-    if dataset == "crosstask":
-        assert sizes["MTID task classifier"] == pytest.approx(28.4e6, abs=5e4)
 
 
 @pytest.mark.parametrize("encodings", [2, 3, 4])
@@ -101,7 +93,7 @@ def test_masked_plans_keep_to_the_actions_of_their_task():
     made = network(mask=True)
     known = [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]
     made.task_actions.copy_(torch.tensor(known, dtype=torch.bool))
-    _, initial, goal = condition(3)
+    initial, goal = drawn(3, DIM, seed=5), drawn(3, DIM, seed=6)
     tasks = torch.tensor([0, 1, 2])
     scores = made.scores(tasks, initial, goal)
     for row in range(3):
@@ -110,19 +102,3 @@ def test_masked_plans_keep_to_the_actions_of_their_task():
     free.load_state_dict({k: v for k, v in made.state_dict().items() if k != "task_actions"})
     unmasked = free.scores(tasks, initial, goal)[2]
     torch.testing.assert_close(unmasked, scores[2], rtol=1e-4, atol=1e-4)
-
-
-def test_task_classifier_averages_the_observations():
-    config = MtidClassifierConfig(width=16, heads=4, feedforward=12, hidden=8)
-    shape = Shape(observation_dim=DIM, tasks=TASKS, actions=ACTIONS, horizon=3)
-    made = MtidTaskNetwork(config, shape)
-    made.reset(generator_for("cpu", 0))
-    stirred(made)
-    _, initial, goal = condition()
-    x = F.relu(made.embed(torch.stack([initial, goal], dim=1)))
-    for layer in made.layers:
-        x = layer(x, lambda part: part)
-    x = F.layer_norm((x[:, 0] + x[:, 1]) / 2, (16,), made.norm.weight, made.norm.bias)
-    expected = made.fc3(F.relu(made.fc2(F.relu(made.fc1(x)))))
-    torch.testing.assert_close(made(initial, goal), expected)
-    torch.testing.assert_close(made(goal, initial), made(initial, goal))

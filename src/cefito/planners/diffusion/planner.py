@@ -20,7 +20,7 @@ from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_hor
 from cefito.planners.network import NetworkPlanner, TrainedNetwork
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.loss import PlanLoss, mean_term
-from cefito.planners.shared.task_model import TaskModel, TaskPredictor
+from cefito.planners.shared.task_model import TaskModel
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
 from cefito.training.trainer import Term
@@ -116,12 +116,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     """
 
     loss = DiffusionLoss
-    task_model: TaskPredictor[Any]
-
-    @classmethod
-    def predictor(cls, settings: Any) -> type[TaskPredictor[Any]]:  # noqa: ARG003
-        """The class of the task classifier; here the one that other methods use."""
-        return TaskModel
+    task_model: TaskModel
 
     @override
     @classmethod
@@ -131,14 +126,14 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     @override
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        return cls.predictor(settings).size(settings, shape) | super().sizes(settings, shape)
+        return TaskModel.size(settings, shape) | super().sizes(settings, shape)
 
     @override
     @classmethod
     def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
-        config, predictor = cls.config_of(settings), cls.predictor(settings)
+        config = cls.config_of(settings)
         check_horizon(config, train.horizon, method=str(cls.name), section=cls.part)
-        task_model, results = predictor.train(train, val, settings, **given)
+        task_model, results = TaskModel.train(train, val, settings, **given)
         tasks = train.tasks, task_model.predict(Queries.from_windows(val))
         parts: dict[str, Any] = {"config": config, "task_model": task_model}
         planner, own = cls.train(train, val, settings, *tasks, **parts, **given)
@@ -147,7 +142,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     @override
     @classmethod
     def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
-        task_model = cls.predictor(settings).load(folder, settings=settings, **given)
+        task_model = TaskModel.load(folder, settings=settings, **given)
         return super().load(folder, settings=settings, task_model=task_model, **given)
 
     @override

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from cefito.planners.base import Abilities
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
-from cefito.settings import Layers, Settings, Size
-from cefito.training.settings import (
-    ClassifierTrainingConfig,
-    EmaConfig,
-    OptimiserConfig,
-    StoppingConfig,
-    TrainingConfig,
-)
+from cefito.settings import Size
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 
 class MtidConfig(DiffusionConfig):
@@ -37,7 +29,6 @@ class MtidConfig(DiffusionConfig):
     # Whether a plan keeps to the actions of its task in the training windows, if it has any
     # (described in the paper, off in the released code).
     mask: bool = False
-    tasks: Literal["own", "shared"] = "own"  # own classifier, or the other methods'
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=581,  # published: 100 × 250 steps
@@ -55,31 +46,10 @@ class MtidConfig(DiffusionConfig):
     )
 
 
-class MtidClassifierConfig(Settings):
-    """MTID's own task classifier, a transformer over the two observations."""
-
-    width: Size = 1024
-    layers: Layers = 2
-    heads: PositiveInt = 4
-    feedforward: Size = 4096
-    hidden: Size = 512  # width of the last hidden layer
-    dropout: float = Field(0.4, ge=0, lt=1)
-    normalise: bool = False  # layer-normalise the observations first (published: no)
-    centre: bool = False  # subtract the mean training observation first (published: no)
-    training: ClassifierTrainingConfig = ClassifierTrainingConfig()
-
-    @model_validator(mode="after")
-    def _usable(self) -> MtidClassifierConfig:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} cannot be divided among {self.heads} heads")
-        return self
-
-
 class MtidSettings(ClassifierSettings):
-    """The sections that MTID reads; its own classifier or the shared one, as `mtid.tasks` says."""
+    """The sections that MTID reads."""
 
     mtid: MtidConfig = MtidConfig()
-    mtid_classifier: MtidClassifierConfig = MtidClassifierConfig()
 
 
 MTID = Method(
@@ -94,7 +64,7 @@ MTID = Method(
     ),
     needs=(CLASSIFIER,),
     abilities=Abilities(),
-    parameters={"MTID task classifier": 28_352_018, "MTID network": 218_998_191},
+    parameters={"task classifier": 7_094_290, "MTID network": 218_998_191},
     variants=rows(
         "mtid",
         "MTID",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.field.classifier import TaskClassifier, TaskNetwork
+from cefito.field.classifier import TaskClassifier
 from cefito.planners.base import Queries, Shape
 from cefito.planners.network import TrainedNetwork
 from cefito.planners.queries import finite_outputs
@@ -56,19 +56,32 @@ def confident_temperature(
     return math.exp(float(found.x))
 
 
-Network = TypeVar("Network", bound=TaskNetwork)
+@dataclass(frozen=True)
+class TaskModel(TrainedNetwork[TaskClassifier]):
+    """The trained task classifier that methods share."""
 
+    title: ClassVar[str] = "task classifier"
+    part: ClassVar[str] = "classifier"
+    stream: ClassVar[int] = 2
 
-class TaskPredictor(TrainedNetwork[Network]):
-    """A trained network that predicts the task of a query."""
+    @override
+    @classmethod
+    def build(cls, config: Any, shape: Shape) -> TaskClassifier:
+        return TaskClassifier(
+            config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
+        )
+
+    @override
+    @classmethod
+    def training_of(cls, settings: ClassifierSettings) -> ClassifierTrainingConfig:
+        return settings.classifier_training
 
     @override
     @classmethod
     def make_loss(
-        cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
+        cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *given: Any
     ) -> ClassifierLoss:
-        training: Any = cls.training_of(settings)
-        return ClassifierLoss(network, train, val, training)
+        return ClassifierLoss(network, train, val, cls.training_of(settings))
 
     @override
     @classmethod
@@ -94,24 +107,3 @@ class TaskPredictor(TrainedNetwork[Network]):
         if queries.tasks is not None:
             return queries.tasks
         return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class TaskModel(TaskPredictor[TaskClassifier]):
-    """The task classifier that methods share."""
-
-    title: ClassVar[str] = "task classifier"
-    part: ClassVar[str] = "classifier"
-    stream: ClassVar[int] = 2
-
-    @override
-    @classmethod
-    def build(cls, config: Any, shape: Shape) -> TaskClassifier:
-        return TaskClassifier(
-            config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
-        )
-
-    @override
-    @classmethod
-    def training_of(cls, settings: ClassifierSettings) -> ClassifierTrainingConfig:
-        return settings.classifier_training
