@@ -100,9 +100,8 @@ class TestMethods(PlannerContract):
         pair = np.random.default_rng(0).standard_normal((2, 300, 12)).astype(np.float32)
         assert_same_plans(loaded.plan(Queries(*pair), 4), planner.plan(Queries(*pair), 4))
 
-    def test_threads_share_a_planner(self, planner, tmp_path, monkeypatch):
-        """Each asks with tasks of its own; hardly anything that they share is kept for long."""
-        monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 2)
+    def test_threads_share_a_planner(self, planner, tmp_path):
+        """Each asks with tasks of its own."""
         before, after = tmp_path / "before", tmp_path / "after"
         before.mkdir()
         after.mkdir()

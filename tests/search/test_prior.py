@@ -135,18 +135,13 @@ def reference(
 @given(
     corpus=corpora(),
     task=st.integers(0, 3),
-    chosen=st.sampled_from([None, (2, 0), (3, 4, 0, 5), (1,)]),
     **settings_of_priors,
 )
-@example(corpus=SMALL, task=0, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
-@example(corpus=SMALL, task=2, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
-@example(corpus=SMALL, task=0, chosen=(3, 2, 1), order=3, strengths=(1.0, 1.0, 1.0))
-def test_every_distribution_sums_to_one_and_is_the_reference(
-    corpus, task, chosen, order, strengths
-):
+@example(corpus=SMALL, task=0, order=3, strengths=(1.0, 1.0, 1.0))
+@example(corpus=SMALL, task=2, order=3, strengths=(1.0, 1.0, 1.0))
+def test_every_distribution_sums_to_one_and_is_the_reference(corpus, task, order, strengths):
     prior = corpus.fit(order=order, strengths=strengths)
-    ids = prior.actions[task] if chosen is None else chosen
-    chain = prior.costs(task, 4, chosen)
+    ids, chain = prior.actions[task], prior.costs(task, 4)
     assert [cost.ndim for cost in chain.costs] == [min(step + 1, order) for step in range(4)]
     for length in range(4):
         for places in itertools.product(range(len(ids)), repeat=length):
@@ -172,19 +167,8 @@ def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, str
         costs.append(prior.costs(task, horizon).cost(places))
         sequences.append(np.array(ids)[places])
         tasks.append(np.full(len(places), task))
-    together = prior.log_probability(np.concatenate(sequences), np.concatenate(tasks))
+    together = prior.levels.log_probability(np.concatenate(sequences), np.concatenate(tasks))
     np.testing.assert_allclose(together, -np.concatenate(costs), rtol=1e-9, atol=1e-12)
-
-
-def test_a_sequence_with_an_action_not_allowed_has_no_probability():
-    prior = SMALL.fit()
-    result = prior.log_probability(
-        np.array([[0, 1], [0, 3], [5, 1], [4, 0]]), np.array([0, 0, 1, 2])
-    )
-    assert np.isfinite(result).tolist() == [True, False, True, False]
-    assert prior.log_probability(
-        np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)
-    ).shape == (0,)
 
 
 def test_arrays_and_back(tmp_path):
@@ -235,7 +219,7 @@ def test_tuned_is_the_best_of_what_one_change_reaches():
     def score(order, strengths):
         return (
             train.fit(order=order, strengths=strengths)
-            .log_probability(val.sequences, val.tasks)
+            .levels.log_probability(val.sequences, val.tasks)
             .mean()
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,10 @@ from cefito.search.ngrams import (
     START,
     Ids,
     Levels,
-    Reals,
     Strengths,
-    Tally,
     chosen_smoothing,
 )
 from cefito.search.step_costs import StepCosts
-
-TABLES_KEPT = 256  # most tasks and sets of actions whose tables are cached
-TABLES_KEPT_MIB = 64  # bound on the memory of all but the latest
 
 
 class NGramPrior:
@@ -34,6 +28,7 @@ class NGramPrior:
         order: Actions that an n-gram spans, 1 to 3.
         strengths: s₁, s₂, s₃ of the formulas in `ngrams`; levels beyond the order are not used.
         actions: Allowed action ids, position = task id.
+        levels: The formulas over all allowed actions.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class NGramPrior:
         for task, row in enumerate(self.actions):
             self._allowed[task, list(row)] = True
         counted = self._allowed[events[:, 0], events[:, 3]]
-        self._levels = Levels.counted(
+        self.levels = Levels.counted(
             events[counted],
             counts[counted],
             sizes=[len(row) for row in self.actions],
@@ -62,8 +57,6 @@ class NGramPrior:
             order=order,
             strengths=self.strengths,
         )
-        # tables are made on demand, possibly by several threads at once
-        self._tables: dict[tuple[int, tuple[int, ...]], tuple[Reals, ...]] = {}
 
     @classmethod
     def fit(
@@ -121,45 +114,23 @@ class NGramPrior:
             sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
         )
         if known is not None:
-            fitted = fitted._with_counts(known)
+            events, place = np.unique(
+                np.concatenate([fitted._events, known._events]), axis=0, return_inverse=True
+            )
+            counts = np.zeros(len(events), dtype=np.int64)
+            np.add.at(counts, place.ravel(), np.concatenate([fitted._counts, known._counts]))
+            fitted = fitted._with(events=events, counts=counts)
         usable = fitted._allows(val_sequences, val_tasks)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
-        order, strengths = chosen_smoothing([(fitted._levels, *held)], orders=orders, grid=grid)
-        return cls(
-            events=fitted._events,
-            counts=fitted._counts,
-            actions=fitted.actions,
-            action_count=action_count,
-            order=order,
-            strengths=strengths,
-        )
+        order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
+        return fitted._with(order=order, strengths=strengths)
 
-    def _with_counts(self, known: NGramPrior) -> NGramPrior:
-        """Return this prior with the counts of another one added."""
-        events, place = np.unique(
-            np.concatenate([self._events, known._events]), axis=0, return_inverse=True
-        )
-        counts = np.zeros(len(events), dtype=np.int64)
-        np.add.at(counts, place.ravel(), np.concatenate([self._counts, known._counts]))
-        return NGramPrior(
-            events=events,
-            counts=counts,
-            actions=self.actions,
-            action_count=self.action_count,
-            order=self.order,
-            strengths=self.strengths,
-        )
-
-    def log_probability(
-        self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
-    ) -> Reals:
-        """Return log p [n] of sequences [n, T] of tasks [n]; −∞ if a task forbids an action."""
-        result = np.full(len(sequences), -np.inf)
-        usable = self._allows(sequences, tasks)
-        result[usable] = self._levels.log_probability(
-            sequences[usable].astype(np.int64), tasks[usable].astype(np.int64)
-        )
-        return result
+    def _with(self, **changed: Any) -> NGramPrior:
+        """Return this prior with other counts or another smoothing."""
+        own: dict[str, Any] = {"events": self._events, "counts": self._counts}
+        own |= {"actions": self.actions, "action_count": self.action_count}
+        own |= {"order": self.order, "strengths": self.strengths}
+        return NGramPrior(**{**own, **changed})
 
     def _allows(
         self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
@@ -168,28 +139,17 @@ class NGramPrior:
         own = self._allowed[tasks[:, None], sequences] | (sequences < 0)
         return np.asarray(own.all(axis=1))
 
-    @property
-    def levels(self) -> Levels:
-        """The formulas over all allowed actions."""
-        return self._levels
+    def costs(self, task: int, horizon: int) -> StepCosts:
+        """Return −log p of sequences of one task, over the places of its allowed actions.
 
-    def costs(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
-        """Return −log p of sequences of one task, over the places of `actions`, in any order.
-
-        They replace the allowed ones in the formulas: steps to other actions are not counted, and
-        unseen actions get the smoothed probability. Tables are cached within `TABLES_KEPT_MIB`;
-        steps from the third on share one table, of A³ numbers for order 3.
+        Steps from the third on share one table, of A³ numbers for order 3.
         """
-        ids = self.actions[task] if actions is None else tuple(actions)
-        tables = self._tables.get((task, ids))
-        if tables is None:
-            tables = self._make_tables(task, ids)
-            room, kept = TABLES_KEPT_MIB * 2**20 - self.table_bytes(len(ids)), 1
-            for key in reversed(list(self._tables)):  # the latest stay
-                room, kept = room - self.table_bytes(len(key[1])), kept + 1
-                if room < 0 or kept > TABLES_KEPT:
-                    self._tables.pop(key, None)
-            self._tables[task, ids] = tables
+        ids = np.array(self.actions[task], dtype=np.int64)
+        steps, tables = [ids[:, None, None], ids[:, None], ids], []
+        for step in range(min(horizon, 3)):
+            cost = -np.log(self.levels.step(step, task, steps[2 - step :]))
+            shape = (len(ids),) * min(step + 1, self.order)
+            tables.append(np.ascontiguousarray(np.broadcast_to(cost, shape)))
         return StepCosts(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
 
     def table_bytes(self, size: int) -> int:
@@ -220,27 +180,3 @@ class NGramPrior:
             order=order,
             strengths=arrays["strengths"].tolist(),
         )
-
-    def _levels_of(self, task: int, actions: tuple[int, ...]) -> Levels:
-        """Return the levels of one task with other actions instead of its allowed ones."""
-        if actions == self.actions[task]:
-            return self._levels
-        chosen = (self._events[:, 0] == task) & np.isin(self._events[:, 3], actions)
-        sizes = self._levels.sizes.copy()
-        sizes[task] = len(actions)
-        return replace(
-            self._levels,
-            sizes=sizes,
-            tally=Tally(self._events[chosen], self._counts[chosen], self.action_count + 1),
-        )
-
-    def _make_tables(self, task: int, actions: tuple[int, ...]) -> tuple[Reals, ...]:
-        """Return the tables −log p of the first, second and all later steps."""
-        levels, ids = self._levels_of(task, actions), np.array(actions, dtype=np.int64)
-        steps = [ids[:, None, None], ids[:, None], ids]
-        tables = []
-        for step in range(3):
-            axes = min(step + 1, self.order)
-            cost = -np.log(levels.step(step, task, steps[2 - step :]))
-            tables.append(np.ascontiguousarray(np.broadcast_to(cost, (len(ids),) * axes)))
-        return tuple(tables)

@@ -99,7 +99,7 @@ class Hypotheses:
                 costs = _chain_costs(evidence, rows, task, len(actions), weights.chain)
             else:
                 nothing = np.zeros((len(rows), horizon, len(actions)))
-                costs = CostBatch(nothing, self.prior.costs(task, horizon, actions))
+                costs = CostBatch(nothing, self.prior.costs(task, horizon))
             for row, place in enumerate(members):
                 hypothesis, own = hypotheses[place], costs.row(row)
                 problems[place] = Problem(
