@@ -47,10 +47,10 @@ def line_chart(points: Sequence[tuple[float, float]], *, label: str, x: str, y: 
     return _chart(label, plot)
 
 
-def reliability_chart(calibration: Calibration, name: str = "") -> Markup:
+def reliability_chart(calibration: Calibration) -> Markup:
     """Success rate against probability, in bins of windows."""
     label = "Success rate against the mean probability of the best plan, in bins of windows"
-    return _chart(f"{label} {name}".strip(), lambda axis: plot_reliability(axis, calibration))
+    return _chart(label, lambda axis: plot_reliability(axis, calibration))
 
 
 def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Markup:
