@@ -23,7 +23,7 @@ from http_servers import serving
 FILES = {
     place.name.removeprefix("captaincook4d-"): place.file for place in find_places("captaincook4d")
 }
-
+WRONG = ("Order Error", "Timing Error")
 
 KITCHEN = Annotations(
     Taxonomy.from_names(
@@ -34,16 +34,19 @@ KITCHEN = Annotations(
     (
         Video("1_7", "train", 0, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(8))),
         Video("1_10", "test", 0, (Step(0.0, 3.25, 4), Step(5.0, 9.0, 2), Step(5.0, 9.0, 0))),
-        Video("3_1", "val", 1, (Step(1.0, 4.0, 9), Step(2.5, 3.0, 9), Step(2.5, 6.0, 8))),
+        Video("3_1", "val", 1, (Step(1.0, 4.0, 9), Step(2.5, 3.0, 9, WRONG), Step(2.5, 6.0, 8))),
         Video("3_2", "train", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(7, 14))),
-        Video("3_4", "test", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(9, 13))),
+        Video(
+            *("3_4", "test", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(9, 13))),
+            missing=(7, 8),
+        ),
     ),
 )
 ROWS = np.random.default_rng(4).standard_normal((25, 256)).astype(np.float16)
 
 
 def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str, Any]:
-    """The content of the published files: annotations, names, split, features.
+    """The content of the published files: annotations, errors, names, split, features.
 
     Published ids have gaps, names begin with a verb, times have more digits, and steps are not
     sorted. Some were not performed; a last recording has no features.
@@ -55,7 +58,7 @@ def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str
     taxonomy = annotations.taxonomy
     ids = [action.id + 1 + (action.id >= 12) for action in taxonomy.actions]
     names = {str(ids[one.id]): f"Verb -{one.name}" for one in taxonomy.actions}
-    entries, data, first = {}, {}, 0
+    entries, wrong, data, first = {}, [], {}, 0
     for number, video in enumerate(annotations.videos):
         steps = [
             {
@@ -67,6 +70,13 @@ def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str
             }
             for step in video.steps
         ]
+        told = [
+            step | {"errors": [{"tag": kind, "description": "said"} for kind in one.errors]}
+            for step, one in zip(steps, video.steps, strict=True)
+        ]
+        missing = [{"step_id": ids[one], "start_time": -1.0} for one in video.missing]
+        every = [*missing, *reversed(told)]
+        wrong.append({"recording_id": video.video_id, "step_annotations": every})
         features = rows[first : first + len(steps)]
         first += len(steps)
         data[video.video_id] = {
@@ -89,6 +99,7 @@ def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str
     split["train"].insert(0, "1_999")
     return {
         "annotations": dict(reversed(entries.items())),
+        "errors": wrong,
         "names": names,
         "split": split,
         "features": {"data": data, "splits": {"train": []}, "config": {"backbone": "egovlp"}},

@@ -10,6 +10,7 @@ from cefito.data.annotations import Step, Video
 from cefito.data.downloads import download, find_places
 from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
 from cefito.data.readers.custom import prepare_custom
+from cefito.data.readers.source import read_common
 from cefito.errors import DataError
 from cooking import (
     FILES,
@@ -61,9 +62,9 @@ def test_captaincook4d(cook):
         Video("1_7", "train", 0, (Step(1.25, 3.0, 1), Step(7.0, 9.5, 2))),
         Video("2_1", "test", 1, (Step(0, 5, 0),)),
     )
-    for note, part in zip(found.notes, ("not performed", "in no split"), strict=True):
-        assert note.startswith("1 ")
-        assert part in note
+    expected = ("1 steps have negative", "1 recordings are in no split", "Errors of steps are not")
+    for note, begins in zip(found.notes, expected, strict=True):
+        assert note.startswith(begins)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,10 @@ def kitchen(tmp_path, monkeypatch):
     return write, values
 
 
+def errors_of(annotations):
+    return [[step.errors for step in video.steps] for video in annotations.videos]
+
+
 def test_downloaded_files_of_a_made_up_kitchen(kitchen, tmp_path, monkeypatch):
     write, _ = kitchen
     with serve_cook_files(monkeypatch, write()):
@@ -119,13 +124,14 @@ def test_downloaded_files_of_a_made_up_kitchen(kitchen, tmp_path, monkeypatch):
             assert done.checked == (place.file == FILES["features"])
     made = prepare_captaincook4d(tmp_path / "mine", tmp_path / "data")
     assert made.annotations == KITCHEN
+    assert errors_of(made.annotations) == errors_of(KITCHEN)
     assert made.start.tobytes() == made.end.tobytes() == ROWS.tobytes()
     assert [note[:17] for note in made.provenance["notes"]] == [
         "5 steps have nega",
         "1 recordings have",
     ]
     assert made.provenance["notes"][1].endswith("have no features and are left out: 1_999.")
-    assert made.provenance["source"]["files"] == list(FILES.values())
+    assert set(made.provenance["source"]["files"]) == {*FILES.values()} - {FILES["features"]}
 
 
 def test_features_pickled_by_either_numpy(kitchen, tmp_path, monkeypatch):
@@ -221,15 +227,19 @@ def test_damaged_and_missing_files(kitchen, tmp_path, monkeypatch):
     for file in FILES.values():
         folder = shutil.copytree(whole, tmp_path / file)
         (folder / file).unlink()
+        if file == FILES["errors"]:
+            made = prepare_captaincook4d(folder, tmp_path / "without errors")
+            assert "Errors of steps are not known" in made.provenance["notes"][-1]
+            continue
         with pytest.raises(DataError, match=f"{file}: no such file"):
             prepare_captaincook4d(folder, tmp_path / "data")
 
 
-def test_the_published_data_set(shared_data, real_annotations, tmp_path, monkeypatch):
+def test_the_published_data_set(shared_data, tmp_path, monkeypatch):
     real = shared_data / "captaincook4d"
     with np.load(real / "features.npz") as arrays:
         rows = arrays["start"]
-    values = cook_values(real_annotations("captaincook4d"), rows)
+    values = cook_values(read_common(real).annotations, rows)
     served = write_cook_files(tmp_path / "served", values)
     with serve_cook_files(monkeypatch, served):
         for place in find_places("captaincook4d"):
@@ -238,9 +248,12 @@ def test_the_published_data_set(shared_data, real_annotations, tmp_path, monkeyp
     own = prepare_custom(real, tmp_path / "own")
     taxonomy = json.loads((made.folder / "taxonomy.json").read_text())
     assert taxonomy == json.loads((real / "taxonomy.json").read_text())
-    lines = (made.folder / "videos.jsonl").read_text().splitlines()
+    lines = (made.folder / "videos.jsonl").read_text()
+    assert lines == (own.folder / "videos.jsonl").read_text()
+    assert sum("errors" in line or "missing" in line for line in lines.splitlines()) == 220
     expected = (real / "videos.jsonl").read_text().splitlines()
-    assert list(map(json.loads, lines)) == list(map(json.loads, expected))
+    for line, whole in zip(lines.splitlines(), map(json.loads, expected), strict=True):
+        assert json.loads(line).items() >= whole.items()
     assert made.start.dtype == np.float16
     assert made.start.tobytes() == made.end.tobytes() == rows.tobytes()
     digest = hashlib.sha256(made.start.tobytes()).hexdigest()
