@@ -123,6 +123,24 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     assert planner.predicted == 0
 
 
+def test_scores_of_windows_with_and_without_errors_add_up(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(6))
+    wrong = np.array([False, True, True, False, True, False])
+    plans = [windows.actions[[row if row % 3 else 0]] for row in range(6)]
+    found, _ = evaluate_planner(Says(plans), replace(windows, wrong=wrong))
+    parts = [found.clean, found.wrong]
+    assert [part.windows for part in parts] == [3, 3]
+    assert parts[0].metrics != parts[1].metrics
+    for name in ("success_rate", "mean_accuracy", "position_accuracy"):
+        both = np.mean([part.metrics[name] for part in parts], axis=0)
+        assert both == pytest.approx(np.array(found.metrics[name])), name
+    assert Evaluation.model_validate(found.to_dict()).wrong == found.wrong
+    for mask in (None, np.ones(6, bool)):
+        assert not {"clean", "wrong"} & set(
+            evaluate_planner(Says(plans), replace(windows, wrong=mask))[0].to_dict()
+        )
+
+
 def test_another_search_is_kept_in_a_file_of_its_own(run):
     as_trained, _ = evaluate_run(run)
     assert changed_search(run) == {}
