@@ -13,7 +13,7 @@ def test_a_group_of_files(tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     done = json.loads(captured.out)
     assert [Path(one["file"]).name for one in done] == list(FILES.values())
-    assert [one["checked"] for one in done] == [False, False, False, True]
+    assert [one["checked"] for one in done] == [False, False, False, False, True]
     assert "captaincook4d-features: EgoVLP features of CaptainCook4D's steps" in captured.err
     for file in FILES.values():
         assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()

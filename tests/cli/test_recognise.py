@@ -109,6 +109,16 @@ def test_uncertain_steps_are_left_out(recognised):
     assert (len(likely["steps"]), none["steps"]) == (2, [])
 
 
+def test_what_is_wrong_in_recognised_steps(recognised, call, films):
+    (seen,) = recognised("v10")
+    code, out, _ = call("verify", films / "RUN", "v10", "--check", "--json")
+    (found,) = json.loads(out)
+    assert (code, found["recognised"], found["deviations"], found["repair"]) == (0, True, [], [])
+    assert [step["name"] for step in found["steps"]] == names(seen)
+    assert (found["task"], found["seconds"]) == ("tea", seen["seconds"])
+    assert found["task_probability"] == pytest.approx(seen["task_probability"])
+
+
 def test_refusals(films, tmp_path, refused, call):
     rows = np.load(films / "FEATURES" / "v10.npy")
     np.save(tmp_path / "wide.npy", np.hstack([rows, rows]))

@@ -1,12 +1,11 @@
 """Errors of steps: read from tables and folders, written, counted, left out of training."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Step, Video, read_videos, write_videos
+from cefito.data.annotations import read_videos, write_videos
 from cefito.data.info import describe
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.source import read_common
@@ -14,8 +13,8 @@ from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.data.windows import cut_windows, fitting_windows, joined_windows, without_errors
 from cefito.errors import DataError
 
-CELLS = ["no", "YES", " Order Error ; Timing Error;", "", "false", "1", "None", "spilt milk"]
-KINDS = [(), ("error",), ("Order Error", "Timing Error"), (), (), ("error",), (), ("spilt milk",)]
+CELLS = {"no": (), "YES": ("error",), "": (), "false": (), "1": ("error",), "None": ()}
+CELLS |= {" Order Error ; Timing Error;": ("Order Error", "Timing Error")}
 
 
 def errors_of(videos):
@@ -23,135 +22,83 @@ def errors_of(videos):
 
 
 def test_the_column_error_of_a_table(tmp_path):
-    table = tmp_path / "steps.csv"
+    table, again = tmp_path / "steps.csv", tmp_path / "again.csv"
     rows = [f"v,tea,step {n},{n},{n + 0.5},{cell}\n" for n, cell in enumerate(CELLS)]
     table.write_text("video,task,step,start,end,Error\n" + "".join(rows))
-    found = read_steps(table).annotations
-    assert errors_of(found.videos) == [KINDS]
-    assert not found.videos[0].clean
-    again = tmp_path / "again.csv"
     convert_steps([table], again)
-    assert again.read_text().splitlines()[0] == "video,task,step,start,end,error"
-    assert errors_of(read_steps(again).annotations.videos) == [KINDS]
-    table.write_text(table.read_text().replace("Error\n", "mistake\n", 1))
-    assert read_steps(table).annotations.videos[0].clean
+    for path in (table, again):
+        assert errors_of(read_steps(path).annotations.videos) == [[*CELLS.values()]]
 
 
 @pytest.fixture
-def folder(make_source, tiny_videos):
-    """Write the tiny source with these lines of errors.jsonl."""
-
-    def make(errors):
-        source = make_source()
-        lines = [json.dumps(one) if isinstance(one, dict) else one for one in errors]
-        (source / "errors.jsonl").write_text("\n".join(lines))
-        return source
-
-    return make
-
-
-def line_of(video, wrong, missing=()):
-    kinds = [wrong.get(place, []) for place in range(len(video["steps"]))]
-    return {"video_id": video["video_id"], "steps": kinds, "missing": list(missing), "more": 1}
-
-
-@pytest.fixture
-def prepared(folder, tiny_videos, tiny_taxonomy, tmp_path):
+def prepared(make_source, tiny_videos, tmp_path):
     """A data set with errors in two training videos, one of validation and one of test."""
-    names = [action["name"] for action in tiny_taxonomy["actions"]]
-    by_name = {video["video_id"]: video for video in tiny_videos}
-    by_name["i"]["split"] = by_name["j"]["split"] = "val"
-    lines = [
-        line_of(by_name["b"], {0: ["Order Error"], 4: ["Order Error", "Other"]}),
-        "",
-        line_of(by_name["c"], {}, [names[2].upper(), 3, "no such step", 99]),
-        line_of(by_name["e"], {1: ["Other"]}),
-        line_of(by_name["j"], {3: ["Other"]}),
-    ]
-    return prepare_custom(folder(lines), tmp_path / "DATA")
+    for video in tiny_videos[-2:]:
+        video["split"] = "val"
+    folder, lines = make_source(), [""]
+    wrong = {"b": {0: ["order"], 4: ["order", "other"]}, "e": {1: ["other"]}, "j": {3: ["other"]}}
+    missing = {"c": ["WAIT", 3, "no such step", 99]}
+    for video in tiny_videos:
+        name, steps = video["video_id"], range(len(video["steps"]))
+        value = {"video_id": name, "steps": [wrong.get(name, {}).get(at, []) for at in steps]}
+        lines.append(json.dumps(value | {"missing": missing.get(name, []), "more": 1}))
+    (folder / "errors.jsonl").write_text("\n".join(lines))
+    return prepare_custom(folder, tmp_path / "DATA")
 
 
-def test_errors_beside_videos(prepared, tmp_path):
-    wrong = [video for video in prepared.videos if not video.clean]
-    assert [(video.video_id, video.missing) for video in wrong] == [
-        *(("b", ()), ("c", (2, 3)), ("e", ()), ("j", ()))
-    ]
-    assert errors_of(wrong)[0] == [("Order Error",), (), (), (), ("Order Error", "Other")]
+def test_errors_beside_videos(prepared, tiny_dataset, tmp_path):
+    wrong = {video.video_id: video.missing for video in prepared.videos if not video.clean}
+    assert wrong == {"b": (), "c": (2, 3), "e": (), "j": ()}
+    assert errors_of(prepared.videos)[1] == [("order",), (), (), (), ("order", "other")]
     note = "errors.jsonl: left out 2 missing steps of no known action."
     assert note in prepared.provenance["notes"]
     write_videos(tmp_path / "videos.jsonl", prepared.videos)
     again = read_videos(tmp_path / "videos.jsonl", prepared.taxonomy)
     assert again == prepared.videos  # which leaves out errors of steps
     assert errors_of(again) == errors_of(prepared.videos)
-    assert describe(prepared.folder)["errors"] == {
-        **{"videos": 4, "steps": 4, "missing": 2},
-        "kinds": {"Other": 3, "Order Error": 2},
-    }
-
-
-def test_no_errors_are_counted_where_none_is_annotated(tiny_dataset):
+    counts = {"videos": 4, "steps": 4, "missing": 2, "kinds": {"other": 3, "order": 2}}
+    assert describe(prepared.folder)["errors"] == counts
     assert describe(tiny_dataset.folder)["errors"] is None
-    assert cut_windows(tiny_dataset, horizon=2, split="train").wrong is None
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("name", "line", "match"),
     [
-        (lambda line: line["steps"].pop(), r"errors.jsonl, line 1: videos.jsonl has no video '"),
-        (lambda line: line.update(video_id="x"), r"line 1: videos.jsonl has no video 'x' with \d"),
-        (lambda line: line.pop("steps"), r"line 1: not a video.*\[kinds of errors\] for each step"),
-        (lambda line: line.update(steps=3), "line 1: not a video"),
+        ("errors", {"video_id": "a", "steps": [[]]}, "has no video 'a' with 1 steps. Correct"),
+        ("errors", {"video_id": "a"}, r"not a video.*\[kinds of errors\] for each step"),
+        ("videos", {"errors": [["x"]]}, "'errors' of 1 steps; expected 3. Correct"),
+        ("videos", {"missing": [8]}, r"'missing' \[8\]; expected ids of actions. Correct"),
     ],
 )
-def test_errors_that_do_not_fit(folder, tiny_videos, change, match):
-    line = line_of(tiny_videos[0], {})
-    change(line)
-    with pytest.raises(DataError, match=match):
-        read_common(folder([line]))
-
-
-@pytest.mark.parametrize(
-    ("more", "match"),
-    [
-        ({"errors": [["x"]]}, "'errors' of 1 steps; expected 3"),
-        ({"missing": [8]}, r"'missing' \[8\]; expected ids of actions"),
-    ],
-)
-def test_videos_whose_errors_do_not_fit(make_source, tiny_videos, more, match):
-    tiny_videos[0] |= more
-    with pytest.raises(DataError, match=rf"videos.jsonl, line 1: {match}. Correct the line"):
-        read_common(make_source(videos=tiny_videos))
+def test_errors_that_do_not_fit(make_source, tiny_videos, name, line, match):
+    if name == "videos":
+        tiny_videos[0] |= line
+    folder = make_source()
+    (folder / "errors.jsonl").write_text(json.dumps(line) * (name == "errors"))
+    with pytest.raises(DataError, match=rf"{name}.jsonl, line 1: .*{match}"):
+        read_common(folder)
 
 
 def places(windows):
     return set(zip(windows.video.tolist(), windows.start.tolist(), strict=True))
 
 
-def test_what_is_left_out_of_training(prepared):
-    every = cut_windows(prepared, horizon=2, split="train")
-    videos = prepared.videos
-    for errors, keep in (
-        ("keep", lambda video, start: True),
-        ("windows", lambda video, start: not any(s.errors for s in video.steps[start : start + 2])),
-        ("videos", lambda video, start: video.clean),
-    ):
-        kept = {(video, start) for video, start in places(every) if keep(videos[video], start)}
-        assert places(without_errors(every, videos, errors)) == kept
-    assert len(kept) < len(places(without_errors(every, videos, "windows"))) < len(every)
-    own = np.flatnonzero(every.wrong)
-    for errors in ("windows", "videos"):
-        with pytest.raises(DataError, match="all train windows have an error or are of a video"):
-            without_errors(every.subset(own), videos, errors)
-    again = joined_windows(every.subset(own), every.subset(np.flatnonzero(~every.wrong)))
-    assert (again.wrong == every.wrong).all()
-
-
 @pytest.mark.parametrize("errors", ["keep", "windows", "videos"])
-@pytest.mark.parametrize("selection", ["held-out", "published"])
-def test_errors_never_change_test_windows(prepared, errors, selection):
+def test_what_is_left_out_of_training(prepared, tiny_dataset, errors):
     cut = {name: cut_windows(prepared, horizon=2, split=name) for name in ("train", "val", "test")}
-    train, chosen = fitting_windows(prepared, horizon=2, selection=selection, errors=errors)
-    for windows, whole in ((train, cut["train"]), (chosen, cut[chosen.split])):
-        untouched = errors == "keep" or windows.split == "test"
-        assert (places(windows) == places(whole)) is untouched
-        assert windows.wrong.any() == untouched
+    for selection in ("held-out", "published"):
+        train, chosen = fitting_windows(prepared, horizon=2, selection=selection, errors=errors)
+        for windows, whole in ((train, cut["train"]), (chosen, cut[chosen.split])):
+            untouched = errors == "keep" or windows.split == "test"
+            assert (places(windows) == places(whole)) is untouched
+            assert windows.wrong.any() == untouched
+    left_out = {video for video, _ in places(cut["train"]) - places(train)}
+    names = {prepared.videos[video].video_id for video in left_out}
+    assert names == {"keep": set(), "windows": {"b"}, "videos": {"b", "c"}}[errors]
+    own = cut["train"].subset(np.flatnonzero(cut["train"].wrong))
+    joined = joined_windows(own, cut["val"])
+    assert joined.wrong.sum() == len(own) + cut["val"].wrong.sum()
+    assert cut_windows(tiny_dataset, horizon=2, split="train").wrong is None
+    if errors != "keep":
+        with pytest.raises(DataError, match="all train windows have an error or are of a video"):
+            without_errors(own, prepared.videos, errors)

@@ -1,0 +1,113 @@
+"""`cefito verify` and `cefito graph` on steps that are given, by a run of a simulated world."""
+
+import json
+
+import pytest
+
+RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
+SWAPPED = [RIGHT[1], RIGHT[0], *RIGHT[2:]]
+TASK = "Brew Spiced Tea"
+BAD = "<b>&<script>alert(1)</script>"
+
+
+@pytest.fixture
+def run(run_of_lengths):
+    return run_of_lengths.folder
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write a table of the steps of videos by name, which all end with 'strain tea'."""
+
+    def write(name="STEPS.csv", task=TASK, seconds=15, **videos):
+        rows = [
+            f'"{video}",{task},{step},{20 * place},{20 * place + seconds}\n'
+            for video, steps in videos.items()
+            for place, step in enumerate([*steps, "strain tea"])
+        ]
+        path = tmp_path / name
+        path.write_text("video,task,step,start,end\n" + "".join(rows))
+        return path
+
+    return write
+
+
+def test_findings_of_a_table(call, run, table):
+    steps = table(right=RIGHT, wrong=SWAPPED, less=[*RIGHT[:3], *RIGHT[4:]])
+    code, out, err = call("verify", run, steps)
+    assert code == 0
+    swapped, missing = sorted(out.splitlines()[1:], key=lambda row: "less" in row)
+    assert "out of order" in swapped
+    assert "'crush spices' after 'boil water'; 3 of 3 videos" in swapped
+    assert missing.split()[:5] == ["less", "pour", "milk", "missing", "87.5"]
+    assert f"right: {TASK}, 7 steps given\nnothing was found to be wrong\n" in err
+    assert "to do: pour milk\n" in err
+    assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
+
+
+def test_exit_code_page_log_and_json(call, run, table, tmp_path):
+    assert call("verify", run, table(one=RIGHT), "--check")[0] == 0
+    steps, page, log = table(**{BAD: SWAPPED}), tmp_path / "x.html", tmp_path / "x.jsonl"
+    for count in (1, 2):
+        code, out, _ = call("verify", run, steps, "--out", page, "--log", log, "--json", "--check")
+        (video,) = json.loads(out)
+        (one,) = video["deviations"]
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert (code, len(lines)) == (3, count)
+        assert (video["video"], video["task"], video["recognised"]) == (BAD, TASK, False)
+        assert lines[-1].items() >= {"video": BAD, "task": TASK, **one}.items()
+        assert [step["name"] for step in video["steps"]] == [*SWAPPED, "strain tea"]
+    text = page.read_text()
+    assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
+
+
+def test_graphs_are_printed_edited_and_written(call, run, world, table, tmp_path):
+    orders, path = json.loads(call("graph", run)[1]), tmp_path / "order.json"
+    assert len(orders) == len(world.taxonomy.tasks)
+    for form, edge in (("svg", "marker-end"), ("dot", " -> ")):
+        assert call("graph", run, "--out", tmp_path / f"x.{form}")[0] == 0
+        text = (tmp_path / f"x.{form}").read_text()
+        assert text.count(edge) == sum(len(one["edges"]) for one in orders.values())
+    change = ["--add", "boil water,crush spices", "--remove", "crush spices,boil water"]
+    assert call("graph", run, "--task", TASK, *change, "--out", path)[0] == 0
+    assert ["boil water", "crush spices"] in json.loads(path.read_text())[TASK]["edges"]
+    for steps, code in ((RIGHT, 3), (SWAPPED, 0)):
+        assert call("verify", run, table(one=steps), "--order", path, "--check")[0] == code
+    assert call("graph", run, "--task", TASK, "--order", path)[1] == path.read_text()
+
+
+def test_refusals(run, trained, table, refused, tmp_path):
+    steps = table(one=RIGHT)
+    for argv, message in (
+        ((run,), "give files of steps or features, video files, or ids of videos."),
+        ((run, table("a.csv", one=["fly"])), "video 'one': unknown action 'fly'"),
+        ((run, table("b.csv", task="Soup", one=RIGHT)), "unknown task 'Soup'"),
+        ((run, steps, "--task", "Soup"), "unknown task 'Soup'"),
+        ((run, table("c.csv")), "c.csv"),
+        ((run, steps, "--min-probability", 2), "--min-probability is 0 to 1"),
+        ((run, steps, "--false-alarms", 1), "named too few errors to count false"),
+        ((run, steps, "--out", tmp_path / "x.pdf"), "a file that ends in .html"),
+        ((run, steps, "--order", tmp_path / "no.json"), "no.json: no such file"),
+        ((trained, steps), "cannot verify videos: it plans one number of steps"),
+    ):
+        assert message in refused("verify", *argv)
+    for argv, message in (
+        (("--add", "a,b"), "--add and --remove are of one task. Give --task"),
+        (("--task", TASK, "--add", "fly,swim"), "unknown action 'fly'"),
+        (("--task", TASK, "--add", "strain tea,boil water"), "the order goes in a circle"),
+        (("--out", tmp_path / "x.png"), ".json, .dot or .svg"),
+    ):
+        assert message in refused("graph", run, *argv)
+
+
+def test_errors_are_counted_and_left_out_of_training(
+    call, refused, world, make_source, tiny_videos, tmp_path
+):
+    tiny_videos[0]["errors"] = [["spilt"], [], []]
+    told = "".join(call("data", "info", make_source(features=None))[1:])
+    assert "hold one, 0 steps are missing" in told
+    train = ("train", world.folder, "--method", "nearest", "--horizon", 2)
+    train += ("--out", tmp_path / "RUN", "--errors")
+    assert call(*train, "videos")[0] == 0
+    assert json.loads((tmp_path / "RUN" / "run.json").read_text())["errors"] == "videos"
+    assert "choice of windows with errors" in refused(*train, "windows")
