@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import StrictBool, StrictInt, StrictStr, create_model
@@ -14,6 +15,7 @@ from cefito.data.vocabulary import find_action, find_actions
 from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints, EachAction, OneAction, declared
 from cefito.settings import Settings
+from cefito.timeline.order import reached, read_orders
 
 Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.vocabulary` reads it."""
@@ -92,8 +94,8 @@ def parse_constraints(
     def parsed(kind: Any, value: Any) -> Any:
         if kind == Pins:
             return tuple(map(_pin, value))  # STEP=ACTION, steps counted from 1
-        if kind == Pairs:  # A,B, split at the comma with an action on each side
-            return tuple(_order(entry, taxonomy, task) for entry in value)
+        if kind == Pairs:  # A,B, split at the comma with an action on each side, or a file
+            return tuple(pair for entry in value for pair in _orders(entry, taxonomy, task))
         return value
 
     kinds = NamedConstraints.model_fields
@@ -108,6 +110,14 @@ def _pin(entry: str) -> tuple[int, str]:
         expected = "expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'."
         raise ConfigError(f"{entry!r}: {expected}", setting="pinned")
     return int(step), action
+
+
+def _orders(entry: str, taxonomy: Taxonomy, task: int | None) -> Sequence[tuple[Name, Name]]:
+    if not entry.endswith(".json"):
+        return [_order(entry, taxonomy, task)]
+    found = read_orders(Path(entry), taxonomy)
+    pairs = [reached(edges) for own, edges in found.items() if task in (None, own)]
+    return sorted(frozenset().union(*pairs))
 
 
 def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:

@@ -81,7 +81,8 @@ class Constraints:
         tuple[tuple[EachAction, EachAction], ...],
         Declared(
             "before",
-            "A,B: if actions A and B both occur, A comes first; may be repeated.",
+            "A,B: if actions A and B both occur, A comes first; or a file of orders, .json, as "
+            "cefito graph writes it. May be repeated.",
             "Pairs [A, B]: if both occur, every A comes before every B.",
             "action {} before {}",
             ((3, 17),),

@@ -16,17 +16,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy, Video
-from cefito.data.readers.procedure import Procedure
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
 from cefito.settings import Record, read_record
+
+if TYPE_CHECKING:
+    from cefito.data.readers.procedure import Procedure
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

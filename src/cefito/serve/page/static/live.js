@@ -11,6 +11,7 @@ const MARK = "#session=";
 const PLACE = "live-problem";
 const AWAY = "The service does not answer. The page tries again.";
 const LEAST = 60; // seconds of the strip of recognised steps
+const FINDINGS = { missing: "skipped", order: "out of order", added: "not a step of the task", repeated: "repeated", long: "too long", short: "too short", wrong: "done wrongly" };
 let state = null; // of the open session
 let stream = null; // of its states, also after events of others
 let going = false; // an event is being sent
@@ -186,7 +187,8 @@ function show(next) {
   const likely = (task) => [task.name + ", ", number("task", percent(task.probability))];
   $("live-task").replaceChildren("Task: ", ...likely(best),
     ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
-  $("live-notes").replaceChildren(...next.notes.map((text) => make("li", {}, text)));
+  const findings = next.followed ? next.followed.findings.map((one) => one.name + ": " + FINDINGS[one.kind] + " (" + percent(one.probability) + "). " + one.evidence) : [];
+  $("live-notes").replaceChildren(...[...findings, ...next.notes].map((text) => make("li", {}, text)));
   const done = followed && followed.now ? next.done.slice(0, -1) : next.done;
   anew("live-done", done, () => {
     $("live-done").replaceChildren(...done.map((step) => make("li", {}, step.name + " ",
