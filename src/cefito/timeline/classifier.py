@@ -1,8 +1,9 @@
-"""Networks that say which step a row shows, from the row and averages of the rows around it."""
+"""Networks that say which step a row shows: of averages of rows around it, and of rows in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,20 +14,91 @@ from torch.nn import functional as F
 from cefito.timeline.memory import Rows
 from cefito.timeline.settings import RecogniserConfig
 
+_KERNEL = 3
+_CROP, _CROPS = 512, 4  # rows of a part of a video, and parts of a batch
+_CHANNELS = 64
+_RATE, _DECAY, _CLIPPED = 2e-3, 1e-2, 1.0  # learning rate, weight decay, norm of a gradient
+_INPUT_DROPOUT, _DROPOUT = 0.3, 0.5
+_SMOOTH, _JUMP = 0.15, 4.0  # weight and largest part of the smoothing loss (MS-TCN)
+Past = list[deque[Tensor]]
+"""What a causal network keeps of each layer's rows."""
 
-class RowClassifier(nn.Module):
-    """Networks of one hidden layer, whose probabilities are averaged.
+
+class TemporalNetwork(nn.Module):
+    """One stage of a dilated temporal convolution (MS-TCN, Abu Farha and Gall, arXiv 1903.01945).
+
+    Layer l, of dilation d = 2^l, is h ← h + W ReLU(V_d * h); a causal one sees h at t, t − d and
+    t − 2 d, another one at t − d, t and t + d.
 
     Args:
-        size: Features of a row, F.
+        size: Numbers of a row, P.
+        labels: K + 1.
+        layers: L.
+        causal: Whether later rows are not seen.
+    """
+
+    def __init__(self, size: int, labels: int, layers: int, *, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.inner = nn.Conv1d(size, _CHANNELS, 1)
+        self.dilated = nn.ModuleList(
+            nn.Conv1d(_CHANNELS, _CHANNELS, _KERNEL, dilation=2**layer) for layer in range(layers)
+        )
+        self.joined = nn.ModuleList(nn.Conv1d(_CHANNELS, _CHANNELS, 1) for _ in range(layers))
+        self.outer = nn.Conv1d(_CHANNELS, labels, 1)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return logits [B, K + 1, n] of rows [B, P, n]."""
+        hidden = self.inner(F.dropout(rows, _INPUT_DROPOUT, self.training))
+        for dilated, joined in zip(self.dilated, self.joined, strict=True):
+            across = dilated.dilation[0] * (_KERNEL - 1)
+            padding = (across, 0) if self.causal else (across // 2, across // 2)
+            made = joined(dilated(F.pad(hidden, padding)).relu())
+            hidden = hidden + F.dropout(made, _DROPOUT, self.training)
+        logits: Tensor = self.outer(hidden.relu())
+        return logits
+
+    def beginning(self) -> Past:
+        """Return what a causal network has seen before the first row: zeros."""
+        spans = [layer.dilation[0] * (_KERNEL - 1) + 1 for layer in self.dilated]
+        return [deque([torch.zeros(_CHANNELS)] * span, maxlen=span) for span in spans]
+
+    def ahead(self, row: Tensor, past: Past) -> Tensor:
+        """Return the logits [K + 1] of the next row [P], which is added to the past."""
+        hidden = F.linear(row, self.inner.weight[..., 0], self.inner.bias)
+        for dilated, joined, seen in zip(self.dilated, self.joined, past, strict=True):
+            seen.append(hidden)
+            taps = torch.stack([seen[0], seen[len(seen) // 2], seen[-1]])  # t − 2 d, t − d, t
+            made = torch.einsum("oik,ki->o", dilated.weight, taps) + dilated.bias
+            hidden = hidden + F.linear(made.relu(), joined.weight[..., 0], joined.bias)
+        return F.linear(hidden.relu(), self.outer.weight[..., 0], self.outer.bias)
+
+
+class RowClassifier(nn.Module):
+    """Networks of one hidden layer, whose probabilities are averaged, and a temporal network.
+
+    With the temporal network, log p(label | rows) is the mean of both, up to a constant.
+
+    Args:
+        size: Features of a row, F; the first P are the row itself.
         labels: K + 1.
         config: Its settings.
+        rows: P; 0 for no temporal network.
+        causal: Whether the temporal network sees no later rows.
     """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, size: int, labels: int, config: RecogniserConfig) -> None:
+    def __init__(
+        self,
+        size: int,
+        labels: int,
+        config: RecogniserConfig,
+        *,
+        rows: int = 0,
+        causal: bool = False,
+    ) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("deviation", torch.ones(size))
@@ -40,18 +112,35 @@ class RowClassifier(nn.Module):
             )
             for _ in range(config.members)
         )
+        self.rows = rows if config.temporal_layers else 0
+        self.temporal = None
+        if self.rows:
+            layers = config.temporal_layers
+            self.temporal = TemporalNetwork(self.rows, labels, layers, causal=causal)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return log p(label | row) [n, K + 1] of rows [n, F]."""
+        """Return log p(label | row) [n, K + 1] of rows [n, F], without the temporal network."""
         scaled = (rows - self.mean) / self.deviation
         logits = torch.stack([member(scaled) for member in self.members])
         count = len(self.members)
         return logits.log_softmax(dim=2).logsumexp(dim=0) - float(np.log(count))
 
     @torch.inference_mode()
-    def log_probabilities(self, rows: Rows) -> NDArray[np.float64]:
-        """Return log p(label | row) [n, K + 1] of rows [n, F]."""
-        return np.asarray(self(torch.from_numpy(rows)).double().numpy())
+    def log_probabilities(self, rows: Rows, past: Past | None = None) -> NDArray[np.float64]:
+        """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video.
+
+        With `past`, of the one next row of a video, which is added to it.
+        """
+        given = torch.from_numpy(rows)
+        logs = self(given)
+        if self.temporal is not None:
+            own = given[:, : self.rows]
+            if past is None:
+                seen = self.temporal(own.T[None])[0].T
+            else:
+                seen = self.temporal.ahead(own[0], past)[None]
+            logs = (logs + seen.log_softmax(dim=1)) / 2
+        return np.asarray(logs.double().numpy())
 
 
 def fit_classifier(
@@ -62,34 +151,77 @@ def fit_classifier(
     *,
     generator: torch.Generator,
     advance: Callable[[], None] = lambda: None,
+    rows: int = 0,
+    causal: bool = False,
 ) -> RowClassifier:
     """Train on random rows of annotated videos, by the cross-entropy of the label.
 
     The learning rate rises over a tenth of the batches and falls as a cosine after it. Dropout and
-    initial weights are drawn from the generator's seed.
+    initial weights are drawn from the generator's seed. The temporal network, with `rows` = P, sees
+    random parts of videos; a loss keeps its logarithms alike from row to row.
     """
-    rows = torch.from_numpy(np.concatenate(videos))
+    given = torch.from_numpy(np.concatenate(videos))
     truth = torch.from_numpy(np.concatenate(labels).astype(np.int64))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
-        network = RowClassifier(rows.shape[1], label_count, config)
-        network.mean.copy_(rows.mean(dim=0))
-        network.deviation.copy_(rows.std(dim=0, correction=0) + 1e-3)
+        network = RowClassifier(given.shape[1], label_count, config, rows=rows, causal=causal)
+        network.mean.copy_(given.mean(dim=0))
+        network.deviation.copy_(given.std(dim=0, correction=0) + 1e-3)
         network.train()
-        rows = (rows - network.mean) / network.deviation
+        given = (given - network.mean) / network.deviation
         for member in network.members:
-            optimiser = torch.optim.AdamW(
-                member.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-            )
-            schedule = torch.optim.lr_scheduler.OneCycleLR(
-                optimiser, config.learning_rate, total_steps=config.training_steps, pct_start=0.1
-            )
-            for _ in range(config.training_steps):
-                batch = torch.randint(len(rows), (config.batch_size,), generator=generator)
-                loss = F.cross_entropy(member(rows[batch]), truth[batch])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
+            rate, decay = config.learning_rate, config.weight_decay
+            for step in _steps(member, rate, decay, config.training_steps):
+                batch = torch.randint(len(given), (config.batch_size,), generator=generator)
+                step(F.cross_entropy(member(given[batch]), truth[batch]))
+                advance()
+        if network.temporal is not None:
+            own = [torch.from_numpy(video[:, :rows]) for video in videos]
+            answers = [torch.from_numpy(label.astype(np.int64)) for label in labels]
+            weights = torch.tensor([float(len(video)) for video in videos])
+            for step in _steps(network.temporal, _RATE, _DECAY, config.training_steps):
+                chosen = torch.multinomial(weights, _CROPS, True, generator=generator).tolist()
+                parts = [(own[video], answers[video]) for video in chosen]
+                step(_temporal_loss(network.temporal, parts, generator))
                 advance()
     return network.eval()
+
+
+def _steps(
+    network: nn.Module, rate: float, decay: float, count: int
+) -> Iterator[Callable[[Tensor], None]]:
+    """Yield functions that take a step of the optimiser by a loss."""
+    optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, rate, total_steps=count, pct_start=0.1
+    )
+
+    def step(loss: Tensor) -> None:
+        optimiser.zero_grad()
+        loss.backward()
+        if isinstance(network, TemporalNetwork):
+            nn.utils.clip_grad_norm_(network.parameters(), _CLIPPED)
+        optimiser.step()
+        schedule.step()
+
+    for _ in range(count):
+        yield step
+
+
+def _temporal_loss(
+    network: TemporalNetwork, videos: Sequence[tuple[Tensor, Tensor]], generator: torch.Generator
+) -> Tensor:
+    """Cross-entropy and smoothing of random parts of videos, rows [n, P] and labels [n] of each."""
+    rows, labels = [], []
+    for own, truth in videos:
+        last = max(len(own) - _CROP, 0)
+        start = int(torch.randint(last + 1, (1,), generator=generator))
+        rows.append(own[start : start + _CROP])
+        labels.append(truth[start : start + _CROP])
+    padded = nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2)
+    truth = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1)
+    logits = network(padded)
+    logs = logits.log_softmax(dim=1)
+    change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-_JUMP, _JUMP).square()
+    smooth = (change * (truth[:, None, 1:] >= 0)).mean() if change.numel() else change.sum()
+    return F.cross_entropy(logits, truth, ignore_index=-1) + _SMOOTH * smooth

@@ -25,7 +25,7 @@ from cefito.files import load_tensors, load_weights, read_json, write_json, writ
 from cefito.progress import Progress, silent
 from cefito.settings import Record, read_record, validated
 from cefito.timeline.chain import Floats, StepChain
-from cefito.timeline.classifier import RowClassifier, fit_classifier
+from cefito.timeline.classifier import Past, RowClassifier, fit_classifier
 from cefito.timeline.memory import Rows, Standard, past_features, whole_features
 from cefito.timeline.scores import Segment, VideoScores, segments, summary
 from cefito.timeline.settings import RecogniserConfig
@@ -134,7 +134,8 @@ class Recogniser:
         )
         folds = min(config.folds, len(videos))
         parts = folds if folds > 1 else 0
-        total = 2 * (parts + 1) * config.members * config.training_steps
+        networks = config.members + bool(config.temporal_layers)
+        total = 2 * (parts + 1) * networks * config.training_steps
         order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
         held: list[_Held] = []
         with progress("recogniser", total=total) as advance:
@@ -174,6 +175,8 @@ class Recogniser:
                 config,
                 generator=torch.Generator().manual_seed(2 * seed + place),
                 advance=advance,
+                rows=scaled[0].shape[1],
+                causal=place == 1,
             )
             for place, features in enumerate((whole_features, past_features))
         ]
@@ -284,9 +287,9 @@ class Recogniser:
         features = past_features if past else whole_features
         return self.of_features(features(self.standard.scaled(rows), self.times), past=past)
 
-    def of_features(self, features: Rows, *, past: bool) -> Floats:
-        """Return the same of features of rows [n, F]."""
-        logs = (self.past if past else self.whole).log_probabilities(features)
+    def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
+        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
+        logs = (self.past if past else self.whole).log_probabilities(features, seen)
         return logs - self.config.prior_power * self.log_prior
 
     def save(self, folder: Path) -> None:
@@ -321,7 +324,9 @@ class Recogniser:
             part, dot, rest = name.partition(".")
             parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
         try:
-            config = validated(RecogniserConfig, header.config, place=place)
+            # runs before the temporal network do not name its layers
+            given = {"temporal_layers": 0, **header.config}
+            config = validated(RecogniserConfig, given, place=place)
         except ConfigError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
         count = len(taxonomy.actions) + 1
@@ -330,7 +335,8 @@ class Recogniser:
         sizes = {"whole": (2 * times + 1) * reduced, "past": (times + 1) * reduced}
         networks = {}
         for part, size in sizes.items():
-            networks[part] = RowClassifier(size, count, config).eval()
+            causal = part == "past"
+            networks[part] = RowClassifier(size, count, config, rows=reduced, causal=causal).eval()
             load_weights(networks[part], parts[part], str(folder / RECOGNISER_FILE))
         return cls(
             config=config,

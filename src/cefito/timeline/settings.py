@@ -21,6 +21,9 @@ class RecogniserConfig(Settings):
     memories: tuple[float, ...] = Field(
         (2.0, 6.0, 20.0), description="Time constants of averages of past rows, in seconds."
     )
+    temporal_layers: int = Field(
+        8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
+    )
     training_steps: int = Field(400, ge=1, description="Batches that each is trained on.")
     batch_size: int = Field(256, ge=1)
     learning_rate: float = Field(1e-3, gt=0)

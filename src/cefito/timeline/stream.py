@@ -37,6 +37,8 @@ class StepStream:
         self.recogniser = recogniser
         self._chain = recogniser.chain if task is None else recogniser.chain.given([task])
         self._memory = RowMemory(recogniser.times)
+        temporal = recogniser.past.temporal
+        self._past = None if temporal is None else temporal.beginning()
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
@@ -96,7 +98,9 @@ class StepStream:
             seen = np.ones(self._chain.background + 1)
         else:
             features = self._memory.features(own.standard.scaled(row))
-            seen = likelihoods(own.of_features(features[None], past=True), own.trusts[1])[0]
+            seen = likelihoods(
+                own.of_features(features[None], past=True, seen=self._past), own.trusts[1]
+            )[0]
         self._states = self._chain.updated(self._states, seen)
         self._recent.append((self._states, seen))
         self._count += 1

@@ -32,6 +32,7 @@ DeviationKind = Literal["missing", "order", "added", "repeated", "long", "short"
 _REMEDY = "Train the run again."
 _CONFIG = RecogniserConfig(
     members=3,
+    temporal_layers=0,
     width=48,
     training_steps=400,
     weight_decay=0.5,
