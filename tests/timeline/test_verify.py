@@ -53,7 +53,7 @@ def test_what_is_wrong_by_counts(counts, actions, more, expected):
 def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     steps = [*steps_of([0, 2, 1, 3]), Step(100, 4000, 4)]
     found = {one.name: one for one in counts.verify(steps, 0).deviations}
-    assert found["pour"].probability == pytest.approx(1 - 0.5 / 10)
+    assert found["pour"].probability == pytest.approx(1 - 1 / 10)
     assert found["wash"].probability == pytest.approx(8.5 / 10)
     assert found["drink"].evidence == "3900 s; usual are 10 s"
     with pytest.raises(ConfigError, match="a video without steps cannot be verified"):

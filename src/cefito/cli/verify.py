@@ -212,10 +212,13 @@ def graph(
         if task is not None:
             chosen = [find_task(taxonomy, task)]
             edges = {*verifier.orders[chosen[0]].edges}
-            for given, change in ((add, edges.add), (remove, edges.discard)):
+            for given, adding in ((add, True), (remove, False)):
                 named = parse_constraints(taxonomy, {"before": given}, task=chosen[0])
-                for pair in named.resolved(taxonomy, task=chosen[0]).before:
-                    change(pair)
+                pairs = named.resolved(taxonomy, task=chosen[0]).before
+                if not adding and (strange := {*pairs} - edges):
+                    edge = " → ".join(taxonomy.names([*strange.pop()]))
+                    raise ConfigError(f"the graph has no edge {edge}.", setting="remove")
+                edges = edges | {*pairs} if adding else edges - {*pairs}
             verifier = verifier.given({chosen[0]: tuple(edges)}) if add or remove else verifier
     orders = {one: verifier.orders[one].edges for one in chosen}
     if form == "svg":

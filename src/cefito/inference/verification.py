@@ -7,8 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from cefito.data.annotations import Step, Taxonomy
+from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
-from cefito.data.vocabulary import find_action, find_task
+from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError
 from cefito.inference.recordings import Recording
 from cefito.runs.run import Run
@@ -79,9 +80,10 @@ def verified_steps(
         DataError: A file that is not read.
     """
     taxonomy = verifier.taxonomy
-    found = read_steps(paths).annotations
-    for video in found.videos:
-        place = f"{paths[0]}, video '{video.video_id}'"
+    choices = Choices(task=None if task is None else taxonomy.tasks[task].name)
+    read = ((path, read_steps(path, choices=choices).annotations) for path in paths)
+    for path, found, video in ((path, own, one) for path, own in read for one in own.videos):
+        place = f"{path}, video '{video.video_id}'"
         try:
             own = (
                 find_task(taxonomy, found.taxonomy.tasks[video.task].name) if task is None else task
@@ -89,7 +91,7 @@ def verified_steps(
             steps = []
             for step in video.steps:
                 name = found.taxonomy.actions[step.action].name
-                steps.append(Step(step.start, step.end, find_action(taxonomy, name, task=own)))
+                steps.append(Step(step.start, step.end, find_actions(taxonomy, name, task=own)[0]))
         except ConfigError as problem:
             raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
         yield _video(verifier, video.video_id, own, steps, sure=None, least=least)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -252,6 +252,7 @@ def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
+_quoted = partial(json.dumps, ensure_ascii=False)
 GraphForm = Literal["json", "dot"]
 
 
@@ -267,9 +268,9 @@ def graph_text(orders: dict[int, Edges], taxonomy: Taxonomy, form: GraphForm) ->
         return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
     for task, edges in orders.items():
-        lines.append(f"  subgraph cluster_{task} {{ label={json.dumps(taxonomy.tasks[task].name)};")
+        lines.append(f"  subgraph cluster_{task} {{ label={_quoted(taxonomy.tasks[task].name)};")
         for action in taxonomy.tasks[task].actions:
-            label = json.dumps(taxonomy.actions[action].name)
+            label = _quoted(taxonomy.actions[action].name)
             lines.append(f"    t{task}a{action} [label={label}];")
         lines += [f"    t{task}a{a} -> t{task}a{b};" for a, b in edges]
         lines.append("  }")

@@ -85,7 +85,7 @@ def verified_picture(
 
 def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
     """Draw the graph of each task: an action to the right of all that come before it."""
-    parts, top = [], _GAP
+    parts, top, width = [], _GAP, _WIDTH
     for task, edges in orders.items():
         parts.append(_text(_GAP, top + 13, taxonomy.tasks[task].name, "font-weight='bold'"))
         top += _LINE + _GAP
@@ -112,7 +112,7 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
             parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name))
             parts.append(_text(x + 4, y + 15, _shortened(name, _IN_BOX)))
         top += max(map(len, members)) * (_STRIP + 2 * _GAP) + _LINE
-        width = max(_WIDTH, len(members) * _ACROSS)
+        width = max(width, len(members) * _ACROSS)
     arrow = "<marker id='to' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='7' "
     arrow += "markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='#888'/></marker>"
     return "\n".join(_document([arrow, *parts], top, "Orders of steps", width)) + "\n"

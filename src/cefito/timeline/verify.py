@@ -171,14 +171,15 @@ class Verifier:
         rows = evidence(order, steps)
         if self.network is not None:
             return softened(np.exp(self.network.log_probabilities(rows)), self.temperature)
-        # the least probable order of first times; the step that breaks more is to blame
+        # 1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
+        # steps, the one that breaks more orders is to blame
         first = _first_times(order, steps)
         found, blame = np.zeros((len(steps), 3)), rows[:, 0] + rows[:, 1]
         for late, b in first.items():
             for early, a in first.items():
                 if early < late and order.probability[a, b] < 0.5:
                     which = late if blame[late] >= blame[early] else early
-                    found[which, 1] = max(found[which, 1], 1 - order.probability[a, b])
+                    found[which, 1] = max(found[which, 1], 1 - 2 * order.probability[a, b])
         found[:, 0] = 1 - found[:, 1]
         return found
 
@@ -474,10 +475,11 @@ def evidence(order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
     video = [lacking.sum(), lacking.max(initial=0), count, order.videos]
     shared = np.concatenate([own_rows.mean(axis=0), own_rows.max(axis=0), video])
     every = np.concatenate([own_rows, np.repeat(shared[None], count, axis=0)], axis=1)
-    return (np.sign(every) * np.log1p(np.abs(every))).astype(np.float32)
+    found: NDArray[np.float32] = (np.sign(every) * np.log1p(np.abs(every))).astype(np.float32)
+    return found
 
 
 def _width() -> int:
     """Numbers of the evidence of a step."""
     order = TaskOrder.of([], [0])
-    return evidence(order, [Step(0, 1, 0)]).shape[1]
+    return int(evidence(order, [Step(0, 1, 0)]).shape[1])

@@ -232,8 +232,8 @@ def _read(
         notes.append(f"{skipped} steps {because}.")
     if len(chosen) < len(entries):
         notes.append(f"{len(entries) - len(chosen)} recordings are in no split and are left out.")
-    if missing := [recording for recording in chosen if recording not in used]:
-        notes.append(f"{len(missing)} recordings have no features and are left out: {missing[0]}.")
+    if absent := [recording for recording in chosen if recording not in used]:
+        notes.append(f"{len(absent)} recordings have no features and are left out: {absent[0]}.")
     if errors is None:
         notes.append("Errors of steps are not known: cefito data download captaincook4d-errors.")
     source = Source(

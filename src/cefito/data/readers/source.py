@@ -83,7 +83,8 @@ _ERRORS_SHAPE = (
 
 def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str]:
     """Add the errors of a file to the steps; and a note on names that no action has."""
-    ids = {folded(action.name): action.id for action in annotations.taxonomy.actions}
+    names = annotations.taxonomy.actions
+    ids = {folded(action.name): action.id for action in names}
     places = {video.video_id: place for place, video in enumerate(annotations.videos)}
     videos, unknown = list(annotations.videos), 0
     lines = read_text(path, _ERRORS_SHAPE).split("\n")
@@ -96,7 +97,9 @@ def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str
         if place is None or len(videos[place].steps) != len(entry.steps):
             has = f"'{entry.video_id}' with {len(entry.steps)} steps"
             raise DataError(f"{where}: videos.jsonl has no video {has}. Correct the line.")
-        missing = [ids.get(folded(str(one)), one) for one in entry.missing]
+        task = annotations.taxonomy.tasks[videos[place].task].actions
+        own = {folded(names[action].name): action for action in task}
+        missing = [(ids | own).get(folded(str(one)), one) for one in entry.missing]
         known = [one for one in missing if isinstance(one, int) and 0 <= one < len(ids)]
         unknown += len(missing) - len(known)
         video = videos[place]

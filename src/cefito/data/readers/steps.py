@@ -15,6 +15,7 @@ from functools import partial
 from itertools import accumulate
 from operator import eq, mul
 from pathlib import Path
+from typing import Any
 
 from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import Faults, encoding_note, read_csv
@@ -142,7 +143,7 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         start, end = round(row.start, _DIGITS), row.end
         end = None if end is None else round(end, _DIGITS)
         coding = document.place(row.coding)
-        facts = {"task": task, "split": split, "coding": coding}
+        facts: dict[str, Any] = {"task": task, "split": split, "coding": coding}
         rows.append(replace(row, step=label, start=start, end=end, **facts))
     faults.check()
     if not rows:
