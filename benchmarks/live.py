@@ -3,17 +3,13 @@
 Before each step of a video, a session is given the observation at its start, or the step before, or
 both, and asked for the next step. Rows of comparison plan anew from the present observation, look
 for the nearest training observation, or go by n-grams of the steps done; orders and factors of
-n-grams are chosen on validation videos. Needs a run of the method any-length. With --nothing, the
-first and the next step are asked for with nothing seen, of runs of several seeds, and sessions miss
-a step.
+n-grams are chosen on validation videos. Needs a run of the method any-length.
 
     OMP_NUM_THREADS=1 python benchmarks/live.py DATA RUN --out FILE
-    OMP_NUM_THREADS=1 python benchmarks/live.py DATA RUN [RUN…] --nothing --out FILE
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +25,7 @@ from rapidfuzz.distance import Levenshtein
 import common
 from cefito.cli.console import progress
 from cefito.data import PreparedDataset, open_dataset
-from cefito.data.windows import padded_rows, split_videos
+from cefito.data.windows import split_videos
 from cefito.evaluation.statistics import paired_difference, video_interval
 from cefito.files import write_json
 from cefito.inference.session import Session
@@ -331,201 +327,24 @@ def live(data: PreparedDataset, run: Run, split: str) -> dict[str, Any]:
     }
 
 
-def gram_logs(
-    train: Sequence[Walk], test: Sequence[Walk], sizes: tuple[int, int], order: int, *, task: bool
-) -> list[NDArray[np.float64]]:
-    """Log p of the next step [D, K] by n-grams, whose smoothing is chosen on five folds."""
-
-    def fitted(grams: NGrams, strengths: tuple[float, ...]) -> NGrams:
-        padded: Any = (*strengths, *DEFAULT_STRENGTHS[len(strengths) :])
-        return replace(grams, levels=replace(grams.levels, order=order, strengths=padded))
-
-    folds = [
-        (
-            NGrams.fit([walk for place, walk in enumerate(train) if place % 5 != fold], *sizes),
-            padded_rows([walk.actions.tolist() for walk in train[fold::5]]),
-            np.array([walk.task for walk in train[fold::5]]),
-        )
-        for fold in range(5)
-    ]
-
-    def likelihood(strengths: tuple[float, ...]) -> float:
-        return sum(
-            float(fitted(grams, strengths).levels.log_probability(rows, tasks).sum())
-            for grams, rows, tasks in folds
-        )
-
-    strengths = max(product((1.0, 10.0, 30.0), repeat=order), key=likelihood)
-    grams = fitted(NGrams.fit(train, *sizes), strengths)
-    return [np.log(grams.shares(walk, task=task)) for walk in test]
-
-
-def run_logs(run: Run, test: Sequence[Walk], *, task: bool) -> list[NDArray[np.float64]]:
-    """Log p of the next step [D, K] by plans of one step, with nothing seen."""
-    planner: Any = run.with_steps(1, 1).planner if run.shortest else run.planner
-    found = []
-    for walk in test:
-        count, size = len(walk.actions), run.planner.observation_dim
-        done = np.tril(np.tile(walk.actions + 1, (count, 1)), -1) - 1  # −1 after the last
-        blank = np.zeros((count, size), np.float32)
-        given = np.full(count, walk.task) if task else None
-        seen = np.zeros((count, 2), dtype=np.bool_)
-        queries = Queries(initial=blank, goal=blank, tasks=given, seen=seen, done=done)
-        steps = planner.marginals(queries).steps
-        assert steps is not None
-        with np.errstate(divide="ignore"):
-            found.append(np.log(steps[:, 0]))
-    return found
-
-
-def nothing_seen(data: PreparedDataset, runs: Sequence[Run], split: str) -> dict[str, Any]:
-    """First and next steps after the steps done, with nothing seen, against n-grams.
-
-    Log-likelihoods are of the steps that training videos of the task have, among them.
-    """
-    train, test = [*walks(data, "train"), *walks(data, "val")], walks(data, split)
-    sizes = len(data.taxonomy.tasks), len(data.taxonomy.actions)
-    allowed = np.zeros(sizes, dtype=np.bool_)
-    for walk in train:
-        allowed[walk.task, walk.actions] = True
-    report: dict[str, Any] = {}
-    for task in (False, True):
-        rows: dict[str, list[list[NDArray[np.float64]]]] = {
-            "run": [run_logs(run, test, task=task) for run in runs],
-            "uniform": [[np.zeros((len(walk.actions), sizes[1])) for walk in test]],
-        }
-        for order, name in enumerate(("unigrams", "bigrams", "trigrams"), start=1):
-            rows[name] = [gram_logs(train, test, sizes, order, task=task)]
-        for first in (True, False):
-            values = {
-                name: [scored(logs, test, allowed, task=task, first=first) for logs in seeds]
-                for name, seeds in rows.items()
-            }
-            words = "first step" if first else "next step"
-            report[words + ", task" * task] = compared(values)
-    return report
-
-
-def scored(
-    logs: Sequence[NDArray[np.float64]],
-    test: Sequence[Walk],
-    allowed: NDArray[np.bool_],
-    *,
-    task: bool,
-    first: bool,
-) -> dict[str, NDArray[np.float64]]:
-    """Hits, log-likelihoods and videos of the first steps, or of all others."""
-    found: list[tuple[float, float, int]] = []
-    for video, (rows, walk) in enumerate(zip(logs, test, strict=True)):
-        support = allowed[walk.task] if task else allowed.any(axis=0)
-        for place, (row, action) in enumerate(zip(rows, walk.actions, strict=True)):
-            if (place == 0) != first:
-                continue
-            shares = np.where(support, row, -np.inf)
-            shares = shares - np.logaddexp.reduce(shares)
-            known = allowed[walk.task, action]
-            # the first of equal ones counts as the uniform choice that it is
-            best = shares == shares.max()
-            hit = float(best[action]) / best.sum()
-            found.append((hit, shares[action] if known else np.nan, video))
-    hits, likelihoods, videos = (np.array(column) for column in zip(*found, strict=True))
-    return {"hits": hits, "logs": likelihoods, "videos": videos}
-
-
-def compared(values: dict[str, list[dict[str, NDArray[np.float64]]]]) -> dict[str, Any]:
-    """Means of all rows, and differences of the run to each, with videos resampled."""
-    report: dict[str, Any] = {}
-    for name, seeds in values.items():
-        report[name] = {}
-        for measure, key, scale in (("accuracy", "hits", 100), ("log_likelihood", "logs", 1)):
-            kept = np.isfinite(seeds[0][key])
-            ours, theirs = (
-                np.stack([one[key][kept] for one in part]) for part in (values["run"], seeds)
-            )
-            report[name][measure] = round(scale * float(theirs.mean()), 3)
-            if name != "run":
-                gain = paired_difference(ours, theirs, seeds[0]["videos"][kept])
-                report[name][f"run_minus_{measure}"] = [
-                    round(scale / 100 * part, 3) for part in (gain.mean, gain.low, gain.high)
-                ]
-    return report
-
-
-def left_out(data: PreparedDataset, run: Run, split: str, count: int = 100) -> dict[str, Any]:
-    """How often a step is believed done, or listed as usual, of which a session is told nothing.
-
-    Its observation and its report are left out. The session cannot tell whether it was done, so
-    that sequences in which it was done and not observed give the same figures.
-    """
-    test = [walk for walk in walks(data, split) if len(walk.actions) > 3]
-    generator = np.random.default_rng(0)
-    places = [
-        (walk, int(place))
-        for walk in (test[index] for index in generator.integers(len(test), size=count))
-        for place in [generator.integers(1, len(walk.actions) - 2)]
-    ]
-    report: dict[str, Any] = {}
-    for kind, given in KINDS.items():
-        believed = listed = 0
-        hits: list[bool] = []
-        for walk, gone in places:
-            session = Session(run)
-            action, others = walk.actions[gone], np.delete(walk.actions, gone)
-            for place, row in enumerate(walk.seen):
-                if given["report"] and place and place - 1 != gone:
-                    session.done(int(walk.actions[place - 1]))
-                if place == gone:
-                    continue
-                if given["observe"]:
-                    session.observe(row)
-                if place > gone:
-                    hits.append(session.next_actions(1)[0][0] == walk.actions[place])
-            belief = session.belief()
-            believed += [step.id for step in belief.done].count(action) > (
-                others[:-1] == action
-            ).sum()
-            listed += action in [step.id for step in getattr(belief, "unseen", ())]
-        report[kind] = {
-            "sequences": len(places),
-            "believed_done": round(100 * believed / len(places), 1),
-            "listed": round(100 * listed / len(places), 1),
-            "next_step_accuracy_afterwards": round(100 * float(np.mean(hits)), 1),
-        }
-    return report
-
-
 def main() -> None:
     parser = common.parser(__doc__, data="one")
-    parser.add_argument("run", type=Path, nargs="+")
+    parser.add_argument("run", type=Path)
     parser.add_argument("--split", default="test")
-    parser.add_argument(
-        "--nothing", action="store_true", help="with nothing seen, and with a step left out"
-    )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    (run, *others), data = [open_run(one) for one in given.run], open_dataset(given.data)
-    command = f"OMP_NUM_THREADS=1 python benchmarks/live.py DATA RUN --split {given.split}"
-    if given.nothing:
-        report = {
-            "command": f"{command} --nothing",
-            "dataset": data.name,
-            "runs": 1 + len(others),
-            "nothing_seen": nothing_seen(data, [run, *others], given.split),
-            "left_out": left_out(data, run, given.split),
-        }
-        print(json.dumps(report, indent=1))
-    else:
-        report = {
-            "command": command,
-            "dataset": data.name,
-            "split": given.split,
-            "steps_of_plans": run.steps,
-            **live(data, run, given.split),
-        }
-        for name, row in report["rows"].items():
-            print(f"{name}: {row['next_step_accuracy']} % ({row['interval']})")
-        for name, spent in report["milliseconds_of_an_update"].items():
-            print(f"{name}: {spent}")
+    run, data = open_run(given.run), open_dataset(given.data)
+    report = {
+        "command": f"OMP_NUM_THREADS=1 python benchmarks/live.py DATA RUN --split {given.split}",
+        "dataset": data.name,
+        "split": given.split,
+        "steps_of_plans": run.steps,
+        **live(data, run, given.split),
+    }
+    for name, row in report["rows"].items():
+        print(f"{name}: {row['next_step_accuracy']} % ({row['interval']})")
+    for name, spent in report["milliseconds_of_an_update"].items():
+        print(f"{name}: {spent}")
     if given.out is not None:
         write_json(given.out, report)
 

@@ -11,31 +11,31 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
-    "benchmarks": 5_172,
-    "cli": 4_170,
+    "benchmarks": 4_990,
+    "cli": 4_149,
     "data": 7_003,
     "encoders": 1_927,
     "evaluation": 2_121,
     "executors": 573,
-    "field": 1_897,
+    "field": 1_885,
     "ground": 1_769,
-    "inference": 2_955,
-    "planners": 11_808,
+    "inference": 2_967,
+    "planners": 11_425,
     "report": 1_228,
     "runs": 1_873,
-    "search": 2_703,
+    "search": 2_640,
     "serve": 3_557,
-    "study": 2_076,
+    "study": 1_966,
     "testing": 494,
-    "timeline": 2_421,
-    "tests": 40_144,
-    "training": 1_608,
+    "timeline": 2_572,
+    "tests": 39_819,
+    "training": 1_613,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 286
+MODULES = 283
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
