@@ -42,6 +42,10 @@ from cefito.timeline.stream import StepStream
 Floats = NDArray[np.float64]
 Predict = Callable[[int], Floats]  # p(label) [n, K + 1] of the rows of a video
 METHODS = ("recogniser", "rows", "hmm", "mstcn", "nearest")
+YARDSTICKS = {
+    "rows": RecogniserConfig(temporal_layers=0),
+    "hmm": RecogniserConfig(temporal_layers=0, phases=1),
+}
 _BINS = 15
 _DRAWS = 2000
 SCORES = {  # the columns that each divides, which are sums over videos
@@ -241,7 +245,7 @@ def measured(known: Known, method: str, seed: int, given: argparse.Namespace) ->
     began = time.perf_counter()
     more: list[dict[str, float]] = [{} for _ in known.test]
     if method in ("recogniser", "rows", "hmm"):
-        own = fitted(known, seed, RecogniserConfig(phases=1) if method == "hmm" else None)
+        own = fitted(known, seed, YARDSTICKS.get(method))
         spent = time.perf_counter() - began
         if method == "rows":
             scaled = [own.standard.scaled(known.raw[video]) for video in known.test]

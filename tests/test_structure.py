@@ -11,8 +11,8 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
-    "benchmarks": 4_990,
-    "cli": 4_149,
+    "benchmarks": 4_994,
+    "cli": 4_150,
     "data": 7_003,
     "encoders": 1_927,
     "evaluation": 2_121,
@@ -27,8 +27,8 @@ BUDGETS = {
     "serve": 3_557,
     "study": 1_966,
     "testing": 494,
-    "timeline": 2_572,
-    "tests": 39_819,
+    "timeline": 2_594,
+    "tests": 39_832,
     "training": 1_613,
 }
 """Lines of Python of each room of src, and of the folders beside it.

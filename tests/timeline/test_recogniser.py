@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.data.readers.custom import prepare
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.timeline.classifier import TemporalNetwork
 from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
 from cefito.timeline.settings import RecogniserConfig
 from cefito.timeline.stream import StepStream
@@ -223,3 +225,14 @@ def test_what_a_person_tells(recogniser, video):
     free.correct(1)
     assert np.argmax(free.tasks) == 0
     assert free.next_actions[[3, 4, 5]].sum() < 1e-9
+
+
+def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():
+    torch.manual_seed(0)
+    network, rows = TemporalNetwork(5, 3, 4, causal=True).eval(), torch.randn(90, 5)
+    with torch.inference_mode():
+        whole, past = network(rows.T[None])[0].T, network.beginning()
+        single = torch.stack([network.ahead(row, past) for row in rows])
+        later = network(torch.cat([rows[:40], torch.randn(50, 5)]).T[None])[0].T
+    torch.testing.assert_close(single, whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(later[:40], whole[:40])  # no row sees those after it

@@ -115,9 +115,10 @@ def _report(folder: Path, files: tuple[Path, ...]) -> None:
             TimedAction(name=names[step.action].name, start=step.start, end=step.end)
             for step in video.steps
         ]
-        if (one := proposed.get(video.video_id)) is None:
+        if video.video_id not in proposed:
             left.append(video.video_id)
             continue
+        one = proposed[video.video_id]
         own = [TimedAction(name=s.name, start=s.start, end=s.end) for s in one.steps]
         pairs.append((own, steps))
     if left:

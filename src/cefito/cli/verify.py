@@ -6,7 +6,7 @@ import json as json_text
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -87,7 +87,7 @@ def verify(
         least = min_probability
         if false_alarms is not None:
             least = verifier.threshold(false_alarms)
-        settings = {"task": known, "least": least}
+        settings: dict[str, Any] = {"task": known, "least": least}
         tables = [] if dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
         found = [*verified_steps(verifier, tables, **settings)] if tables else []
         if others := [one for one in inputs if Path(one) not in tables]:

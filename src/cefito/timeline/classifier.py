@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,8 @@ from torch.nn import functional as F
 from cefito.timeline.memory import Rows
 from cefito.timeline.settings import RecogniserConfig
 
-_KERNEL = 3
 _CROP, _CROPS = 512, 4  # rows of a part of a video, and parts of a batch
+_FEWEST = 200  # batches
 _CHANNELS = 64
 _RATE, _DECAY, _CLIPPED = 2e-3, 1e-2, 1.0  # learning rate, weight decay, norm of a gradient
 _INPUT_DROPOUT, _DROPOUT = 0.3, 0.5
@@ -42,17 +43,22 @@ class TemporalNetwork(nn.Module):
         self.causal = causal
         self.inner = nn.Conv1d(size, _CHANNELS, 1)
         self.dilated = nn.ModuleList(
-            nn.Conv1d(_CHANNELS, _CHANNELS, _KERNEL, dilation=2**layer) for layer in range(layers)
+            nn.Conv1d(_CHANNELS, _CHANNELS, 3, dilation=2**layer) for layer in range(layers)
         )
         self.joined = nn.ModuleList(nn.Conv1d(_CHANNELS, _CHANNELS, 1) for _ in range(layers))
         self.outer = nn.Conv1d(_CHANNELS, labels, 1)
 
+    @property
+    def _layers(self) -> list[tuple[Any, Any, int]]:
+        """Both convolutions of each layer, and its dilation."""
+        both = zip(self.dilated, self.joined, strict=True)
+        return [(dilated, joined, 2**layer) for layer, (dilated, joined) in enumerate(both)]
+
     def forward(self, rows: Tensor) -> Tensor:
         """Return logits [B, K + 1, n] of rows [B, P, n]."""
         hidden = self.inner(F.dropout(rows, _INPUT_DROPOUT, self.training))
-        for dilated, joined in zip(self.dilated, self.joined, strict=True):
-            across = dilated.dilation[0] * (_KERNEL - 1)
-            padding = (across, 0) if self.causal else (across // 2, across // 2)
+        for dilated, joined, span in self._layers:
+            padding = (2 * span, 0) if self.causal else (span, span)
             made = joined(dilated(F.pad(hidden, padding)).relu())
             hidden = hidden + F.dropout(made, _DROPOUT, self.training)
         logits: Tensor = self.outer(hidden.relu())
@@ -60,15 +66,15 @@ class TemporalNetwork(nn.Module):
 
     def beginning(self) -> Past:
         """Return what a causal network has seen before the first row: zeros."""
-        spans = [layer.dilation[0] * (_KERNEL - 1) + 1 for layer in self.dilated]
+        spans = [2 * span + 1 for _, _, span in self._layers]
         return [deque([torch.zeros(_CHANNELS)] * span, maxlen=span) for span in spans]
 
     def ahead(self, row: Tensor, past: Past) -> Tensor:
         """Return the logits [K + 1] of the next row [P], which is added to the past."""
         hidden = F.linear(row, self.inner.weight[..., 0], self.inner.bias)
-        for dilated, joined, seen in zip(self.dilated, self.joined, past, strict=True):
+        for (dilated, joined, span), seen in zip(self._layers, past, strict=True):
             seen.append(hidden)
-            taps = torch.stack([seen[0], seen[len(seen) // 2], seen[-1]])  # t − 2 d, t − d, t
+            taps = torch.stack([seen[0], seen[span], seen[-1]])  # t − 2 d, t − d, t
             made = torch.einsum("oik,ki->o", dilated.weight, taps) + dilated.bias
             hidden = hidden + F.linear(made.relu(), joined.weight[..., 0], joined.bias)
         return F.linear(hidden.relu(), self.outer.weight[..., 0], self.outer.bias)
@@ -179,12 +185,20 @@ def fit_classifier(
             own = [torch.from_numpy(video[:, :rows]) for video in videos]
             answers = [torch.from_numpy(label.astype(np.int64)) for label in labels]
             weights = torch.tensor([float(len(video)) for video in videos])
-            for step in _steps(network.temporal, _RATE, _DECAY, config.training_steps):
+            count = temporal_steps(len(given), config)
+            for step in _steps(network.temporal, _RATE, _DECAY, count):
                 chosen = torch.multinomial(weights, _CROPS, True, generator=generator).tolist()
                 parts = [(own[video], answers[video]) for video in chosen]
                 step(_temporal_loss(network.temporal, parts, generator))
                 advance()
     return network.eval()
+
+
+def temporal_steps(rows: int, config: RecogniserConfig) -> int:
+    """Number of batches that the temporal network is trained on, for videos of so many rows."""
+    if not config.temporal_layers:
+        return 0
+    return max(_FEWEST, -(-config.temporal_passes * rows // (_CROP * _CROPS)))
 
 
 def _steps(
@@ -224,4 +238,5 @@ def _temporal_loss(
     logs = logits.log_softmax(dim=1)
     change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-_JUMP, _JUMP).square()
     smooth = (change * (truth[:, None, 1:] >= 0)).mean() if change.numel() else change.sum()
-    return F.cross_entropy(logits, truth, ignore_index=-1) + _SMOOTH * smooth
+    loss: Tensor = F.cross_entropy(logits, truth, ignore_index=-1) + _SMOOTH * smooth
+    return loss

@@ -25,7 +25,7 @@ from cefito.files import load_tensors, load_weights, read_json, write_json, writ
 from cefito.progress import Progress, silent
 from cefito.settings import Record, read_record, validated
 from cefito.timeline.chain import Floats, StepChain
-from cefito.timeline.classifier import Past, RowClassifier, fit_classifier
+from cefito.timeline.classifier import Past, RowClassifier, fit_classifier, temporal_steps
 from cefito.timeline.memory import Rows, Standard, past_features, whole_features
 from cefito.timeline.scores import Segment, VideoScores, segments, summary
 from cefito.timeline.settings import RecogniserConfig
@@ -134,9 +134,13 @@ class Recogniser:
         )
         folds = min(config.folds, len(videos))
         parts = folds if folds > 1 else 0
-        networks = config.members + bool(config.temporal_layers)
-        total = 2 * (parts + 1) * networks * config.training_steps
         order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
+        lengths = np.array([len(rows) for rows in known.rows])
+        sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
+        total = sum(
+            2 * (config.members * config.training_steps + temporal_steps(size, config))
+            for size in sizes
+        )
         held: list[_Held] = []
         with progress("recogniser", total=total) as advance:
             for fold in range(parts):

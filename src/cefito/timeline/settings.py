@@ -24,6 +24,9 @@ class RecogniserConfig(Settings):
     temporal_layers: int = Field(
         8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
     )
+    temporal_passes: int = Field(
+        60, ge=1, description="Times that its training sees as many rows as the videos have."
+    )
     training_steps: int = Field(400, ge=1, description="Batches that each is trained on.")
     batch_size: int = Field(256, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
