@@ -101,7 +101,7 @@ def test_errors_are_counted_and_left_out_of_training(
 ):
     tiny_videos[0]["errors"] = [["spilt"], [], []]
     told = "".join(call("data", "info", make_source(features=None))[1:])
-    assert "hold one, 0 steps are missing" in told
+    assert "0 steps left out" in told
     train = ("train", world.folder, "--method", "nearest", "--horizon", 2)
     train += ("--out", tmp_path / "RUN", "--errors")
     assert call(*train, "videos")[0] == 0

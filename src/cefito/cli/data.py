@@ -61,8 +61,8 @@ def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
     table("Windows", [*columns, "candidates, mean", "median"], windows)
     if errors := value["errors"]:
         rows = [(kind, f"{count:,}") for kind, count in errors["kinds"].items()]
-        wrong, missing = f"{errors['videos']:,} videos", f"{errors['missing']:,} steps are missing"
-        table(f"Errors: {wrong} hold one, {missing}", ["kind", "steps"], rows)
+        wrong, missing = counted(errors["videos"], "video"), counted(errors["missing"], "step")
+        table(f"Errors: in {wrong}; {missing} left out", ["kind", "steps"], rows)
 
 
 @app.command

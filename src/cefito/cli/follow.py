@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, talk
 from cefito.cli.options import OUTPUT, Flag
 from cefito.errors import ConfigError, DataError
 from cefito.markup import percent
@@ -89,6 +89,7 @@ def follow(
                 feature_rate=feature_rate,
                 encoder=encoder,
                 weights=weights,
+                progress=passing_progress,
             )
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         before: tuple[Any, ...] | None = None

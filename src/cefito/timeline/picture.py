@@ -13,7 +13,7 @@ from cefito.timeline.recogniser import RecognisedStep
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights
 _COLUMNS = 4  # of the legend
-_ACROSS, _IN_BOX = 220, 30  # pixels from one column of a graph to the next, letters in a box
+_ACROSS, _IN_BOX = 220, 28  # pixels from one column of a graph to the next, letters in a box
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
 _GOLDEN = 137.508  # degrees between colours, so that any number of them differs
 _FAINTEST = 0.15  # opacity of a step of the probability 0
