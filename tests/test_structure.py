@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 983,
     "benchmarks": 4_994,
-    "cli": 4_150,
-    "data": 7_003,
+    "cli": 4_154,
+    "data": 7_010,
     "encoders": 1_927,
     "evaluation": 2_121,
     "executors": 573,
@@ -27,8 +27,8 @@ BUDGETS = {
     "serve": 3_557,
     "study": 1_966,
     "testing": 494,
-    "timeline": 2_594,
-    "tests": 39_931,
+    "timeline": 2_597,
+    "tests": 39_933,
     "training": 1_613,
 }
 """Lines of Python of each room of src, and of the folders beside it.

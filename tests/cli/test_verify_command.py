@@ -40,7 +40,7 @@ def test_findings_of_a_table(call, run, table):
     assert "out of order" in swapped
     assert "'crush spices' after 'boil water'; 3 of 3 videos" in swapped
     assert missing.split()[:5] == ["less", "pour", "milk", "missing", "87.5"]
-    assert f"right: {TASK}, 7 steps given\nnothing was found to be wrong\n" in err
+    assert f"right: {TASK}, 7 steps given\nnothing was found to be wrong, from 50.0 % on\n" in err
     assert "to do: pour milk\n" in err
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
 

@@ -92,7 +92,9 @@ def verify(
         found = [*verified_steps(verifier, tables, **settings)] if tables else []
         if others := [one for one in inputs if Path(one) not in tables]:
             if opened is None:
-                raise ConfigError("a procedure verifies files of steps alone. Give a run.")
+                raise ConfigError(
+                    "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
+                )
             recordings = open_recordings(
                 opened,
                 others,
@@ -114,7 +116,7 @@ def verify(
     if json:
         print_json([one.model_dump(mode="json", exclude_none=True) for one in found])
     else:
-        _show(found)
+        _show(found, least)
     return FOUND * (check and any(one.deviations for one in found))
 
 
@@ -145,14 +147,14 @@ def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
                 file.write(json_text.dumps(value, ensure_ascii=False) + "\n")
 
 
-def _show(found: Sequence[VerifiedVideo]) -> None:
+def _show(found: Sequence[VerifiedVideo], least: float) -> None:
     for video in found:
         how = "recognised" if video.recognised else "given"
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
         for note in video.notes:
             talk(note)
         if not video.deviations:
-            talk("nothing was found to be wrong")
+            talk(f"nothing was found to be wrong, from {percent(least)} on")
         if video.repair:
             talk(f"to do: {', '.join(video.repair)}")
     rows = [
@@ -196,7 +198,7 @@ def graph(
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target, write_text
     from cefito.inference.constraints import parse_constraints
-    from cefito.timeline.order import graph_text
+    from cefito.timeline.order import graph_text, reached
     from cefito.timeline.picture import graph_picture
 
     form = "json"
@@ -211,14 +213,15 @@ def graph(
         chosen = [one.id for one in taxonomy.tasks]
         if task is not None:
             chosen = [find_task(taxonomy, task)]
-            edges = {*verifier.orders[chosen[0]].edges}
+            shown = {*verifier.orders[chosen[0]].edges}
+            edges = {*reached(shown)}  # an edge that goes takes no order along
             for given, adding in ((add, True), (remove, False)):
                 named = parse_constraints(taxonomy, {"before": given}, task=chosen[0])
-                pairs = named.resolved(taxonomy, task=chosen[0]).before
-                if not adding and (strange := {*pairs} - edges):
+                pairs = {*named.resolved(taxonomy, task=chosen[0]).before}
+                if not adding and (strange := pairs - shown):
                     edge = " → ".join(taxonomy.names([*strange.pop()]))
                     raise ConfigError(f"the graph has no edge {edge}.", setting="remove")
-                edges = edges | {*pairs} if adding else edges - {*pairs}
+                edges = edges | pairs if adding else edges - pairs
             verifier = verifier.given({chosen[0]: tuple(edges)}) if add or remove else verifier
     orders = {one: verifier.orders[one].edges for one in chosen}
     if form == "svg":

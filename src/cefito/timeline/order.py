@@ -119,7 +119,7 @@ class TaskOrder:
     def repeated(self) -> Floats:
         """Times that an action was done again, a video [A]."""
         again = self.follows.sum(axis=0)[: self.size] - self.occurs
-        found: Floats = again / max(self.videos, 1)
+        found: Floats = np.maximum(again, 0) / max(self.videos, 1)
         return found
 
     @cached_property
@@ -232,7 +232,10 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
         raise DataError(f"{path}: not orders of tasks. {_SHAPE}")
     for name, entry in value.items():
         graph = read_record(_Graph, entry, f"{path}: '{name}'", _SHAPE, DataError)
-        task = find_task(taxonomy, name)
+        try:
+            task = find_task(taxonomy, name)
+        except ConfigError as problem:
+            raise ConfigError(f"{path}: {problem}") from problem
         found[task] = tuple(
             (
                 find_action(taxonomy, a, task=task, setting="order"),

@@ -229,7 +229,7 @@ class Verifier:
             for one, share in zip(found, certain.tolist(), strict=True)
         ]
         found += self._missing(order, steps, certain, finished)
-        kept = [one for one in found if one.probability >= least]
+        kept = [one for one in found if one.probability >= least and one.probability > 0]
         return Verification(
             deviations=tuple(sorted(kept, key=lambda one: -one.probability)),
             repair=repair(order, {step.action for step in steps}),

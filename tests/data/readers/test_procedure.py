@@ -12,13 +12,13 @@ from cefito.errors import DataError
 from cefito.inference.constraints import parse_constraints
 from cefito.inference.verification import written_verifier
 
-TEA = """
+TEA = """\ufeff
 # Make tea
 1. boil water
 2. warm the pot (optional)
 3. add green tea | add black tea
 4. fetch a cup
-4. fetch sugar [Optional]
+4. fetch sugar [Optional].
 5) pour
 """
 
@@ -61,6 +61,8 @@ def test_its_orders_are_constraints(tea):
         ("# tea\nboil", "line 2"),
         ("# tea\n1. boil\n2. boil", "line 3"),
         ("# tea\n1. boil |", "line 2"),
+        ("# tea\n1. boil\n# tea\n1. pour", "two tasks have one name"),
+        ("# tea\n1.1 boil", "line 2"),
         ("# tea", "without a name or steps"),
         ("", "without a name or steps"),
     ],

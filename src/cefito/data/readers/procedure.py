@@ -9,7 +9,8 @@
     5. pour
 
 A line that begins with # names a task. Steps are numbered: those of a lower number come before
-those of a higher one; steps of one number may come in any order. Alternatives have a bar between.
+those of a higher one; steps of one number may come in any order. Alternatives, with a bar between,
+count as optional.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from cefito.data.annotations import Taxonomy, nfc
 from cefito.errors import DataError
 from cefito.files import read_text
 
-_STEP = re.compile(r"(\d+)\s*[.):]\s*(.+)")
-_OPTIONAL = re.compile(r"\s*[(\[]\s*optional\s*[)\]]\s*", re.IGNORECASE)
+_STEP = re.compile(r"(\d+)\s*[.):](?!\d)\s*(.+)")
+_OPTIONAL = re.compile(r"\s*[(\[]\s*optional\s*[)\]][.,;]?\s*", re.IGNORECASE)
 _EXPECTED = "Expected '# name of the task' and numbered steps, as in '1. boil water (optional)'."
 
 
@@ -63,7 +64,9 @@ def read_procedures(path: Path) -> list[Procedure]:
         DataError: A line of another form, a task without steps, or a step named twice.
     """
     found: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
-    for number, line in enumerate(nfc(read_text(path, _EXPECTED)).splitlines(), 1):
+    for number, line in enumerate(
+        nfc(read_text(path, _EXPECTED)).removeprefix("\ufeff").splitlines(), 1
+    ):
         text = " ".join(line.split())
         if not text:
             continue
@@ -77,11 +80,15 @@ def read_procedures(path: Path) -> list[Procedure]:
         plain, free = _OPTIONAL.subn(" ", match[2])
         names = tuple(name.strip() for name in plain.split("|"))
         known = [name for _, own, _ in found[-1][1] for name in own]
-        if not all(names) or len({*known, *names}) < len(known) + len(names):
-            raise DataError(f"{place}: a step has no name, or one that is there already.")
+        if not all(names):
+            raise DataError(f"{place}: a step has no name. {_EXPECTED}")
+        if len({*known, *names}) < len(known) + len(names):
+            raise DataError(f"{place}: the step is in the task already. Name each step once.")
         found[-1][1].append((int(match[1]), names, bool(free)))
     if not found or not all(name and steps for name, steps in found):
-        raise DataError(f"{path}: holds a task without a name or steps, or none. {_EXPECTED}")
+        raise DataError(f"{path}: holds no task, or one without a name or steps. {_EXPECTED}")
+    if len({name for name, _ in found}) < len(found):
+        raise DataError(f"{path}: two tasks have one name. Rename one of them.")
     return [Procedure(task, tuple(steps)) for task, steps in found]
 
 
