@@ -13,7 +13,7 @@ BUDGETS = {
     "batch": 983,
     "benchmarks": 4_994,
     "cli": 4_154,
-    "data": 7_010,
+    "data": 7_012,
     "encoders": 1_927,
     "evaluation": 2_121,
     "executors": 573,

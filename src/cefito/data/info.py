@@ -10,6 +10,7 @@ from typing import Any
 
 from cefito.data.annotations import SPLITS, Annotations, Video, read_annotations
 from cefito.data.prepared import open_dataset
+from cefito.data.readers.source import ERRORS_FILE, read_common
 from cefito.data.windows import count_windows, split_videos
 
 
@@ -27,7 +28,8 @@ def describe(path: Path, *, horizons: Iterable[int] = HORIZONS) -> dict[str, Any
     `split_videos` (None if the annotations have val); "candidates", |A|^T over the test windows.
     """
     if not _is_prepared(path):
-        annotations = read_annotations(path)
+        of_errors = (path / ERRORS_FILE).exists()
+        annotations = read_common(path).annotations if of_errors else read_annotations(path)
         head = {"name": annotations.taxonomy.dataset, "kind": "annotations"}
         return {**head, **_counts(annotations, horizons)}
     dataset = open_dataset(path)
