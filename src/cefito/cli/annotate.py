@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cefito.cli.console import log_warnings, passing_progress, table, talk
+from cefito.cli.console import log_warnings, table, talk
+from cefito.cli.recognise import AS_RECORDED, RecordingOptions, write_recognised
 from cefito.errors import ConfigError, DataError
 from cefito.markup import counted, percent
 
@@ -24,11 +25,7 @@ def annotate(
     format_: Literal["csv", "eaf", "labelstudio"] = "csv",
     corrected: tuple[Path, ...] = (),
     task: str | None = None,
-    dataset: Path | None = None,
-    feature_rate: float | None = None,
-    encoder: str | None = None,
-    weights: Path | None = None,
-    device: str = "auto",
+    reading: RecordingOptions = AS_RECORDED,
 ) -> None:
     """Write the recognised steps of films for correction in an annotation tool.
 
@@ -38,30 +35,23 @@ def annotate(
     Args:
         run: Run with a recogniser.
         films: Video files, files of features, or ids of videos of the run's data set.
+        reading: How whole videos are read.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), eaf (ELAN) or labelstudio (predictions), one file a
             film.
         corrected: Corrected file of any form that cefito data prepare custom reads; may be
             repeated.
         task: Name or id of the task of all films; by default it is recognised.
-        dataset: Data set of the films, which are then ids of its videos.
-        feature_rate: Rows of features a second; by default as in training.
-        encoder: Encoder of video files; by default the one of the run's features.
-        weights: File of its weights, for s3d.
-        device: auto, cpu or cuda, for the encoder.
     """
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
     if corrected:
         _report(out, corrected)
         return
-    from cefito.cli.recognise import write_recognised
     from cefito.data.vocabulary import find_task
     from cefito.files import write_text
     from cefito.inference.proposals import doubt
-    from cefito.inference.recordings import open_recordings
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
     from cefito.timeline.formats import WRITERS, json_lines
 
     if (out / PROPOSALS).exists():
@@ -69,17 +59,7 @@ def annotate(
     with log_warnings():
         opened = open_run(run)
         known = None if task is None else find_task(opened.taxonomy, task)
-        recordings = open_recordings(
-            opened,
-            films,
-            dataset=dataset,
-            feature_rate=feature_rate,
-            encoder=encoder,
-            weights=weights,
-            device=pick_device(device, float64=False),
-            progress=passing_progress,
-        )
-        found = [each.recognised(opened, task=known) for each in recordings]
+        found = [each.recognised(opened, task=known) for each in reading.open(opened, films)]
     found.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
     write_recognised(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])

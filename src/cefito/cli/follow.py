@@ -111,7 +111,7 @@ def follow(
 def _show(
     session: Session, found: Followed, news: Sequence[Deviation], *, plan: bool, as_json: bool
 ) -> None:
-    """Print a change; as lines, findings are told once."""
+    """Print a change; lines tell each finding once."""
     steps = session.plans(1)[0] if plan else None
     names = [] if steps is None else session.run.taxonomy.names(list(steps.actions))
     if as_json:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -16,9 +16,43 @@ from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
+    from cefito.inference.recordings import Recording
+    from cefito.runs.run import Run
     from cefito.timeline.formats import RecognisedVideo, Writer
 
 StepsFormat = Literal["csv", "eaf", "labelstudio", "vtt", "jsonl"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RecordingOptions:
+    """How whole videos are read.
+
+    Attributes:
+        dataset: Data set of the inputs, which are then ids of its videos.
+        feature_rate: Rows of features a second; by default as in training.
+        encoder: Encoder of video files; by default the one of the run's features.
+        weights: File of its weights, for s3d.
+        device: auto, cpu or cuda, for the encoder.
+    """
+
+    dataset: Path | None = None
+    feature_rate: float | None = None
+    encoder: str | None = None
+    weights: Path | None = None
+    device: str = "auto"
+
+    def open(self, run: Run, inputs: Iterable[str]) -> Iterator[Recording]:
+        """Yield the recordings of inputs, as `open_recordings` does."""
+        from cefito.inference.recordings import open_recordings
+        from cefito.runtime import pick_device
+
+        settings = {**vars(self), "device": pick_device(self.device, float64=False)}
+        return open_recordings(run, inputs, progress=passing_progress, **settings)
+
+
+AS_RECORDED = RecordingOptions()
+"""Nothing changed."""
 
 
 def recognise(
@@ -29,11 +63,7 @@ def recognise(
     order: Path | None = None,
     steps_known: str | None = None,
     min_probability: float = 0.0,
-    dataset: Path | None = None,
-    feature_rate: float | None = None,
-    encoder: str | None = None,
-    weights: Path | None = None,
-    device: str = "auto",
+    reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     format_: Annotated[StepsFormat | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
@@ -51,11 +81,7 @@ def recognise(
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.
         min_probability: Leave out steps below this probability.
-        dataset: Data set of the inputs, which are then ids of its videos.
-        feature_rate: Rows of features a second; by default as in training.
-        encoder: Encoder of video files; by default the one of the run's features.
-        weights: File of its weights, for s3d.
-        device: auto, cpu or cuda, for the encoder.
+        reading: How whole videos are read.
         out: File to write, whose ending is its format: .csv (a table, as cefito data prepare custom
             reads it), .eaf (ELAN), .json (Label Studio, predictions), .vtt (WebVTT) or .jsonl. A
             folder, with --format, gets one file a video.
@@ -65,9 +91,7 @@ def recognise(
     """
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target, write_text
-    from cefito.inference.recordings import open_recordings
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
 
     if not inputs:
         raise ConfigError("give files of features, video files, or ids of videos.")
@@ -75,15 +99,13 @@ def recognise(
         raise ConfigError(f"--min-probability {min_probability:g}: expected 0 to 1.")
     if steps_known is not None and task is None:
         raise ConfigError("--steps-known needs the task of the steps. Give --task, too.")
-    if feature_rate is not None and not 0.01 <= feature_rate <= 1000:
-        raise ConfigError(f"--feature-rate {feature_rate:g}: expected 0.01 to 1000 rows a second.")
     chosen = None if out is None else _format(out, format_, len(inputs))
     if chosen is None and format_ is not None:
         raise ConfigError("--format is of a file. Give --out, too.")
     if plot is not None:
         check_target(plot, (".svg",), "plot")
     with log_warnings():
-        opened, place = open_run(run), pick_device(device, float64=False)
+        opened = open_run(run)
         if order is not None:
             from cefito.timeline.order import read_orders
 
@@ -91,19 +113,9 @@ def recognise(
             opened = replace(opened, recogniser=own)
         known = None if task is None else find_task(opened.taxonomy, task)
         plan = None if steps_known is None else _plan(opened.taxonomy, steps_known, known)
-        recordings = open_recordings(
-            opened,
-            inputs,
-            dataset=dataset,
-            feature_rate=feature_rate,
-            encoder=encoder,
-            weights=weights,
-            device=place,
-            progress=passing_progress,
-        )
         found = [
             each.recognised(opened, task=known, plan=plan, least=min_probability)
-            for each in recordings
+            for each in reading.open(opened, inputs)
         ]
     if out is not None and chosen is not None:
         write_recognised(found, out, chosen)

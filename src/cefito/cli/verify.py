@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
+from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import OUTPUT, Flag
+from cefito.cli.recognise import AS_RECORDED, RecordingOptions
 from cefito.errors import ConfigError
 from cefito.markup import percent
 
@@ -32,11 +33,7 @@ def verify(
     order: Path | None = None,
     min_probability: float = 0.5,
     false_alarms: float | None = None,
-    dataset: Path | None = None,
-    feature_rate: float | None = None,
-    encoder: str | None = None,
-    weights: Path | None = None,
-    device: str = "auto",
+    reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -50,15 +47,11 @@ def verify(
             folder of cefito data procedure.
         inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are; or files of
             features, video files, or ids of videos, whose steps are recognised first.
-        task: Name or id of the task of all videos; by default that of the file, or recognised.
+        task: Name or id of the task of all videos; by default the file's, or the recognised one.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
         false_alarms: Leave out what is less probable than so many false alarms an hour allow.
-        dataset: Data set of the inputs, which are then ids of its videos.
-        feature_rate: Rows of features a second; by default as in training.
-        encoder: Encoder of video files; by default the one of the run's features.
-        weights: File of its weights, for s3d.
-        device: auto, cpu or cuda, for the encoder.
+        reading: How whole videos are read.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
@@ -66,13 +59,11 @@ def verify(
     """
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target
-    from cefito.inference.recordings import open_recordings
     from cefito.inference.verification import (
         STEP_FILES,
         verified_recording,
         verified_steps,
     )
-    from cefito.runtime import pick_device
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -88,24 +79,19 @@ def verify(
         if false_alarms is not None:
             least = verifier.threshold(false_alarms)
         settings: dict[str, Any] = {"task": known, "least": least}
-        tables = [] if dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
+        tables = (
+            [] if reading.dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
+        )
         found = [*verified_steps(verifier, tables, **settings)] if tables else []
         if others := [one for one in inputs if Path(one) not in tables]:
             if opened is None:
                 raise ConfigError(
                     "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
                 )
-            recordings = open_recordings(
-                opened,
-                others,
-                dataset=dataset,
-                feature_rate=feature_rate,
-                encoder=encoder,
-                weights=weights,
-                device=pick_device(device, float64=False),
-                progress=passing_progress,
-            )
-            found += [verified_recording(opened, verifier, one, **settings) for one in recordings]
+            found += [
+                verified_recording(opened, verifier, one, **settings)
+                for one in reading.open(opened, others)
+            ]
     if out is not None:
         from cefito.report.page import save_verification
 

@@ -87,9 +87,12 @@ def open_recordings(
         progress: Shows the progress of each video file.
 
     Raises:
-        ConfigError: No such file or video, or two of one name.
+        ConfigError: No such file or video, two of one name, or a rate out of range.
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
+    if feature_rate is not None and not 0.01 <= feature_rate <= 1000:
+        problem = f"{feature_rate:g}: expected 0.01 to 1000 rows a second"
+        raise ConfigError(f"{problem}.", setting="feature_rate")
     own = run.own_recogniser
     usual = float((run.info.dataset.observed or {}).get("feature_rate", own.rate))
     match, observer, names = None, None, set[str]()
