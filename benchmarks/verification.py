@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verifiers = [Verifier.fit(known, taxonomy, seed=seed) for seed in given.seeds]
     first = verifiers[0]
     report: dict[str, Any] = {
-        "benchmark": "verification",
+        "command": "python benchmarks/verification.py --data FOLDER --graphs task_graphs.json",
         "data": taxonomy.dataset,
         "seeds": given.seeds,
         "machine": common.machine(),
