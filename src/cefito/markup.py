@@ -1,8 +1,14 @@
-"""Text in Markdown with escaped names, and counts in words."""
+"""Text in Markdown with escaped names, counts in words, and vectors of names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _IN_MARKDOWN = str.maketrans(
     {sign: "\\" + sign for sign in "\\|*_`~$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
@@ -37,3 +43,17 @@ def markdown_table(
 def in_markdown(text: str) -> str:
     """Escape text for a line or a cell of Markdown: emphasis, code, formulas, tags and links."""
     return text.translate(_IN_MARKDOWN).replace("](", "]\\(")
+
+
+def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return WordLlama's vectors of N texts, [N, 256]: means over their tokens, not normalised.
+
+    Its package holds the numbers. Raises ImportError if it is not installed.
+    """
+    import wordllama
+
+    # downloads are looked for beside the package, which has both files
+    folder = Path(wordllama.__file__).parent
+    model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+    found: NDArray[np.float32] = model.embed(list(texts))
+    return found

@@ -24,6 +24,7 @@ from cefito.encoders.pretrained import (
 )
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_array
+from cefito.markup import word_vectors
 from cefito.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -193,12 +194,7 @@ class WordLlamaText:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of N texts, [N, 256]."""
         with needed_packages():
-            import wordllama
-        # downloads are looked for beside the package, which has both files
-        folder = Path(wordllama.__file__).parent
-        model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-        found: NDArray[np.float32] = model.embed(list(texts))
-        return found
+            return word_vectors(texts)
 
 
 def masked_mean(states: Any, mask: Any) -> Any:

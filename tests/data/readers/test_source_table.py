@@ -209,3 +209,20 @@ def test_times_in_frames(write):
         )
     with pytest.raises(DataError, match="counts frames and holds no frame rate"):
         read_steps(write(text), choices=Choices(columns=columns))
+
+
+def test_names_that_differ_by_little(write):
+    found = read_steps(
+        write(
+            "video,task,step,start,end\n"
+            "a,soup,mince garlic,0,1\na,soup,cook 2 minutes,1,2\na,soup,cook 3 minutes,2,3\n"
+            "a,soup,mince garlik,3,4\nb,salad,mince the garlic,0,1\nb,salad,Cook 2 minutes,1,2\n"
+            "b,salad,push the pin out,2,3\nb,salad,push the pin in,3,4\n"
+        )
+    )
+    pairs = [tuple(note.split("'")[1:4:2]) for note in found.notes if "by little" in note]
+    assert pairs == [
+        ("mince garlic", "mince garlik"),  # by letters
+        ("cook 2 minutes", "Cook 2 minutes"),
+        ("mince garlic", "mince the garlic"),  # by words
+    ]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
 from cefito.data.readers.csv_file import Faults, listed_places
@@ -22,10 +24,11 @@ from cefito.data.readers.source import Source, draw_split, make_step
 from cefito.data.readers.steps import StepRows, read_rows, write_rows
 from cefito.errors import DataError
 from cefito.files import check_target
-from cefito.markup import counted
+from cefito.markup import counted, word_vectors
 
 _SHOWN = 10  # pairs of names that are reported one by one
 _SIMILAR = 90  # per cent of letters that near names have in common
+_ALIKE = 0.98  # cosine of names alike in meaning: "pin in" and "pin out" have 0.972
 _NOTHING = Choices()
 
 
@@ -135,7 +138,9 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
 def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     """Notes on names of tasks, and of actions of one task, that differ by little.
 
-    Actions of different tasks are near only if they are equal without case and punctuation.
+    Actions of different tasks are near only if they are equal without case and punctuation. Where
+    WordLlama is installed, actions of equal numbers are also near if their vectors are almost
+    parallel.
     """
     tasks = near_names(dict.fromkeys(task.name for task in taxonomy.tasks))
     steps = [
@@ -145,6 +150,11 @@ def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     for name in dict.fromkeys(action.name for action in taxonomy.actions):
         known = first.setdefault(folded(name), name)
         steps += [(known, name)] * (known != name)
+    with suppress(ImportError):
+        distinct = list(first.values())
+        vectors = word_vectors(distinct)  # [N, 256]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
+        steps += _agreeing(distinct, vectors @ vectors.T >= _ALIKE)
     found = [("task", *pair) for pair in tasks] + [("step", *pair) for pair in dict.fromkeys(steps)]
     for kind, one, other in found[:_SHOWN]:
         pair = f"'{one}' and '{other}'. If they mean the same, write them alike."
@@ -163,9 +173,14 @@ def near_names(names: Iterable[str]) -> list[tuple[str, str]]:
 
     listed = list(names)
     plain = [folded(name) for name in listed]
-    numbers = [re.findall(r"\d+", name) for name in plain]
     # the cutoff is met in spite of rounding
     cutoff = _SIMILAR - 1e-4
     alike = process.cdist(plain, plain, scorer=fuzz.ratio, score_cutoff=cutoff, dtype=np.uint8)
+    return _agreeing(listed, alike > 0)
+
+
+def _agreeing(names: Sequence[str], alike: NDArray[np.bool_]) -> list[tuple[str, str]]:
+    """The pairs of N names that are alike, [N, N], and whose numbers agree."""
+    numbers = [re.findall(r"\d+", folded(name)) for name in names]
     places = np.argwhere(np.triu(alike, k=1)).tolist()
-    return [(listed[i], listed[j]) for i, j in places if numbers[i] == numbers[j]]
+    return [(names[i], names[j]) for i, j in places if numbers[i] == numbers[j]]
