@@ -196,7 +196,7 @@ class QueryOptions:
     """The query: a window of a video, files, features, a video file or pictures.
 
     Attributes:
-        video: Id of a video of the data set; with --start or --end, a video file.
+        video: Id of a video of the data set, or a video file with --start and --end.
         from_step: Number of the first step to plan, counted from 1; the plan covers as many steps
             as the run's horizon, or, for a run of several lengths, the rest of the video, at most
             the longest length.
@@ -248,9 +248,9 @@ class QueryOptions:
     @property
     def kind(self) -> str:
         """The kind of query, a key of `_KINDS`."""
-        timed = {"start", "end"} & self.given
+        is_file = bool({"start", "end"} & self.given) or Path(self.video or "").is_file()
         for kind, (choosing, _) in _KINDS.items():
-            if choosing & self.given and not (kind == "a video of a data set" and timed):
+            if choosing & self.given and not (kind == "a video of a data set" and is_file):
                 return kind
         return "no observation"
 
@@ -309,11 +309,14 @@ class QueryOptions:
                 raise ConfigError(
                     "--goal-text takes the place of every other goal. Leave the other out."
                 )
+        if kind != "a video of a data set" and self.without_goal:
+            raise ConfigError("--without-goal is for videos of a data set. Leave the goal out.")
         if wrong := given - choosing - others:
             listed = ", ".join("--" + name.replace("_", "-") for name in sorted(wrong))
             raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
         if kind in ("a video file", "features") and not given & {"start", "end"}:
-            raise ConfigError("give --features FILE with --start and --end in seconds.")
+            problem = f"{kind} needs --start and --end in seconds, or one of both"
+            raise ConfigError(f"{problem}: --start alone plans without a goal.")
         return kind
 
     def _ends(self, kind: str) -> tuple[bool, bool]:
