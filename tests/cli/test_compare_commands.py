@@ -37,7 +37,7 @@ def test_compare(world, tmp_path, capsys):
     assert captured.out.count("success rate less that of nearest window") == 2
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
-    assert "Per cent; ± half the 90 % interval" in captured.err
+    assert "per cent; ± half the 90 % interval" in captured.err
     assert "¹ the best of a column, ² the second best" in captured.err
     assert "Warning: fewer than three seeds (all rows)" in captured.err
     names = "T2 T3 results.json tables.md tables.tex"
@@ -51,6 +51,19 @@ def test_compare(world, tmp_path, capsys):
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
+
+
+def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, capsys, monkeypatch):
+    call(capsys, "compare", world.folder, "--out", tmp_path, *CHEAP[:4], "--seeds", 1, *TINY)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cefito.study.running.run_study", interrupted)
+    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *CHEAP, code=130)
+    assert captured.out.count("test windows, preset paper\n") == 2
+    assert "nearest, seed 1: not scored yet. Repeat the command." in captured.err
+    assert captured.err.splitlines()[-1] == "error: interrupted; repeat the command to go on"
 
 
 # reproduce
@@ -70,7 +83,8 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     first, *_, last = captured.err.splitlines()
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
     assert "4 of 4 scores are missing." in captured.err
-    assert last == f"wrote results.json, tables.md and tables.tex into {tmp_path}"
+    files = f"results.json, tables.md and tables.tex into {tmp_path}, which explain all columns"
+    assert last == f"wrote {files}"
     assert captured.out.count("test windows, preset paper") == 4
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err

@@ -133,7 +133,8 @@ def test_rows_with_few_seeds_are_named(results):
 
 
 def test_notes(results):
-    first, *failed, _ = score_table(results, 2).notes
+    table = score_table(results, 2)
+    (first,), (*failed, _) = table.legend, table.notes
     assert first.startswith("Per cent; ± half the 90 % interval of the mean by Student's t over")
     assert "mAcc: steps right in their places." in first
     assert "edit:" not in first
@@ -154,7 +155,7 @@ def test_metrics_that_a_trial_has_get_columns(results):
     assert table.heads[1:7] == ("SR", "mAcc", "mIoU", "edit", "order SR", "bitwise mIoU")
     shown = [entry.text for entry in column(table, "edit").values()]
     assert shown == ["–", "–", "40.00 ± 0.00", "40.00 ± 0.00", "–"]
-    assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.notes[0]
+    assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.legend[0]
 
 
 def test_best_and_second_best(results):
@@ -198,7 +199,7 @@ def test_a_horizon_without_any_score(results):
     results["trials"] += [{"row": row["name"], **failed} for row in results["rows"]]
     _, _, table = result_tables(results)
     assert (table.title, table.lines) == ("made, T = 5, 0 test windows, preset small", ())
-    assert len(table.notes) == 1 + len(results["rows"])
+    assert len(table.notes) == len(results["rows"])
     for form in (markdown, latex):
         assert "broken, seed 0: killed" in form(table)
 
@@ -441,4 +442,4 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
     assert ours[column + 1] == Entry(text="40.00 ± 0.00", rank=1)
     assert by_row["told"][column] == Entry(text="–")
-    assert any("expected calibration error" in note for note in table.notes)
+    assert any("expected calibration error" in note for note in table.legend)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 10_000
 _OF_HORIZONS = "chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
+_IN_FILES = {  # columns that a terminal has no room for
+    *("edit", "order SR", "bitwise mIoU", "top-5 SR", "ECE by chance", "SR at 50 %"),
+    *("SR bootstrap width", "tokens/query", "parameters"),
+}
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
 
@@ -140,11 +145,11 @@ def compare(
         horizons=chosen,
         shortest=shortest,
     )
-    with log_warnings():
+    table = "main" if published else ""
+    with log_warnings(), _showing_what_is_done(study, against, table):
         problems = run_study(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
-    table = "main" if published else ""
     return finish(gather(study), options.out, against, problems, published=table, json=json)
 
 
@@ -161,6 +166,20 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
 
     shortest, longest = steps_range(steps)
     return shortest, (longest,)
+
+
+@contextmanager
+def _showing_what_is_done(study: Study, against: str | None, published: str) -> Iterator[None]:
+    """If the work is interrupted, write and show the tables of what is scored, and end."""
+    from cefito.study.results import gather
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        results = gather(study)
+        if any(map(results.scored, results.horizons)):
+            finish(results, study.out, against, (), published=published, json=False)
+        raise KeyboardInterrupt("interrupted; repeat the command to go on") from None
 
 
 def finish(
@@ -188,7 +207,7 @@ def finish(
         _show(tables)
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote {RESULTS}, tables.md and tables.tex into {out}")
+    talk(f"wrote {RESULTS}, tables.md and tables.tex into {out}, which explain all columns")
     if problems:
         talk(f"error: {len(problems)} of {len(results.trials)} trials failed.", urgent=True)
     return 1 if problems else 0
@@ -197,13 +216,19 @@ def finish(
 def _show(tables: Sequence[Table]) -> None:
     marks = {0: "", 1: " ¹", 2: " ²"}
     for shown in tables:
-        lines = [[entry.text + marks[entry.rank] for entry in line] for line in shown.lines]
+        kept = [place for place, head in enumerate(shown.heads) if head not in _IN_FILES]
+        heads = [shown.heads[place] for place in kept]
+        lines = [
+            [line[place].text + marks[line[place].rank] for place in kept] for line in shown.lines
+        ]
         if shown.below:
-            rule = ["— published —", *[""] * (len(shown.heads) - 1)]
+            rule = ["— published —", *[""] * (len(heads) - 1)]
             lines.insert(len(lines) - shown.below, rule)
-        table(shown.title, shown.heads, lines)
+        table(shown.title, heads, lines)
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
+        if shown.legend:
+            talk("per cent; ± half the 90 % interval of the mean over seeds")
         for note in shown.notes:
             talk(note)
         talk("")
@@ -250,10 +275,11 @@ def reproduce(
     name = study.dataset.name
     if experiment.dataset and not name.startswith(experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
-    with log_warnings():
+    against = experiment.against or None
+    with log_warnings(), _showing_what_is_done(study, against, experiment.published):
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
-    results, against = gather(study), experiment.against or None
+    results = gather(study)
     code = finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )

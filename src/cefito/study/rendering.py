@@ -44,6 +44,7 @@ class Table(FileRecord):
     lines: tuple[tuple[Entry, ...], ...]
     below: int = 0  # number of lines below the rule
     own: int | None = ABSENT  # the line that the table is about
+    legend: tuple[str, ...] = ()  # what the columns are
     notes: tuple[str, ...] = ()
 
 
@@ -65,7 +66,7 @@ def markdown(table: Table) -> str:
     ]
     if any(entry.rank for line in table.lines for entry in line):
         lines += ["", "Bold: the best of a column; italic: the second best."]
-    for note in table.notes:
+    for note in (*table.legend, *table.notes):
         lines += ["", in_markdown(note)]
     return "\n".join(lines) + "\n"
 
@@ -86,7 +87,7 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_in_latex(' '.join([table.title + '.', *table.notes]))}}}",
+        rf"\caption{{{_in_latex(' '.join([table.title + '.', *table.legend, *table.notes]))}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
         " & ".join(map(_in_latex, table.heads)) + r" \\",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,9 +72,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         or any(getattr(row, name, None) is not None for row in below)
     }
     heads = ("planner", *metrics.values(), *_OTHERS)
-    notes = [f"{_UNITS} {metric_legend(metrics)}".rstrip()]
-    notes += [_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)
-    notes += [_UNKNOWN_LENGTH] * (results.shortest is not None)
+    legend = [f"{_UNITS} {metric_legend(metrics)}".rstrip()]
+    legend += [_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)
+    notes = [_UNKNOWN_LENGTH] * (results.shortest is not None)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
@@ -81,9 +82,12 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     scored: list[tuple[list[Interval | None], bool, str, list[str]]] = []  # of each row with scores
     few = []
     for row in results.rows:
+        failed: defaultdict[str, list[str]] = defaultdict(list)
+        for trial in results.failed(horizon, row.name):
+            failed[trial.error].append(str(trial.seed))
         notes += [
-            f"{row.name}, seed {trial.seed}: {trial.error}"
-            for trial in results.failed(horizon, row.name)
+            f"{row.name}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {error}"
+            for error, seeds in failed.items()
         ]
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
@@ -123,6 +127,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         heads=heads,
         lines=(*entries, *last),
         below=len(last),
+        legend=tuple(legend),
         notes=(*notes, *more),
     )
 
