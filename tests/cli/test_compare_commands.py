@@ -3,7 +3,9 @@ from itertools import product
 
 import pytest
 
+from authors_repository import write_repository
 from cefito.cli import main
+from cefito.data import open_dataset
 from cefito.data.windows import cut_windows
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
@@ -89,3 +91,13 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
+
+
+def test_reproduce_from_the_repository_of_the_authors(tmp_path, capsys, cheap_experiments):
+    out = tmp_path / "out"
+    repository = write_repository(tmp_path / "theirs")
+    command = ["reproduce", "crosstask", repository, "--out", out, "--seeds", 1, *TINY]
+    first = call(capsys, *command)
+    assert open_dataset(out / "data").name == "crosstask"
+    assert "crosstask, T = 4" in first.out
+    assert "0 of 4 scores are missing." in call(capsys, *command).err

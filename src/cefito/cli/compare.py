@@ -250,12 +250,14 @@ def reproduce(
     Args:
         table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
             or qualitative.
-        dataset: Folder of a prepared data set.
+        dataset: Folder of a prepared data set; for crosstask, coin and niv also the repository of
+            the paper's authors with its features, which is prepared into OUT/data as they read it.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
         json: Print the results as JSON instead of tables.
     """
     known_settings(options.set_)
+    from cefito.cli.prepare import Observed, prepare_benchmark
     from cefito.planners.methods import check_sections
     from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
@@ -263,6 +265,11 @@ def reproduce(
     from cefito.study.study import check_study
 
     experiment = find_experiment(table)
+    if experiment.dataset and (dataset / "dataset").is_dir():
+        given, dataset = dataset, options.out / "data"
+        if not dataset.exists():
+            observed = Observed(beyond="rewrite")
+            prepare_benchmark(experiment.dataset, annotations=given, out=dataset, observed=observed)
     others = None if horizons is None else numbers(horizons, "--horizons")
     study = experiment_study(table, options.study(dataset, rows=()), horizons=others)
     check_sections(study.settings, (row.method for row in study.rows))

@@ -172,7 +172,7 @@ def custom(
         _prepare(read, target, observed, encoder, timeline=True)
 
 
-def _benchmark(
+def prepare_benchmark(
     benchmark: str,
     /,
     *,
@@ -205,7 +205,7 @@ def _benchmark(
 
 for _name, _title in (("crosstask", "CrossTask"), ("coin", "COIN"), ("niv", "NIV")):
     app.command(
-        partial(_benchmark, _name),
+        partial(prepare_benchmark, _name),
         name=_name,
         help=f"Prepare {_title} from its annotations and a folder of features or videos.",
     )
