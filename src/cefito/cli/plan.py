@@ -170,7 +170,8 @@ def _quality(found: Answer) -> str:
         return "interrupted before any plan was found"
     if found.search.interrupted:
         return "interrupted, not exact: the best plans so far"
-    return "not exact: there may be better plans"
+    proof = found.search.method in ("auto", "guided")
+    return "not exact: there may be better plans" + "; --search exhaustive finds out" * proof
 
 
 _Given = given_options("without_goal", "after_done")

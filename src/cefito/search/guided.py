@@ -291,10 +291,11 @@ class AutoSettings(GuidedSettings):
     """Settings of "auto".
 
     Attributes:
-        budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹.
+        budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹; by default
+            about two seconds on one processor core.
     """
 
-    budget_gflop: float = Field(500, ge=0)
+    budget_gflop: float = Field(50, ge=0)
 
 
 class AutoSearch(AutoSettings, Search):
