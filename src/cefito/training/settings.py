@@ -108,8 +108,8 @@ class MarginConfig(Settings):
 class LossConfig(Settings):
     """The contrastive loss."""
 
-    # "triplet" (paper), "softmax" over positive and negatives, or "regression": the positive's
-    # distance alone, the baseline of the paper's training analysis
+    # "triplet" (paper), "softmax" over positive and negatives (InfoNCE), or "regression": the
+    # positive's distance alone, the baseline of the paper's training analysis
     kind: Literal["triplet", "softmax", "regression"] = "triplet"
     # triplet only: mean over all triplets (paper) or over the "violating" ones (released code)
     reduction: Literal["mean", "violating"] = "mean"
