@@ -175,3 +175,11 @@ def test_what_a_server_leaves_null(tmp_path):
     export(path, task | {"annotations": []})
     with pytest.raises(DataError, match=r"only 1 tasks with predictions alone\."):
         read_steps(path, choices=Choices(task="tea"))
+
+
+def test_a_choice_for_the_whole_video_is_its_task(tmp_path):
+    results = region("labels", start=1, end=2, labels=["boil"]), region("choices", choices=["tea"])
+    task = {"data": {"video": "a.mp4"}, "annotations": [annotation(*results)]}
+    found = read_steps(export(tmp_path / "x.json", task))
+    assert [one.name for one in found.annotations.taxonomy.tasks] == ["tea"]
+    assert "choices" not in " ".join(found.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -82,14 +82,12 @@ def _read(document: Document) -> Iterator[StepRow]:
         if not document.film(_location(task.data)):
             unnamed.append(where)
             continue
-        task_name, split = (
-            text if isinstance(text := task.data.get(key), str) else "" for key in ("task", "split")
-        )
         times = _times(document, task.data, best, where)
+        task_name, source = _task_of(task.data, best, times)
         for count, result in enumerate(best.result or (), 1):
             labels = _labels(result)
             spans = times.get(count) or times.get(result.id, [])
-            if not spans or labels is None:
+            if (not spans or labels is None) and count != source:
                 document.left_out[_unread(result)] += 1
             place = document.place(f"{where}, region {count}")
             location = _location(task.data, result.to_name)
@@ -102,7 +100,7 @@ def _read(document: Document) -> Iterator[StepRow]:
                         end,
                         place,
                         task_name,
-                        split,
+                        _text(task.data, "split"),
                         tier=result.from_name,
                         coding=f"{where}, {location}",
                     )
@@ -153,6 +151,27 @@ def _times(
         if result.id and times.get(count):
             names.setdefault(f"{result.id}", times[count])
     return names | times
+
+
+def _task_of(
+    data: dict[str, Any], annotation: _Annotation, times: Mapping[str | int, object]
+) -> tuple[str, int]:
+    """Name of a video's task, in the data or chosen for the whole video, and the result's number.
+
+    The name is empty if there is none, or if several controls have a choice; the number is then 0.
+    """
+    chosen = [
+        (labels[0], count)
+        for count, result in enumerate(annotation.result or (), 1)
+        if result.type == "choices" and not (times.get(count) or times.get(result.id))
+        if len(labels := _labels(result) or ()) == 1
+    ]
+    given = _text(data, "task")
+    return (given, 0) if given or len(chosen) != 1 else chosen[0]
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    return text if isinstance(text := data.get(key), str) else ""
 
 
 def _is_time(value: dict[str, Any]) -> bool:
