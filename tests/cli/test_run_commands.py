@@ -10,6 +10,8 @@ import pytest
 from cefito.cli import main
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.orders import training_orders
+from cefito.evaluation.score import evaluate_planner
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
 
@@ -109,6 +111,25 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert rate == pytest.approx(kept["metrics"]["success_rate"])
     err = succeeds(capsys, "evaluate", run, "--sample", 9).err
     assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
+
+
+def test_evaluate_with_orders_given(run, world, tmp_path, capsys, monkeypatch):
+    asked = []
+
+    def scored(*given, orders, **more):
+        asked.append(orders)
+        return evaluate_planner(*given, orders=orders, **more)
+
+    monkeypatch.setattr("cefito.evaluation.runs.evaluate_planner", scored)
+    task, other, *_ = world.taxonomy.tasks
+    a, b, c = task.actions[:3]
+    path = tmp_path / "orders.json"
+    edges = [["start", a], [a, b], [b, c], [c, "end"]]
+    path.write_text(json.dumps({str(task.id): {"edges": edges}}))
+    succeeds(capsys, "evaluate", run, "--sample", 9, "--order", path)
+    assert asked[0][task.id] == {(a, b), (b, c), (a, c)}
+    assert asked[0][other.id] == training_orders(world)[other.id]
+    assert len([*run.glob("evaluation-test-sample-9-order-*.json")]) == 1
 
 
 def test_finetune(run, world, tmp_path, capsys):

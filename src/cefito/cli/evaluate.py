@@ -88,6 +88,7 @@ def evaluate(
     per_task: Flag = False,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
+    order: Path | None = None,
     horizon: int | None = None,
     steps: str | None = None,
     device: str = "auto",
@@ -108,6 +109,8 @@ def evaluate(
         options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
+        order: File of orders of steps, as cefito graph writes it, for the order-tolerant success
+            rate (order SR); by default the orders that all training videos keep.
         horizon: Number of actions, for a folder with runs of several.
         steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
             (2-4); all by default.
@@ -129,6 +132,7 @@ def evaluate(
             sample=sample,
             dataset=dataset,
             plans_file=save_plans,
+            order=order,
             progress=progress,
             **given.given(),  # type: ignore[attr-defined]
         )

@@ -46,6 +46,7 @@ from cefito.runs.train import train_run
 from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
+from cefito.timeline.order import reached, read_orders
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def evaluate_run(
     sample: int | None = None,
     dataset: Path | str | None = None,
     plans_file: Path | str | None = None,
+    order: Path | str | None = None,
     progress: Progress = silent,
     **given: bool,
 ) -> tuple[RunEvaluation, Path | None]:
@@ -75,6 +77,8 @@ def evaluate_run(
         dataset: Any data set of the same kind of observations, by default the run's own; the scores
             list the content of another one that the run does not know.
         plans_file: Also save the plans of every window there, as `save_plans` does.
+        order: File of orders, as `cefito graph` writes them: the order-tolerant success rate obeys
+            them, of tasks that it names, instead of those that all training videos keep.
         progress: Shows progress.
         given: What the planner is given, by fields of `Given`.
 
@@ -98,7 +102,10 @@ def evaluate_run(
     data = run.dataset(dataset)
     match = match_dataset(run, data)
     windows, other = match.windows(split)
-    orders = training_orders(data, match.vocabulary)
+    orders: Orders = training_orders(data, match.vocabulary)
+    if order is not None:
+        edges = read_orders(Path(order), run.taxonomy)
+        orders = {**orders, **{task: reached(own) for task, own in edges.items()}}
     data = data.without_observations()  # frees memory: the windows have copies
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # before planning needs more
@@ -131,6 +138,7 @@ def evaluate_run(
         given=known,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
+        order=None if order is None else file_digest(Path(order)),
     )
     if run.copy_of:
         return scores, None
@@ -187,10 +195,12 @@ def scores_name(
     given: Given,
     sampled: int | None = None,
     other: str | None = None,
+    order: str | None = None,
 ) -> str:
     """The name of the file that `evaluate_run` keeps scores in, with all that is not usual.
 
-    `sampled` is the size of a sample, `other` the fingerprint of another data set.
+    `sampled` is the size of a sample, `other` the fingerprint of another data set, `order` the
+    digest of a file of orders.
     """
     words = ["evaluation", split, *(name.replace("_", "-") for name in given.parts)]
     if run.chosen_steps is not None:
@@ -199,6 +209,8 @@ def scores_name(
         words.append(f"sample-{sampled}")
     if other is not None:
         words.append(other[:12])
+    if order is not None:
+        words.append(f"order-{order[:12]}")
     for name, value in changed_search(run).items():
         shown = f"{value:.12g}" if isinstance(value, float) else value
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{shown}")
