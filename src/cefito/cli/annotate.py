@@ -22,7 +22,7 @@ def annotate(
     /,
     *films: str,
     out: Path,
-    format_: Literal["csv", "eaf", "labelstudio"] = "csv",
+    format_: Literal["csv", "eaf", "labelstudio", "via"] = "csv",
     corrected: tuple[Path, ...] = (),
     task: str | None = None,
     reading: RecordingOptions = AS_RECORDED,
@@ -37,8 +37,8 @@ def annotate(
         films: Video files, files of features, or ids of videos of the run's data set.
         reading: How whole videos are read.
         out: Folder of the proposals.
-        format_: csv (STEPS.csv of all films), eaf (ELAN) or labelstudio (predictions), one file a
-            film.
+        format_: csv (STEPS.csv of all films), or one file a film: eaf (ELAN), labelstudio
+            (predictions) or via.
         corrected: Corrected file of any form that cefito data prepare custom reads; may be
             repeated.
         task: Name or id of the task of all films; by default it is recognised.

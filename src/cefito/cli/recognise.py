@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cefito.runs.run import Run
     from cefito.timeline.formats import RecognisedVideo, Writer
 
-StepsFormat = Literal["csv", "eaf", "labelstudio", "vtt", "jsonl"]
+StepsFormat = Literal["csv", "eaf", "labelstudio", "via", "vtt", "jsonl"]
 
 
 @Parameter(name="*")

@@ -1,4 +1,4 @@
-"""Recognised steps as text: tables, ELAN, Label Studio, WebVTT and JSON lines."""
+"""Recognised steps as text: tables, ELAN, Label Studio, VIA, WebVTT and JSON lines."""
 
 from __future__ import annotations
 
@@ -157,6 +157,36 @@ def elan(videos: Sequence[RecognisedVideo]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
+def via(videos: Sequence[RecognisedVideo]) -> str:
+    """Return a project of VIA 3: temporal segments with the text attribute `step`."""
+    numbers = [str(number) for number in range(1, len(videos) + 1)]
+    media = [video.media for video in videos]
+    project = {"pid": "__VIA_PROJECT_ID__", "pname": "steps", "data_format_version": "3.1.1"}
+    attribute = {"aname": "step", "anchor_id": "FILE1_Z2_XY0", "type": 1, "desc": "", "options": {}}
+    value = {
+        "project": {**project, "vid_list": numbers, "creator": "cefito"},
+        "config": {"file": {"loc_prefix": {str(place): "" for place in range(1, 5)}}, "ui": {}},
+        "attribute": {"1": {**attribute, "default_option_id": ""}},
+        "file": {  # type 4: a video; place 1: on this machine
+            key: {"fid": key, "fname": Path(own).name, "type": 4, "loc": 1, "src": own}
+            for key, own in zip(numbers, media, strict=True)
+        },
+        "view": {key: {"fid_list": [key]} for key in numbers},
+        "metadata": {
+            f"{key}_{number}": {
+                "vid": key,
+                "flg": 0,
+                "z": [round(step.start, 3), round(step.end, 3)],
+                "xy": [],
+                "av": {"1": step.name},
+            }
+            for key, video in zip(numbers, videos, strict=True)
+            for number, step in enumerate(video.steps, 1)
+        },
+    }
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
 def plain(name: str) -> str:
     """Return a name in one line of characters that XML can hold."""
     return " ".join("".join(each if each.isprintable() else " " for each in name).split())
@@ -165,8 +195,9 @@ def plain(name: str) -> str:
 WRITERS = {
     "csv": Writer(".csv", steps_table),
     "eaf": Writer(".eaf", elan, single=True),
+    "via": Writer(".json", via),
     "labelstudio": Writer(".json", label_studio),
     "vtt": Writer(".vtt", web_vtt, single=True),
     "jsonl": Writer(".jsonl", json_lines),
 }
-"""Formats by name."""
+"""Formats by name; of several with one ending, the last is meant by it."""
