@@ -1,4 +1,4 @@
-"""Parts that several scripts share: options, what was run and where, folds of videos."""
+"""Parts that several scripts share: options, what was run and where."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ import platform
 import resource
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow
 import torch
-from numpy.typing import NDArray
 from pyarrow import parquet
 
-from cefito.data import PreparedDataset, Windows
-from cefito.data.windows import fitting_windows, joined_windows, video_folds
-from cefito.evaluation.statistics import video_interval
+from cefito.data import PreparedDataset
 from cefito.runtime import capability
 
 TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)
@@ -95,40 +90,3 @@ def write_table(path: Path, parts: Iterable[dict[str, Any]]) -> Path:
     assert writer is not None
     writer.close()
     return path
-
-
-@dataclass(frozen=True)
-class Folds:
-    """Windows of the training and validation videos in folds of videos."""
-
-    data: PreparedDataset
-    windows: Windows
-    of: NDArray[np.int64]  # fold of each window [N]
-    for_val: NDArray[np.bool_]  # windows of validation videos [N]
-
-    @classmethod
-    def cut(
-        cls, data: PreparedDataset, *, horizon: int, folds: int, shortest: int | None = None
-    ) -> Folds:
-        """Cut the windows of a data set."""
-        train, val = fitting_windows(data, horizon=horizon, shortest=shortest)
-        windows = joined_windows(train, val)
-        return cls(
-            data,
-            windows,
-            video_folds(windows.video, folds),
-            np.isin(windows.video, val.video),
-        )
-
-    def parts(self, fold: int) -> list[Windows]:
-        """Training, validation and held-out windows."""
-        out = self.of != fold
-        masks = (out & ~self.for_val, out & self.for_val, ~out)
-        return [self.windows.subset(np.flatnonzero(mask)) for mask in masks]
-
-
-def interval(gain: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, float]:
-    """Mean over windows [N] and its 90 % interval, videos resampled."""
-    _, place, counts = np.unique(video, return_inverse=True, return_counts=True)
-    low, high = video_interval(np.bincount(place, weights=gain), counts)
-    return {"mean": float(gain.mean()), "low": low, "high": high}

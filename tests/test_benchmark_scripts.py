@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import shutil
@@ -14,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cefito.data.windows import cut_windows, video_folds
 from cefito.planners.queries import Queries
 
 pytestmark = pytest.mark.nightly
@@ -154,49 +152,6 @@ def test_everything_on_two_data_sets(script, world, tmp_path, monkeypatch, capsy
     differences = value["success rate less that of frequent"]["nearest, T = 3"]
     assert differences["pooled"]["mean"] == pytest.approx(differences["mean"])
     assert "| other, T = 3 |" in capsys.readouterr().out
-
-
-def test_energies_are_judged_on_videos_left_out(script, world):
-    """An energy that tells the truth gains, one of noise gets hardly any weight."""
-    module, rng = script("energy"), np.random.default_rng(0)
-    windows = cut_windows(world, horizon=3, split="train")
-    count = len(windows)
-    right = np.arange(8) == rng.integers(8, size=count)[:, None]
-    log_q = np.log(rng.dirichlet(np.ones(8), size=count))
-    actions = rng.integers(9, size=(count, 8, 3))
-    found = module.Candidates(windows, actions, log_q, right)
-    folds = video_folds(windows.video, 3)
-    noise = rng.normal(size=right.shape)
-    told = module.judged(found, noise - 2 * right, folds)
-    assert told["gain of log_likelihood"]["low"] > 0.5
-    assert told["gain of success_rate"]["low"] > 10
-    assert told["without"]["success_rate"] == pytest.approx(
-        100 * (log_q.argmax(axis=1) == right.argmax(axis=1)).mean()
-    )
-    gaps = np.where(right | (rng.random(right.shape) < 0.6), log_q, -np.inf)
-    part = module.judged(dataclasses.replace(found, log_q=gaps), noise - 2 * right, folds)
-    assert part["gain of log_likelihood"]["low"] > 0.3
-    idle = module.judged(found, noise, folds)
-    assert abs(idle["gain of log_likelihood"]["mean"]) < 0.05
-    assert idle["gain of log_likelihood"]["low"] < 0
-
-
-def test_other_orders_count_as_right(script, world):
-    module = script("energy")
-    windows = cut_windows(world, horizon=3, split="train").subset(np.arange(1))
-    steps = windows.actions[0]
-    assert len(set(steps.tolist())) == 3
-    actions = np.stack([steps, steps[::-1], np.roll(steps, 1), np.full(3, 0)])[None]
-    right = np.array([[True, False, False, False]])
-    log_q = np.log(np.full((1, 4), 0.25))
-    planner = SimpleNamespace(log_probabilities=lambda *_: np.array([-np.inf]))
-    task = int(windows.tasks[0])
-    kept = {task: {(int(steps[0]), int(steps[2]))}}
-    found = module.Candidates(windows, actions, log_q, right).with_orders(kept, planner)
-    # the reversed one breaks the order that all videos keep, the rolled one too
-    assert found.right.tolist() == [[True, False, False, False]]
-    found = module.Candidates(windows, actions, log_q, right).with_orders({}, planner)
-    assert found.right.tolist() == [[True, True, True, False]]
 
 
 def test_growing_work(script, tmp_path):
