@@ -144,6 +144,20 @@ def test_what_a_run_folder_holds(trained, world):
         assert result["scores"][0] == max(line[first] for line in lines)
 
 
+def test_energies_of_plans(trained, frequent, world):
+    """The plan's energy is the one that planning shows, and it has a gradient."""
+    run, windows = trained, cut_windows(world, horizon=3, split="test").subset([0])
+    plans = run.planner.plan(Queries.from_windows(windows), 1)[0]
+    both = (windows.initial, windows.goal)
+    start, goal = (torch.tensor(each).float().requires_grad_() for each in both)
+    found = run.energy(start, goal, torch.tensor(plans.actions))
+    assert found.item() == pytest.approx(float(plans.energies[0]), rel=1e-4)
+    found.sum().backward()
+    assert goal.grad.abs().sum() > 0
+    with pytest.raises(RunError, match="has no energy field"):
+        frequent.energy(start, goal, torch.tensor(plans.actions))
+
+
 def test_another_search(trained, frequent, world):
     """The run stays as it is, whatever is made of it."""
     settings = search_settings(trained.trained_search, method="guided", proposals=4)

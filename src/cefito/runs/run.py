@@ -172,6 +172,23 @@ class Run:
             raise RunError(f"{self.place}: {problem}. Train one of several (--steps 1-6).")
         return self.verifier
 
+    def energy(self, start: torch.Tensor, goal: torch.Tensor, plans: torch.Tensor) -> torch.Tensor:
+        """Return the energies of plans [B], differentiable in the observations; low ones are good.
+
+        Args:
+            start: Observations before the first step [B, E].
+            goal: Observations after the last step [B, E].
+            plans: Ids of the actions [B, T].
+
+        Raises:
+            RunError: The run has no energy field.
+        """
+        field = getattr(self.planner, "field", None)
+        if field is None:
+            raise RunError(f"{self.place}: has no energy field. Train one by --method cefito.")
+        found: torch.Tensor = field.energy(start, goal, plans)
+        return found
+
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
 
