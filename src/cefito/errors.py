@@ -13,8 +13,14 @@ exits with 2.
 from __future__ import annotations
 
 import errno
+import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 _PERMISSIONS = "Change its permissions or choose another folder."
 _SPACE = "Free some disk space or choose another folder."
@@ -88,6 +94,25 @@ def explained(
         advice = remedy_for(problem) if writes else ""
         parts = (f"{place}: {complaint} ({reason(problem)}).", remedy, advice)
         raise error(" ".join(filter(None, parts)), setting=setting) from problem
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra from where cefito itself came from (PEP 610)."""
+    came: Any = json.loads(distribution("cefito").read_text("direct_url.json") or "{}")
+    url, option, source = came.get("url", ""), "", f"cefito[{extra}]"
+    if "dir_info" in came:
+        from urllib.request import url2pathname  # not light
+
+        folder = url2pathname(urlsplit(url).path)
+        if Path(folder).is_dir():
+            option = "-e " if came["dir_info"].get("editable") else ""
+            source = f"{folder}[{extra}]"
+    elif url:
+        if "vcs_info" in came:
+            url = f"{came['vcs_info']['vcs']}+{url}@{came['vcs_info']['commit_id']}"
+        part = f"#subdirectory={came['subdirectory']}" if "subdirectory" in came else ""
+        source = f"{source} @ {url}{part}"
+    return f"pip install {option}{shlex.quote(source)}"
 
 
 def reason(problem: object) -> str:

@@ -50,8 +50,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "annotate": ("annotate:annotate", "Recognised steps to correct in an annotation tool."),
     "verify": ("verify:verify", "What was skipped, out of order or done wrongly in videos."),
     "graph": ("verify:graph", "The order of a task's steps: learned, drawn, edited."),
-    "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
-    "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
+    "serve": ("serve:serve", "Plans over HTTP, with a page at / (extra serve)."),
+    "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (extra mcp)."),
     "plan-batch": (
         "plan:plan_batch",
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",

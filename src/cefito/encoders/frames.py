@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cefito.arrays import check_binary
 from cefito.encoders.images import check_pixels
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import ConfigError, DataError, explained, install_command
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -169,7 +169,7 @@ def camera_clips(device: str, sampling: Sampling) -> Iterator[tuple[float, Tenso
     if sampling.frames != 1:
         problem = "a camera gives one picture a second, and the encoder takes clips"
         raise ConfigError(f"{problem}. Take an encoder of pictures.", setting="camera")
-    install = "Run: pip install 'cefito[video]'"
+    install = f"Run: {install_command('video')}"
     with explained("cameras", "need PyAV", install, ImportError, error=ConfigError):
         import av
     kind = None if Path(device).is_file() or "://" in device else _CAMERAS.get(sys.platform)
@@ -281,7 +281,7 @@ def _duration(container: InputContainer) -> float:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its first video stream."""
-    install = "Run: pip install 'cefito[video]'"
+    install = f"Run: {install_command('video')}"
     with explained("videos", "need PyAV", install, ImportError, error=ConfigError):
         import av
         from av.stream import Disposition

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
-from cefito.errors import ConfigError, explained
+from cefito.errors import ConfigError, explained, install_command
 from cefito.files import read_json, sha256
 
 PREPARATION_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -162,6 +162,6 @@ def quiet_transformers() -> Iterator[None]:
 
 def needed_packages() -> AbstractContextManager[None]:
     """Name the extra that holds the packages imported inside, if one is missing."""
-    install = "Run: pip install cefito[text]"
+    install = f"Run: {install_command('text')}"
     fault = "need a package that cannot be loaded"
     return explained("encoders", fault, install, ImportError, error=ConfigError)

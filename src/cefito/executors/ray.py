@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import ConfigError, RunError, explained
+from cefito.errors import ConfigError, RunError, explained, install_command
 from cefito.executors.base import Executor, Failed, JobQueue, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
@@ -38,7 +38,7 @@ class RayExecutor(Executor):
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            remedy = "Run pip install 'cefito[ray]', or choose 'processes'."
+            remedy = f"Run {install_command('ray')}, or choose 'processes'."
             raise ConfigError(f"Ray is not installed. {remedy}", setting="executor")
 
     def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, get_args, get_origin
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, install_command
 from cefito.files import check_target
 from cefito.inference.answer import Answer
 from cefito.markup import in_markdown, percent
@@ -154,7 +154,7 @@ def import_pyarrow(path: Path | str, setting: str) -> tuple[Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as problem:
         raise ConfigError(
-            f"{path}: pyarrow is not installed. Run pip install cefito[table], or use .jsonl.",
+            f"{path}: pyarrow is not installed. Run {install_command('table')}, or use .jsonl.",
             setting=setting,
         ) from problem
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.simulation.world import WorldKnobs, make_world
-from cefito.errors import ConfigError, explained
+from cefito.errors import ConfigError, explained, install_command
 from cefito.files import write_bytes
 from cefito.progress import Progress, silent
 from cefito.runtime import SimulationStream
@@ -160,7 +160,7 @@ def _draw(draw: Any, shape: list[Any], right: int = 0) -> None:
 
 def _film(pictures: Iterator[NDArray[np.uint8]]) -> bytes:
     """Return an MP4 of pictures, uint8 [H, W, 3]."""
-    remedy = "Run: pip install 'cefito[video]'"
+    remedy = f"Run: {install_command('video')}"
     with explained("drawn films", "need PyAV", remedy, ImportError, error=ConfigError):
         import av
     target = io.BytesIO()

@@ -12,7 +12,7 @@ from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
 from cefito.data.readers.formats.document import Document, Format
 from cefito.data.readers.formats.films import StepRow
-from cefito.errors import DataError, explained
+from cefito.errors import DataError, explained, install_command
 from cefito.times import TIME_FORMS, parse_seconds
 
 COLUMNS = ("video", "task", "step", "start", "end")
@@ -117,7 +117,7 @@ def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, s
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    install = "Run pip install cefito[table], or save the table as CSV."
+    install = f"Run {install_command('table')}, or save the table as CSV."
     with explained(path, "Parquet needs pyarrow", install, ImportError):
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     check_binary(path, SHAPE)
