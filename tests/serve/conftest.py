@@ -123,7 +123,7 @@ def _await_ready(address: str) -> None:
 
 @contextmanager
 def _listening(settings: ServiceSettings) -> Iterator[str]:
-    server = make_server(create_app(settings), settings.limits)
+    server = make_server(create_app(settings), settings)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -147,6 +147,6 @@ def listening() -> Callable[[ServiceSettings], AbstractContextManager[str]]:
 
 @pytest.fixture(scope="module")
 def address(place) -> Iterator[str]:
-    """Address of a service of one run."""
-    with _listening(place.settings(runs=(place.run,))) as address:
+    """Address of a service of one run, behind a proxy on this machine."""
+    with _listening(place.settings(runs=(place.run,), proxies=("127.0.0.1",))) as address:
         yield address

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import anyio
 import httpx2
@@ -20,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from cefito.inference.session import Session
+from cefito.serve import mcp
 from cefito.serve.mcp import TOOLS
 from tiny_runs import rows_of
 
@@ -57,19 +60,17 @@ def test_tools_are_listed_with_their_schemas(address):
             return (await client.list_tools()).tools
 
     tools = {tool.name: tool for tool in anyio.run(listed)}
-    assert (
-        list(tools)
-        == list(TOOLS)
-        == [
-            *("steps", "plan", "next_steps"),
-            *("open_session", "add_event"),
-        ]
-    )
+    assert list(tools) == list(TOOLS)
+    for tool in tools.values():
+        for schema in (tool.input_schema, tool.output_schema):
+            assert not {"$ref", "$defs"} & set(re.findall(r'"([^"]+)":', json.dumps(schema)))
+    pin = tools["plan"].input_schema["properties"]["constraints"]["properties"]["pin"]
+    assert pin["type"] == "object"
     assert {"video", "constraints", "top_k"} <= set(tools["plan"].input_schema["properties"])
     assert "plans" in tools["plan"].output_schema["properties"]
     assert all(tool.description for tool in tools.values())
     reading = [name for name, tool in tools.items() if tool.annotations.read_only_hint]
-    assert reading == ["steps", "plan", "next_steps"]
+    assert reading == ["steps", "videos", "plan", "next_steps"]
 
 
 def test_tasks_and_their_steps(address, run_of_lengths):
@@ -145,13 +146,15 @@ def test_a_session_takes_rows(place, run_with_recogniser, world, listening):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("sing", {}, "no tool 'sing'; there are steps, plan"),
+        ("sing", {}, "no tool 'sing'; there are steps, videos"),
         ("plan", {"run": "tea"}, "expected exactly one of 'observations' and 'video'"),
         ("plan", {"run": "tea", "nonsense": 1}, "nonsense"),
         ("steps", {"run": "coffee"}, "no run fits"),
         ("steps", {"run": "tea", "task": "no such task"}, "unknown task"),
-        ("plan", {"run": "tea", "video": {"id": "gone"}}, "gone"),
-        ("add_event", {"id": "gone", "done": 0}, "no such session is open"),
+        ("plan", {"run": "tea", "top_k": "1"}, "The tool's schema describes the fields."),
+        ("plan", {"run": "tea", "video": VIDEO, "task": "x"}, "The tool 'steps' lists all names."),
+        ("plan", {"run": "tea", "video": {"id": "gone"}}, "The tool 'videos' lists all."),
+        ("add_event", {"id": "gone", "done": 0}, "The tool 'open_session' opens one."),
         ("add_event", {"id": "gone"}, "expected exactly one of 'observation'"),
     ],
 )
@@ -161,6 +164,14 @@ def test_wrong_calls_are_answered_by_a_problem(address, name, arguments, message
     problem = json.loads(found.content[0].text)
     assert message in problem["detail"]
     assert problem["type"].startswith("urn:cefito:")
+
+
+def test_messages_name_tools_instead_of_routes():
+    folder = Path(mcp.__file__).parent
+    source = "".join(one.read_text(encoding="utf-8") for one in folder.glob("*.py"))
+    named = set(re.findall(r"(?:GET|POST|DELETE) /\S+ \w+", source)) - {"GET /docs lists"}
+    assert all(any(route.startswith(one) for route in mcp.INSTEAD) for one in named)
+    assert len(named) == len(mcp.INSTEAD)
 
 
 def test_messages_need_the_token_and_keep_the_limits(place, listening):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import json
 import os
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 
 import anyio
 import pytest
@@ -108,6 +110,21 @@ def test_pages_of_other_sites_cannot_ask(client, headers):
     assert client.post("/v1/plan", json={}, headers=headers).status_code == 403
     assert client.get("/v1/model", headers=headers).status_code == 200  # and cannot read it
     assert "access-control-allow-origin" not in client.get("/v1/model", headers=headers).headers
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/model", "/", "/docs"])
+def test_heads_are_answered_without_a_body(address, path):
+    port = int(address.rpartition(":")[2])
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        for method in ("HEAD", "GET"):  # on one connection, which a body would disturb
+            connection.request(method, path)
+            response = connection.getresponse()
+            assert response.status == 200
+            assert bool(response.read()) == (method == "GET")
+        for method, other in (("HEAD", "/v1/sessions/x/events"), ("HEAD", "/v1/plan")):
+            connection.request(method, other)
+            response = connection.getresponse()
+            assert (response.status, response.read()) == (405, b"")
 
 
 def test_requests_have_ids(client):

@@ -19,6 +19,7 @@ import pytest
 from test_connections import HALF, answer, connected, healthy
 
 from cefito.cli import main
+from cefito.errors import install_command
 
 # Searches for more than one plan take two seconds unless they are stopped.
 SLOW = """
@@ -138,6 +139,14 @@ def busy(server, *, running, waiting=0):
 def test_one_server(place):
     """One test, since starting a server takes seconds."""
     with served(place, "--workers", "1", "--queue", "1") as server:
+        # the runs are opened anew, while a search goes on
+        asked = server.later(slow(place))
+        busy(server, running=1)
+        server.lines.clear()
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
+        assert asked()[0] == 200
+
         # a deadline ends the search
         began = time.monotonic()
         status, _, problem = server.post(slow(place, deadline_seconds=0.3))
@@ -212,6 +221,8 @@ def refusal(capsys, *argv):
         (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
+        (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
+        (("--trusted-proxy", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),
         (("--max-gflop", "0"), "'gflop'"),
         (("--deadline", "0"), "deadline_seconds"),
         (("--token-file", "nothing.txt"), "nothing.txt: no such file"),
@@ -238,5 +249,38 @@ def test_help_and_a_remedy_without_the_extra(tmp_path):
     command = [sys.executable, "-c", f"{hidden}\nfrom cefito.cli import main\n{both}", tmp_path]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 2
-    assert "cefito[serve]" in " ".join(found.stdout.split())
+    assert "(extra serve)" in found.stdout
     assert "needs the package fastapi, which is not installed. Run: pip install" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("came", "command"),
+    [
+        (None, "pip install 'cefito[text]'"),
+        ({"url": "file:///no/such/place", "dir_info": {}}, "pip install 'cefito[text]'"),
+        ({"dir_info": {}}, "pip install '{folder}[text]'"),
+        ({"dir_info": {"editable": True}}, "pip install -e '{folder}[text]'"),
+        (
+            {"url": "https://x.org/cefito.whl", "archive_info": {}},
+            "pip install 'cefito[text] @ https://x.org/cefito.whl'",
+        ),
+        (
+            {
+                "url": "https://x.org/all.git",
+                "vcs_info": {"vcs": "git", "commit_id": "12ab"},
+                "subdirectory": "py",
+            },
+            "pip install 'cefito[text] @ git+https://x.org/all.git@12ab#subdirectory=py'",
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_cefito_came(tmp_path, monkeypatch, came, command):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    about = tmp_path / "cefito-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: cefito\nVersion: 1\n")
+    if came is not None:
+        (about / "direct_url.json").write_text(json.dumps({"url": folder.as_uri(), **came}))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_command("text") == command.format(folder=folder)

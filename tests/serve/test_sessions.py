@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import urllib.request
 
@@ -31,6 +32,26 @@ def rows(world, video):
 def video(world):
     """A test video of at least six steps."""
     return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+def test_runs_are_opened_anew(serving, place, run_of_lengths, tmp_path, caplog):
+    folder = tmp_path / "run"
+    shutil.copytree(run_of_lengths.folder, folder)
+    client = serving(runs=(folder,))
+    live = begin(client)
+    shutil.rmtree(folder)
+    shutil.copytree(place.run, folder)
+    client.app.state.service.reload()
+    (model,) = client.get("/v1/model").json()["runs"]
+    assert (model["name"], model["method"]) == ("run", "cefito+chain")
+    assert tell(client, live, done=1)["done"]
+    assert client.post("/v1/sessions", json={}).status_code == 422  # the new run has none
+    for name in ("run.json", "taxonomy.json"):
+        (folder / name).unlink()
+        client.app.state.service.reload()
+        assert caplog.messages[-1].startswith(f"the run is kept as it was: {folder}")
+    assert client.post("/v1/plan", json={"video": {"id": "world-0036"}}).status_code == 200
+    end(client, live)
 
 
 def same(state, session, top_k=5, steps=None):

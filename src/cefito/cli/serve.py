@@ -57,11 +57,14 @@ def serve(
     weights: Path | None = None,
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
+    trusted_proxy: tuple[str, ...] = (),
     mcp: Flag = False,
     limits: LimitOptions = _DEFAULTS,
     device: str = "auto",
 ) -> int:
     """Answer requests for plans over HTTP until SIGTERM or Ctrl-C, then finish what runs.
+
+    SIGHUP opens the runs and data sets anew.
 
     There is a page at /, and the interface for programs is described at /docs. A token that every
     client must send is read from the environment variable CEFITO_TOKEN or from a file; without one
@@ -79,8 +82,9 @@ def serve(
         weights: Weights file of the encoder s3d.
         token_file: File that holds the token.
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
-        mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs pip install
-            cefito[mcp].
+        trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
+            client's address; may be repeated.
+        mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
         limits: Limits of the service.
         device: auto, cpu or cuda.
     """
@@ -101,6 +105,7 @@ def serve(
         "encoder": "own" if encoder == "auto" and weights is not None else encoder,
         "weights": weights,
         "token": token,
+        "proxies": trusted_proxy,
         "mcp": mcp,
         "hosts": None if token or allow_unauthenticated else hosts,
         "limits": limited,
@@ -112,16 +117,15 @@ def serve(
     with process.listen(host, port) as listening:
         with log_warnings():
             app = create_app(settings)
-        names = sorted({served.title for served in app.state.service.models.runs})
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        process.serve(
-            app,
-            listening,
-            limits=limited,
-            access=volume() is not Volume.QUIET,
-            ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
-        )
+
+        def ready() -> None:
+            names = sorted({served.title for served in app.state.service.models.runs})
+            talk(f"serving {', '.join(names)} on {address}", urgent=True)
+
+        access = volume() is not Volume.QUIET
+        process.serve(app, listening, settings=settings, access=access, ready=ready)
     return 0
 
 
@@ -141,7 +145,7 @@ def mcp(
 ) -> None:
     """Offer plans to an agent on this machine, by the Model Context Protocol, until stdin ends.
 
-    The tools are steps, plan and next_steps. cefito serve --mcp offers them over HTTP.
+    cefito serve --mcp offers the same tools over HTTP.
 
     Args:
         run: Run folder made by cefito train, or a folder of runs of several horizons.

@@ -49,6 +49,8 @@ from cefito.serve.schemas import (
     RunRequest,
     SessionAnswer,
     SessionRequest,
+    Text,
+    VideosAnswer,
 )
 from cefito.serve.sessions import LISTED, Sessions, apply_event, likely_next, session_goal
 
@@ -65,6 +67,14 @@ class StepsAnswer(ResponseBody):
     run: str
     tasks: list[Named]
     steps: list[Named]
+
+
+class VideosRequest(RunRequest):
+    """Which videos are listed."""
+
+    task: Text | None = Field(None, description="Id or name of their task.")
+    search: Text | None = Field(None, description="Words that the id, the task or the steps hold.")
+    limit: int = Field(20, ge=1, le=1000, description="Maximum number of videos.")
 
 
 class NextStepsRequest(SessionRequest):
@@ -102,6 +112,16 @@ async def _steps(sessions: Sessions, request: Request, body: StepsRequest) -> St
         tasks = [taxonomy.tasks[find_task(taxonomy, body.task)]]
         steps = [taxonomy.actions[action] for action in tasks[0].actions]
     return StepsAnswer.model_validate({"run": served.name, "tasks": tasks, "steps": steps})
+
+
+async def _videos(sessions: Sessions, request: Request, body: VideosRequest) -> VideosAnswer:  # noqa: ARG001
+    """List annotated videos of the opened data sets with their steps."""
+    served = sessions.service.models.find(body.run, body.horizon)
+    return await anyio.to_thread.run_sync(
+        lambda: served.list_videos(
+            task=body.task, split=None, offset=0, limit=body.limit, search=body.search
+        )
+    )
 
 
 async def _plan(sessions: Sessions, request: Request, body: PlanRequest) -> PlanAnswer:
@@ -168,6 +188,22 @@ async def _add_event(
     return await sessions.change(request, body.id, body)
 
 
+def _flat(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
+    """The schema with each definition in the places that refer to it; some clients read no $ref."""
+    if isinstance(schema, list):
+        return [_flat(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    definitions = schema.get("$defs", definitions) or {}
+    name = schema.get("$ref", "").rpartition("/")[2]
+    whole = {**definitions.get(name, {}), **schema}
+    return {
+        key: _flat(value, definitions)
+        for key, value in whole.items()
+        if key not in ("$ref", "$defs")
+    }
+
+
 @dataclass(frozen=True)
 class _Tool:
     call: Callable[[Sessions, Request, Any], Awaitable[BaseModel]]  # described by its docstring
@@ -179,8 +215,8 @@ class _Tool:
         return Tool(
             name=name,
             description=" ".join((self.call.__doc__ or "").split()),
-            input_schema=self.request.model_json_schema(),
-            output_schema=self.answer.model_json_schema(mode="serialization"),
+            input_schema=_flat(self.request.model_json_schema()),
+            output_schema=_flat(self.answer.model_json_schema(mode="serialization")),
             annotations=ToolAnnotations(
                 read_only_hint=not self.changes,
                 idempotent_hint=not self.changes,
@@ -191,10 +227,17 @@ class _Tool:
 
 TOOLS: Mapping[str, _Tool] = {
     "steps": _Tool(_steps, StepsRequest, StepsAnswer),
+    "videos": _Tool(_videos, VideosRequest, VideosAnswer),
     "plan": _Tool(_plan, PlanRequest, PlanAnswer),
     "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
     "open_session": _Tool(_open_session, SessionRequest, SessionAnswer, changes=True),
     "add_event": _Tool(_add_event, SessionEventRequest, SessionAnswer, changes=True),
+}
+INSTEAD = {  # of routes in messages
+    "GET /openapi.json describes the fields.": "The tool's schema describes the fields.",
+    "GET /v1/model lists": "The tool 'steps' lists",
+    "GET /v1/videos lists": "The tool 'videos' lists",
+    "POST /v1/sessions opens": "The tool 'open_session' opens",
 }
 
 
@@ -256,8 +299,10 @@ class ToolServer:
             body = tool.request.model_validate(params.arguments or {})
             answer = await tool.call(self.sessions, request, body)
         except (CefitoError, HTTPException, ValidationError) as error:
-            problem = to_problem(error, self.service.models.names).document()
-            text = TextContent(text=json.dumps(problem, allow_nan=False))
+            problem = json.dumps(to_problem(error, self.service.models.names).document())
+            for route, tool_instead in INSTEAD.items():
+                problem = problem.replace(route, tool_instead)
+            text = TextContent(text=problem)
             return CallToolResult(content=[text], is_error=True)
         value = answer.model_dump(mode="json")
         text = TextContent(text=json.dumps(value, ensure_ascii=False, allow_nan=False))

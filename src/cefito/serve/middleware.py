@@ -66,9 +66,12 @@ class RequestMiddleware:
             return
         exchange = _Exchange(self.settings.limits, scope, receive, send)
         scope.setdefault("state", {})["began"] = exchange.began
+        inner = scope
+        if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):  # a stream
+            inner = {**scope, "method": "GET"}  # the server leaves the body out
         try:
             self._check(scope, Headers(scope=scope), exchange.limit)
-            await self.app(scope, exchange.receive, exchange.send)
+            await self.app(inner, exchange.receive, exchange.send)
         except ProblemError as problem:  # of the checks; the application answers its own
             await exchange.refuse(problem)
         except asyncio.CancelledError:  # the time to finish running requests is over
@@ -78,7 +81,8 @@ class RequestMiddleware:
             detail = "a defect of cefito. The service's log has it under this request id."
             await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
-            self.metrics.request(scope, exchange.status or _GONE, exchange.seconds)
+            counted = {**inner, "method": scope["method"]}
+            self.metrics.request(counted, exchange.status or _GONE, exchange.seconds)
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""

@@ -35,6 +35,8 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.settings import Limits
 
+logger = logging.getLogger(__name__)
+
 _LISTED = 8  # runs named in a message
 _SEARCHED = ("test", "val", "train")  # order of the splits in a search: new to the run first
 
@@ -45,6 +47,7 @@ class Served:
 
     name: str  # in requests
     run: Run
+    given: Path = Path()  # as in the settings
     matches: tuple[DatasetMatch, ...] = ()  # data sets whose videos it can plan
     pictures: bool = False  # whether uploaded pictures can be encoded for it
     video: bool = False
@@ -171,9 +174,9 @@ class Served:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Models:
-    """All runs of a service."""
+    """All runs of a service; when they are opened anew, both fields are replaced."""
 
     runs: tuple[Served, ...]  # in the order given, by ascending horizon
     names: dict[str, str]  # that replace folders of the server in messages
@@ -221,8 +224,11 @@ def open_models(
     device: torch.device | None = None,
     encoder: str | None = None,
     weights: Path | None = None,
+    before: Sequence[Served] = (),
 ) -> Models:
     """Open the runs and data sets of a service; for the arguments see `ServiceSettings`.
+
+    A run that cannot be opened stays as it was `before`, with a warning.
 
     Raises:
         CefitoError: A run or data set cannot be opened, a run is given twice, or no run can use a
@@ -230,9 +236,16 @@ def open_models(
     """
     opened: list[tuple[Path, Run]] = []
     for given in runs:
-        horizons: list[int | None] = [*horizons_in(given)] or [None]
-        opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
-    served = [Served(name, run) for name, (_, run) in zip(_names(opened), opened, strict=True)]
+        try:
+            horizons: list[int | None] = [*horizons_in(given)] or [None]
+            opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
+        except (CefitoError, OSError) as problem:
+            if not (old := [(given, one.run) for one in before if one.given == given]):
+                raise
+            logger.warning("the run is kept as it was: %s", problem)
+            opened += old
+    names_of = zip(_names(opened), opened, strict=True)
+    served = [Served(name, run, given) for name, (given, run) in names_of]
     for folder in datasets:
         served = _with_dataset(served, folder)
     if encoder is not None or weights is not None:
@@ -291,5 +304,5 @@ def _with_encoder(
     if len(reasons) == len(served) and encoder != "auto":
         raise reasons[0]
     for reason in reasons:
-        logging.getLogger(__name__).warning("no uploads for one of the runs: %s", reason)
+        logger.warning("no uploads for one of the runs: %s", reason)
     return result

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
-from cefito.serve.settings import Limits
+from cefito.serve.settings import ServiceSettings
 
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 16_384  # open files, if the system allows
@@ -123,20 +123,22 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
     """Return the server of an application, with as many connections as there may be open files."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast("Any", partial(Connection, seconds=limits.receive_seconds)),
+            http=cast("Any", partial(Connection, seconds=settings.limits.receive_seconds)),
             ws="none",
             lifespan="on",
             log_config=None,
             server_header=False,
+            proxy_headers=bool(settings.proxies),
+            forwarded_allow_ips=[*settings.proxies],
             backlog=_BACKLOG,
             limit_concurrency=_most_connections(),
             timeout_keep_alive=15,
-            timeout_graceful_shutdown=math.ceil(limits.drain_seconds),
+            timeout_graceful_shutdown=math.ceil(settings.limits.drain_seconds),
         )
     )
 
@@ -158,24 +160,34 @@ def serve(
     app: FastAPI,
     listening: socket.socket,
     *,
-    limits: Limits,
+    settings: ServiceSettings,
     access: bool,
     ready: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
-    `ready` is called once requests and signals are accepted. Warnings are written to stderr, and
+    SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
+    each SIGHUP. Warnings are written to stderr, and
     with `access` a line for each request; each begins with the time and the id of the request.
     """
     _log_to_stderr(access=access)
-    server = make_server(app, limits)
+    server = make_server(app, settings)
     sys.setswitchinterval(_SWITCH)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
     signals = (signal.SIGINT, signal.SIGTERM)
+
+    def reload() -> None:
+        app.state.service.reload()
+        ready()
+
     kept = {one: signal.signal(one, server.handle_exit) for one in signals}
     try:
         ready()
-        server.run(sockets=[listening])
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            if hasattr(signal, "SIGHUP"):
+                loop = runner.get_loop()
+                loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, reload)
+            runner.run(server.serve([listening]))
     finally:
         for one, handler in kept.items():
             signal.signal(one, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -61,7 +62,8 @@ class Service:
     """Opened runs, the scheduler of their searches and the process that encodes uploads."""
 
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
-        self.limits = limits = settings.limits
+        self.settings, self.limits = settings, settings.limits
+        limits = settings.limits
         self.models, self.metrics = models, metrics
         self.scheduler = Scheduler(
             _solve,
@@ -71,20 +73,10 @@ class Service:
             prepare=lambda: torch.set_num_threads(limits.threads),
         )
         metrics.watch(self.scheduler)
-        recipes = {one.title: ObservationRecipe.of(one.run) for one in models.runs if one.video}
-        self.encoding: EncodingProcess | None = None
-        if recipes:
-            decoder = Decoder(
-                recipes,
-                encoder=None if settings.encoder in ("auto", "own") else settings.encoder,
-                weights=settings.weights,
-                pixels=int(limits.upload_megapixels * 1e6),
-                memory=int(limits.upload_memory_mib * 2**20),
-                texts=frozenset(one.title for one in models.runs if one.text),
-            )
-            self.encoding = EncodingProcess(
-                decoder, threads=limits.threads, seconds=limits.upload_seconds
-            )
+        self.encoding: EncodingProcess | None = None  # None if no run takes uploads
+        self._recipes: dict[str, ObservationRecipe] = {}  # of titles, for uploads
+        self._prepare_encoding()
+        self._reloading = threading.Lock()
         self._starting: Future[Any] | None = None  # of the encoding process with the service
         self._uploads = 0  # being encoded or waiting for it
         self._preparing: CapacityLimiter | None = None
@@ -96,6 +88,41 @@ class Service:
         if self.encoding is not None:  # before the first upload needs it
             self._starting = self.encoding.start()
             self._starting.add_done_callback(_warn)
+
+    def _prepare_encoding(self) -> None:
+        """Encode uploads for the runs that are open, and for others that sessions still follow."""
+        settings, limits, runs = self.settings, self.limits, self.models.runs
+        self._recipes |= {one.title: ObservationRecipe.of(one.run) for one in runs if one.video}
+        if not self._recipes:
+            return
+        decoder = Decoder(
+            self._recipes,
+            encoder=None if settings.encoder in ("auto", "own") else settings.encoder,
+            weights=settings.weights,
+            pixels=int(limits.upload_megapixels * 1e6),
+            memory=int(limits.upload_memory_mib * 2**20),
+            texts=frozenset(one.title for one in runs if one.text),
+        )
+        if self.encoding is None:
+            self.encoding = EncodingProcess(
+                decoder, threads=limits.threads, seconds=limits.upload_seconds
+            )
+        else:
+            self.encoding.replace(decoder).add_done_callback(_warn)
+
+    def reload(self) -> None:
+        """Open runs and data sets anew; what cannot be opened stays as it was, with a warning.
+
+        Searches and sessions that there are go on with the runs that they began with.
+        """
+        with self._reloading:
+            try:
+                found = _opened(self.settings, self.models.runs)
+            except (CefitoError, OSError) as problem:
+                logger.warning("all runs are kept as they were: %s", problem)
+                return
+            self.models.runs, self.models.names = found.runs, found.names
+            self._prepare_encoding()
 
     def close(self) -> None:
         """Stop all searches and the encoding process."""
@@ -309,14 +336,18 @@ class Service:
 
 def open_service(settings: ServiceSettings) -> Service:
     """Open the runs and data sets of a service (CefitoError)."""
-    models = open_models(
+    return Service(settings, _opened(settings), Metrics())
+
+
+def _opened(settings: ServiceSettings, before: Sequence[Served] = ()) -> Models:
+    return open_models(
         settings.runs,
         settings.datasets,
         device=pick_device(settings.device),
         encoder=settings.encoder,
         weights=settings.weights,
+        before=before,
     )
-    return Service(settings, models, Metrics())
 
 
 def _warn(started: Future[Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, install_command
 from cefito.files import read_text
 from cefito.settings import Settings
 
@@ -92,8 +93,21 @@ class ServiceSettings(Settings):
     weights: Path | None = None  # file of the encoder s3d
     token: SecretStr | None = None  # that clients must send; None admits everybody
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
+    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     mcp: bool = False  # whether agents find its tools at /mcp
     limits: Limits = Limits()
+
+    @field_validator("proxies")
+    @classmethod
+    def _with_mapped(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Check addresses; add those of IPv4 as a socket of both kinds reports them."""
+        networks = [ipaddress.ip_network(one) for one in given]
+        mapped = [
+            f"::ffff:{one.network_address}/{96 + one.prefixlen}"
+            for one in networks
+            if one.version == 4
+        ]
+        return (*map(str, networks), *mapped)
 
 
 def read_token(path: Path | None) -> SecretStr | None:
@@ -120,5 +134,5 @@ def check_extra(*, mcp: bool = False) -> None:
         if find_spec(package) is None:
             raise ConfigError(
                 f"this needs the package {package}, which is not installed. Run: "
-                f"pip install 'cefito[{'mcp' if mcp else 'serve'}]'"
+                f"{install_command('mcp' if mcp else 'serve')}"
             )

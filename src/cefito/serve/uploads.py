@@ -163,6 +163,17 @@ class EncodingProcess:
         self.loading = True
         return self._thread.submit(self._running)
 
+    def replace(self, function: Any) -> Future[Any]:
+        """Call another function, after the uploads that wait."""
+
+        def again() -> WorkerProcess:
+            if (pickled := bytes(ForkingPickler.dumps(function))) != self._function:
+                self._function = pickled
+                self._end()
+            return self._running()
+
+        return self._thread.submit(again)
+
     def close(self) -> None:
         """Kill the process."""
         if self._worker is not None:
