@@ -73,6 +73,7 @@ def test_real_films_to_a_plan_in_three_commands(real_films, tmp_path, capsys):
         assert best["names"] == names[number % 3 :] + names[: number % 3]
     pytest.importorskip("fastapi")
     from cefito.serve.models import open_models
+    from cefito.serve.settings import ServiceSettings
 
-    (served,) = open_models([Path(run)], encoder="auto").runs
+    (served,) = open_models(ServiceSettings(runs=(Path(run),), encoder="auto")).runs
     assert (served.pictures, served.video) == (True, True)

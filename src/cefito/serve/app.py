@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from enum import Enum
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
-from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -26,24 +25,17 @@ from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
-    EventRequest,
     Health,
     ModelAnswer,
     PlanAnswer,
-    PlanRequest,
-    RowsRequest,
-    SessionAnswer,
-    SessionRequest,
     UploadForm,
     UploadRequest,
     VideosAnswer,
+    VideosRequest,
 )
 from cefito.serve.service import Service, open_service
-from cefito.serve.sessions import LISTED, Sessions
+from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
-
-At = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Time in seconds.")]
-SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -106,10 +98,7 @@ _PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image
 
 
 def _add_plans(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/plan", tags=["plans"])
-    async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
-        """Plan one query."""
-        return await service.plan(request, body)
+    app.add_api_route("/v1/plan", service.plan, methods=["POST"], tags=["plans"])
 
     @app.post(f"/v1/plan{UPLOAD}", openapi_extra=_FORM, tags=["plans"])
     async def upload(request: Request) -> PlanAnswer:
@@ -127,67 +116,20 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
-    tags: list[str | Enum] = ["sessions"]
-
-    @app.post("/v1/sessions", status_code=201, tags=tags)
-    async def open_session(body: SessionRequest, request: Request) -> SessionAnswer:
-        """Open a session, which follows a procedure from its begin."""
-        return await sessions.open(request, body)
-
-    @app.get("/v1/sessions/{id}", tags=tags)
-    async def session(
-        id: SessionId,
-        request: Request,
-        top_k: Annotated[
-            int, Query(ge=1, le=10_000, description="Number of tasks, next steps and plans.")
-        ] = LISTED,
-        steps: Annotated[
-            int | None, Query(ge=1, le=9999, description="Length of the plans; any without it.")
-        ] = None,
-    ) -> SessionAnswer:
-        """The present state of a session."""
-        return await sessions.state(request, id, top_k, steps)
-
-    @app.delete("/v1/sessions/{id}", status_code=204, tags=tags)
-    async def close_session(id: SessionId) -> None:
-        """End a session."""
-        sessions.close(id)
-
-    @app.post("/v1/sessions/{id}/events", tags=tags)
-    async def change(id: SessionId, body: EventRequest, request: Request) -> SessionAnswer:
-        """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        return await sessions.change(request, id, body)
-
-    @app.post("/v1/sessions/{id}/rows", tags=tags)
-    async def rows(id: SessionId, body: RowsRequest, request: Request) -> SessionAnswer:
-        """Add rows of a video, whose steps need no boundaries; the state afterwards."""
-        return await sessions.change(request, id, EventRequest(rows=body.rows))
-
-    @app.post("/v1/sessions/{id}/pictures", openapi_extra=_PICTURE, tags=tags)
-    async def picture(id: SessionId, request: Request, at: At) -> SessionAnswer:
-        """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        return await sessions.picture(request, id, at)
-
-    @app.get(
-        "/v1/sessions/{id}/events",
+    add, one = partial(app.add_api_route, tags=["sessions"]), "/v1/sessions/{id}"
+    add("/v1/sessions", sessions.open, methods=["POST"], status_code=201)
+    add(one, sessions.state)
+    add(one, sessions.close, methods=["DELETE"], status_code=204)
+    add(f"{one}/events", sessions.change, methods=["POST"])
+    add(f"{one}/rows", sessions.rows, methods=["POST"])
+    add(f"{one}/pictures", sessions.picture, methods=["POST"], openapi_extra=_PICTURE)
+    events = {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
+    add(
+        f"{one}/events",
+        sessions.follow,
         response_class=StreamingResponse,
-        responses={
-            200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}},
-        },
-        tags=tags,
+        responses={200: events},
     )
-    async def follow(id: SessionId, request: Request) -> StreamingResponse:
-        """Follow a session: an event `state` with its state now and after each event, then `end`.
-
-        A comment comes when there is nothing to say for long.
-        """
-        live = sessions.find(id)
-        request.state.stream = True
-        return StreamingResponse(
-            sessions.stream(live),
-            media_type="text/event-stream",
-            headers={"x-accel-buffering": "no"},  # nginx passes each event on at once
-        )
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
@@ -199,29 +141,9 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         return models.describe(service.limits)
 
     @app.get("/v1/videos", tags=["models"])
-    def videos(
-        run: Annotated[str | None, Query(max_length=300, description="Name of the run.")] = None,
-        horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
-        task: Annotated[
-            str | None, Query(max_length=300, description="Id or name of a task.")
-        ] = None,
-        split: Annotated[str | None, Query(pattern="^(train|val|test)$")] = None,
-        offset: Annotated[int, Query(ge=0, le=999_999_999)] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-        search: Annotated[
-            str | None,
-            Query(
-                max_length=300,
-                description="Words that the id, the task or the steps hold. The video of this id "
-                "comes first, then test, val and train.",
-            ),
-        ] = None,
-        windows: Annotated[bool, Query(description="Only videos with windows.")] = False,
-    ) -> VideosAnswer:
+    def videos(query: Annotated[VideosRequest, Query()]) -> VideosAnswer:
         """List videos of the opened data sets, with the first steps of their windows."""
-        return models.find(run, horizon).list_videos(
-            task=task, split=split, offset=offset, limit=limit, search=search, windows=windows
-        )
+        return models.find(query.run, query.horizon).list_videos(query)
 
     @app.get("/health", tags=["monitoring"])
     async def health() -> Health:

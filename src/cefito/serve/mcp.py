@@ -33,10 +33,10 @@ from starlette.types import Receive, Scope, Send
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
-from cefito.inference.session import Likely, Session, check_sessions
+from cefito.inference.session import Belief, Likely, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
 from cefito.serve.schemas import (
-    MOST_DONE,
+    Done,
     EventRequest,
     Name,
     Named,
@@ -44,13 +44,12 @@ from cefito.serve.schemas import (
     PlaceRequest,
     PlanAnswer,
     PlanRequest,
-    RequestBody,
     ResponseBody,
     RunRequest,
     SessionAnswer,
     SessionRequest,
-    Text,
     VideosAnswer,
+    VideosRequest,
 )
 from cefito.serve.sessions import LISTED, Sessions, apply_event, likely_next, session_goal
 
@@ -69,42 +68,23 @@ class StepsAnswer(ResponseBody):
     steps: list[Named]
 
 
-class VideosRequest(RunRequest):
-    """Which videos are listed."""
-
-    task: Text | None = Field(None, description="Id or name of their task.")
-    search: Text | None = Field(None, description="Words that the id, the task or the steps hold.")
-    limit: int = Field(20, ge=1, le=1000, description="Maximum number of videos.")
-
-
 class NextStepsRequest(SessionRequest):
     """What follows the steps done and the present scene."""
 
-    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
-        None, description="Oldest first; [] if nothing was done yet, null if unknown."
-    )
+    done: Done | None = Field(None, description="Oldest first; [] for none, null if unknown.")
     observation: Observation | None = Field(None, description="Of the present scene.")
     video: PlaceRequest | None = Field(None, description="Its start is the present scene.")
     top_k: int = Field(LISTED, ge=1, le=100, description="Number of steps and tasks.")
 
 
-class NextStepsAnswer(ResponseBody):
-    """The likeliest next steps."""
+class NextStepsAnswer(Belief):
+    """What is done and the likeliest next steps."""
 
     run: str
     next_steps: list[Likely] = Field(description="Likeliest first.")
-    tasks: list[Likely] = Field(description="Likeliest first.")
-    remaining: dict[int, float] = Field(
-        description="Probability of each number of steps that remain; the largest stands for so "
-        "many or more."
-    )
 
 
-async def _steps(sessions: Sessions, request: Request, body: StepsRequest) -> StepsAnswer:  # noqa: ARG001
-    """List the tasks that the model can plan and their steps (actions), or one task and its steps.
-
-    Ids and names of both are accepted everywhere.
-    """
+async def _steps(sessions: Sessions, _: Request, body: StepsRequest) -> StepsAnswer:
     served = sessions.service.models.find(body.run, body.horizon)
     taxonomy = served.run.taxonomy
     tasks, steps = list(taxonomy.tasks), list(taxonomy.actions)
@@ -114,32 +94,14 @@ async def _steps(sessions: Sessions, request: Request, body: StepsRequest) -> St
     return StepsAnswer.model_validate({"run": served.name, "tasks": tasks, "steps": steps})
 
 
-async def _videos(sessions: Sessions, request: Request, body: VideosRequest) -> VideosAnswer:  # noqa: ARG001
-    """List annotated videos of the opened data sets with their steps."""
+async def _videos(sessions: Sessions, _: Request, body: VideosRequest) -> VideosAnswer:
     served = sessions.service.models.find(body.run, body.horizon)
-    return await anyio.to_thread.run_sync(
-        lambda: served.list_videos(
-            task=body.task, split=None, offset=0, limit=body.limit, search=body.search
-        )
-    )
-
-
-async def _plan(sessions: Sessions, request: Request, body: PlanRequest) -> PlanAnswer:
-    """Plan the steps between two observations, after steps done, or for a task.
-
-    Give one source: a video of an opened data set, observations, or for a run of several lengths
-    a task or the steps done alone.
-    """
-    return await sessions.service.plan(request, body)
+    return await anyio.to_thread.run_sync(served.list_videos, body)
 
 
 async def _next_steps(
     sessions: Sessions, request: Request, body: NextStepsRequest
 ) -> NextStepsAnswer:
-    """Say which steps probably come next, after the steps done and the present scene.
-
-    For runs of several lengths.
-    """
     service = sessions.service
     served = service.models.find(body.run, body.horizon)
     check_sessions(served.run)
@@ -155,37 +117,18 @@ async def _next_steps(
                 apply_event(served, EventRequest(**{source: given}), session)
         belief = session.belief()
         return NextStepsAnswer(
+            **{**dict(belief), "tasks": belief.tasks[: body.top_k]},
             run=served.name,
             next_steps=likely_next(session, body.top_k),
-            tasks=belief.tasks[: body.top_k],
-            remaining=belief.remaining,
         )
 
-    answer: NextStepsAnswer = await service.call(request, served, look)
-    return answer
+    return await service.call(request, served, look)
 
 
 class SessionEventRequest(EventRequest):
     """An event of an open session."""
 
     id: Annotated[str, Field(max_length=100, description="The session's, as its opening answers.")]
-
-
-async def _open_session(
-    sessions: Sessions, request: Request, body: SessionRequest
-) -> SessionAnswer:
-    """Open a session, which follows a procedure from its begin; for runs of several lengths."""
-    return await sessions.open(request, body)
-
-
-async def _add_event(
-    sessions: Sessions, request: Request, body: SessionEventRequest
-) -> SessionAnswer:
-    """Add to a session what was seen or done, or rows of a video; the state afterwards.
-
-    While rows are followed, a step done corrects the step that goes on.
-    """
-    return await sessions.change(request, body.id, body)
 
 
 def _flat(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
@@ -206,15 +149,16 @@ def _flat(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
 
 @dataclass(frozen=True)
 class _Tool:
-    call: Callable[[Sessions, Request, Any], Awaitable[BaseModel]]  # described by its docstring
-    request: type[RequestBody]
+    description: str
+    call: Callable[[Sessions, Request, Any], Awaitable[BaseModel]]
+    request: type[BaseModel]
     answer: type[BaseModel]
     changes: bool = False  # the service
 
     def described(self, name: str) -> Tool:
         return Tool(
             name=name,
-            description=" ".join((self.call.__doc__ or "").split()),
+            description=self.description,
             input_schema=_flat(self.request.model_json_schema()),
             output_schema=_flat(self.answer.model_json_schema(mode="serialization")),
             annotations=ToolAnnotations(
@@ -226,12 +170,38 @@ class _Tool:
 
 
 TOOLS: Mapping[str, _Tool] = {
-    "steps": _Tool(_steps, StepsRequest, StepsAnswer),
-    "videos": _Tool(_videos, VideosRequest, VideosAnswer),
-    "plan": _Tool(_plan, PlanRequest, PlanAnswer),
-    "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
-    "open_session": _Tool(_open_session, SessionRequest, SessionAnswer, changes=True),
-    "add_event": _Tool(_add_event, SessionEventRequest, SessionAnswer, changes=True),
+    "steps": _Tool(
+        "List the tasks that the model can plan and their steps (actions), or one task and its "
+        "steps. Ids and names of both are accepted everywhere.",
+        *(_steps, StepsRequest, StepsAnswer),
+    ),
+    "videos": _Tool(
+        "List annotated videos of the opened data sets with their steps.",
+        *(_videos, VideosRequest, VideosAnswer),
+    ),
+    "plan": _Tool(
+        "Plan the steps between two observations, after steps done, or for a task. Give one "
+        "source: a video of an opened data set, observations, or for a run of several lengths a "
+        "task or the steps done alone.",
+        lambda sessions, request, body: sessions.service.plan(request, body),
+        *(PlanRequest, PlanAnswer),
+    ),
+    "next_steps": _Tool(
+        "Say which steps probably come next, after the steps done and the present scene. For runs "
+        "of several lengths.",
+        *(_next_steps, NextStepsRequest, NextStepsAnswer),
+    ),
+    "open_session": _Tool(
+        "Open a session, which follows a procedure from its begin; for runs of several lengths.",
+        Sessions.open,
+        *(SessionRequest, SessionAnswer, True),
+    ),
+    "add_event": _Tool(
+        "Add to a session what was seen or done, or rows of a video; the state afterwards. While "
+        "rows are followed, a step done corrects the step that goes on.",
+        lambda sessions, request, body: sessions.change(request, body.id, body),
+        *(SessionEventRequest, SessionAnswer, True),
+    ),
 }
 INSTEAD = {  # of routes in messages
     "GET /openapi.json describes the fields.": "The tool's schema describes the fields.",
@@ -315,5 +285,5 @@ def _request() -> Request:
     async def never() -> Any:
         await anyio.sleep_forever()
 
-    state = {"began": time.monotonic()}
+    state = {"began": time.monotonic(), "client": ""}
     return Request({"type": "http", "headers": [], "client": None, "state": state}, never)

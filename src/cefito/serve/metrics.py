@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.types import Scope
 
-from cefito.serve.scheduler import Scheduler, SearchJob
+from cefito.serve.scheduler import SearchJob
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -34,20 +33,11 @@ class Metrics:
         self._tokens = counter("cefito_token_forwards", "Tokens that networks processed.", search)
         batch = "Queries that were searched in one batch."
         self._together = histogram("cefito_walked_together", batch, buckets=_BATCHES)
-        self._waiting = gauge("cefito_waiting", "Searches in the queue.")
-        self._running = gauge("cefito_running", "Searches that run.")
-        self._sessions = gauge("cefito_sessions", "Live sessions that are open.")
+        self.waiting = gauge("cefito_waiting", "Searches in the queue.")
+        self.running = gauge("cefito_running", "Searches that run.")
+        self.sessions = gauge("cefito_sessions", "Live sessions that are open.")
         expired = "Live sessions that ended because they were idle."
         self.expired = counter("cefito_sessions_expired", expired)
-
-    def watch_sessions(self, count: Callable[[], int]) -> None:
-        """Report the number of live sessions."""
-        self._sessions.set_function(count)
-
-    def watch(self, scheduler: Scheduler) -> None:
-        """Report the queue of a scheduler."""
-        self._waiting.set_function(lambda: scheduler.waiting)
-        self._running.set_function(lambda: scheduler.running)
 
     def request(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request."""

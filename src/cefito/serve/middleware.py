@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cefito.serve.metrics import Metrics
 from cefito.serve.problems import ProblemError
+from cefito.serve.process import client_of
 from cefito.serve.settings import Limits, ServiceSettings
 
 UPLOAD = "/upload"
@@ -65,7 +66,8 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         exchange = _Exchange(self.settings.limits, scope, receive, send)
-        scope.setdefault("state", {})["began"] = exchange.began
+        client = client_of(scope["client"][0]) if scope.get("client") else ""
+        scope.setdefault("state", {}).update(began=exchange.began, client=client)
         inner = scope
         if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):  # a stream
             inner = {**scope, "method": "GET"}  # the server leaves the body out

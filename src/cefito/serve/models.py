@@ -10,8 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import find_task
@@ -22,18 +20,19 @@ from cefito.inference.question import steps_range
 from cefito.runs.folder import horizons_in, versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
+from cefito.runtime import pick_device
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
     ModelAnswer,
-    ModelTaskOut,
     Named,
     RunOut,
     StepOut,
     VideoOut,
     VideosAnswer,
+    VideosRequest,
 )
-from cefito.serve.settings import Limits
+from cefito.serve.settings import Limits, ServiceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +100,8 @@ class Served:
             uploads=[kind for kind, possible in uploads if possible],
             datasets=[match.dataset.name for match in self.matches],
             versions=info.versions,
-            tasks=[ModelTaskOut.model_validate(task) for task in taxonomy.tasks],
-            actions=[Named.model_validate(action) for action in taxonomy.actions],
+            tasks=[*taxonomy.tasks],
+            actions=[*taxonomy.actions],
         )
 
     @cached_property
@@ -118,39 +117,30 @@ class Served:
                     texts.append((match, index, task, nfc("\n".join(words)).casefold()))
         return texts
 
-    def list_videos(
-        self,
-        *,
-        task: str | None,
-        split: str | None,
-        offset: int,
-        limit: int,
-        search: str | None = None,
-        windows: bool = False,
-    ) -> VideosAnswer:
-        """Videos whose task the run knows; the arguments are those of the route."""
-        wanted = None if task is None else find_task(self.run.taxonomy, task)
-        least = (self.run.shortest or self.run.horizon) if windows else 0
-        words = nfc(search or "").casefold().split()
+    def list_videos(self, wanted: VideosRequest) -> VideosAnswer:
+        """Videos whose task the run knows."""
+        task = None if wanted.task is None else find_task(self.run.taxonomy, wanted.task)
+        least = (self.run.shortest or self.run.horizon) if wanted.windows else 0
+        search = nfc(wanted.search or "")
+        words = search.casefold().split()
         found: list[tuple[tuple[bool, int], tuple[DatasetMatch, int, int]]] = []
         for match, index, known, text in self._texts:
             video = match.dataset.videos[index]
             if (
-                wanted in (None, known)
-                and split in (None, video.split)
+                task in (None, known)
+                and wanted.split in (None, video.split)
                 and len(video.steps) >= least
                 and all(word in text for word in words)
             ):
-                named = nfc(video.video_id) == nfc(search or "")
-                order = not named, _SEARCHED.index(video.split)
+                order = nfc(video.video_id) != search, _SEARCHED.index(video.split)
                 found.append((order, (match, index, known)))
-        if search is not None:
+        if wanted.search is not None:
             found.sort(key=lambda one: one[0])
         return VideosAnswer(
             run=self.name,
             horizon=self.run.horizon,
             total=len(found),
-            videos=[self._video(*one) for _, one in found[offset : offset + limit]],
+            videos=[self._video(*one) for _, one in found[wanted.offset :][: wanted.limit]],
         )
 
     def _video(self, match: DatasetMatch, index: int, task: int) -> VideoOut:
@@ -192,20 +182,18 @@ class Models:
             fitting = [served for served in fitting if served.plans(steps)] or fitting
         if len(fitting) == 1:
             return fitting[0]
-        more = f" and {len(self.runs) - _LISTED} more" if len(self.runs) > _LISTED else ""
-        listed = ", ".join(served.title for served in self.runs[:_LISTED]) + more
-        given = {"run": name, "horizon": horizon}
-        asked = " and ".join(
-            f"{key} {value!r}" for key, value in given.items() if value is not None
-        )
         names = {served.name for served in fitting or self.runs}
+        listed = ", ".join(served.title for served in self.runs[:_LISTED])
+        more = f" and {len(self.runs) - _LISTED} more" if len(self.runs) > _LISTED else ""
+        given = {"run": name, "horizon": horizon}
+        asked = " and ".join(f"{key} {of!r}" for key, of in given.items() if of is not None)
         if fitting:
             field = "horizon" if len(names) == 1 else "run"
             found, remedy = f"{len(fitting)} runs fit {asked}".rstrip(), f"Add the field '{field}'"
         else:
             field = "horizon" if horizon is not None and name in (None, *names) else "run"
             found, remedy = f"no run fits {asked}", "Name one"
-        raise ProblemError(f"{found}; there are {listed}. {remedy}.", field)
+        raise ProblemError(f"{found}; there are {listed}{more}. {remedy}.", field)
 
     def describe(self, limits: Limits) -> ModelAnswer:
         """The runs, limits and versions of a service."""
@@ -217,16 +205,8 @@ class Models:
         )
 
 
-def open_models(
-    runs: Sequence[Path],
-    datasets: Sequence[Path] = (),
-    *,
-    device: torch.device | None = None,
-    encoder: str | None = None,
-    weights: Path | None = None,
-    before: Sequence[Served] = (),
-) -> Models:
-    """Open the runs and data sets of a service; for the arguments see `ServiceSettings`.
+def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Models:
+    """Open the runs and data sets of a service.
 
     A run that cannot be opened stays as it was `before`, with a warning.
 
@@ -235,7 +215,8 @@ def open_models(
             data set or the encoder.
     """
     opened: list[tuple[Path, Run]] = []
-    for given in runs:
+    device = pick_device(settings.device)
+    for given in settings.runs:
         try:
             horizons: list[int | None] = [*horizons_in(given)] or [None]
             opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
@@ -246,12 +227,12 @@ def open_models(
             opened += old
     names_of = zip(_names(opened), opened, strict=True)
     served = [Served(name, run, given) for name, (given, run) in names_of]
-    for folder in datasets:
+    for folder in settings.datasets:
         served = _with_dataset(served, folder)
-    if encoder is not None or weights is not None:
-        served = _with_encoder(served, encoder, weights)
+    if settings.encoder is not None or settings.weights is not None:
+        served = _with_encoder(served, settings.encoder, settings.weights)
     names = {place: one.name for one in served for place in (one.run.place, str(one.run.folder))}
-    names |= {str(Path(folder)): Path(folder).name for folder in datasets}
+    names |= {str(Path(folder)): Path(folder).name for folder in settings.datasets}
     longest_first = dict(sorted(names.items(), key=lambda entry: -len(entry[0])))
     return Models(tuple(served), longest_first)
 

@@ -30,7 +30,7 @@ _SWITCH = 0.0005  # seconds between threads; a light request changes them severa
 
 @lru_cache(4096)
 def client_of(host: str) -> str:
-    """Return the address of a client; of IPv6 the first 64 bits, since one client has the rest."""
+    """Return the client at an address; of IPv6 the first 64 bits, since one client has the rest."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from cefito.data.annotations import Action, Task
 from cefito.inference import constraints
 from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
@@ -30,13 +31,17 @@ from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
-MOST_DONE = 256
 MOST_ROWS = 600  # of a request
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
+Title = Annotated[str, Field(max_length=300)] | None
 Whole = Annotated[StrictInt, Field(ge=0, le=999_999_999)]
+Place = Annotated[StrictInt, Field(ge=1, le=999_999_999)]
+Search: Any = Literal[tuple(SEARCHES)]
+Objective = Literal["energy", "chain", "fitted"]
 Name = Annotated[Whole | Text, Field(description="Id or name.")]
 Names = Annotated[list[Name], Field(max_length=_MOST_NAMED)]
+Done = Annotated[list[Name], Field(max_length=256)]
 Step = Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}$")]
 Observation = Annotated[
     Annotated[list[float], Field(min_length=1, max_length=_MOST_FEATURES)]
@@ -63,9 +68,7 @@ class RunRequest(RequestBody):
     """The choice of a run."""
 
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(
-        None, description="Number of actions, or the largest of a run; selects the run."
-    )
+    horizon: Whole | None = Field(None, description="Its number of actions, or the largest.")
 
 
 class ObservationsRequest(RequestBody):
@@ -85,9 +88,7 @@ class PlaceRequest(RequestBody):
     """A step of an annotated video of a data set that the service has opened."""
 
     id: Text
-    step: Annotated[StrictInt, Field(ge=1, le=999_999_999)] = Field(
-        1, description="Number of the step, counted from 1; of a window, its first."
-    )
+    step: Place = Field(1, description="Number of the step, from 1; of a window, its first.")
     split: Literal["train", "val", "test"] | None = Field(None, description="Split of the video.")
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
 
@@ -95,9 +96,7 @@ class PlaceRequest(RequestBody):
 class VideoRequest(PlaceRequest):
     """A window of such a video."""
 
-    last: Annotated[StrictInt, Field(ge=1, le=999_999_999)] | None = Field(
-        None, description="Number of its last step; by default of the longest window that fits."
-    )
+    last: Place | None = Field(None, description="Its last step; by default as far as it can be.")
     goal: StrictBool = Field(True, description="Whether its goal observation is known.")
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
@@ -105,7 +104,7 @@ class VideoRequest(PlaceRequest):
 _IN_JSON: dict[Any, Any] = {  # type of a field of a request, by the type in the library
     Pins: Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
     ActionNames: Names,
-    ActionNames | None: Annotated[list[Name], Field(max_length=MOST_DONE)] | None,
+    ActionNames | None: Done | None,
     Pairs: Annotated[
         list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
         Field(max_length=_MOST_NAMED),
@@ -158,25 +157,15 @@ class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  #
         default_factory=ConstraintsRequest,
         description=Question.model_fields["constraints"].description,
     )
-    goal_text: Text | None = Field(
-        None, description="The scene after the last step in words, instead of another goal."
-    )
-    search: Literal[tuple(SEARCHES)] | None = Field(  # type: ignore[valid-type]
-        None, description="Name of the search; by default the run's."
-    )
-    budget: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="10⁹ operations up to which the search auto is exact."
-    )
-    tasks: Annotated[StrictInt, Field(ge=1, le=999_999_999)] | None = Field(
-        None, description="Number of likely tasks to search."
-    )
-    objective: Literal["energy", "chain", "fitted"] | None = Field(
-        None, description="Objective of the search; by default the run's."
-    )
-    deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
+    goal_text: Text | None = Field(None, description="The scene after the last step in words.")
+    search: Search | None = Field(None, description="Its name; by default the run's.")
+    budget: float | None = Field(None, ge=0, description="10⁹ operations of an exact auto.")
+    tasks: Place | None = Field(None, description="Number of likely tasks to search.")
+    objective: Objective | None = Field(None, description="Of the search; by default the run's.")
+    deadline_seconds: float | None = Field(
         None,
-        description="Seconds from the request's arrival to its answer; for an upload, from the end "
-        "of its encoding.",
+        gt=0,
+        description="From the arrival, or the end of an upload's encoding, to the answer.",
     )
 
     def question(self) -> Question:
@@ -196,8 +185,7 @@ class UploadForm(BaseModel):
     start: Moment = Field(None, description="Its second instead of `initial`.")
     end: Moment = Field(None, description="Its second instead of `goal`.")
     request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=dict,
-        description="JSON of the fields of a PlanRequest without observations.",
+        default_factory=dict, description="JSON of a PlanRequest without observations."
     )
 
     @property
@@ -228,9 +216,7 @@ class PlanRequest(UploadRequest):
     def _one_source(self) -> Self:
         observations, video = self.observations, self.video
         known = any(one is not None for one in (self.task, self.done, self.goal_text))
-        if observations and video:
-            raise ValueError("expected exactly one of 'observations' and 'video'")
-        if not (observations or video or known):
+        if (observations and video) or not (observations or video or known):
             raise ValueError(
                 "expected exactly one of 'observations' and 'video', or for a run of several "
                 "lengths 'task' or 'done'"
@@ -246,9 +232,7 @@ class SessionRequest(RunRequest):
     """A live session; without a goal, its plans lead to the end of the procedure."""
 
     task: Name | None = Field(None, description="The task, instead of the inferred one.")
-    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
-        [], description="Actions done before, oldest first; null if unknown."
-    )
+    done: Done | None = Field([], description="Actions done before, oldest first; null if unknown.")
     goal: Observation | None = None
     goal_video: PlaceRequest | None = Field(None, description="Its end is the goal.")
     goal_text: Text | None = Field(None, description="The goal in words.")
@@ -267,10 +251,13 @@ class RowRequest(RequestBody):
     row: Observation | None = Field(description="Its numbers; null if it was lost.")
 
 
+Rows = Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
+
+
 class RowsRequest(RequestBody):
     """Rows of a video, whose steps need no boundaries."""
 
-    rows: Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
+    rows: Rows
 
 
 class EventRequest(RequestBody):
@@ -279,7 +266,7 @@ class EventRequest(RequestBody):
     observation: Observation | None = None
     video: PlaceRequest | None = Field(None, description="Its start is the observation.")
     done: Name | None = Field(None, description="A step done, by id or name.")
-    rows: Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)] | None = None
+    rows: Rows | None = None
     undo: Literal[True] | None = Field(None, description="Take back the last other event.")
 
     @model_validator(mode="after")
@@ -310,9 +297,7 @@ class PlanAnswer(Answer):
     run: str
     horizon: int
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
-    most_gflop: float | None = Field(
-        description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
-    )
+    most_gflop: float | None = Field(description="Most 10⁹ operations; null if they do not vary.")
     walked_with: int = Field(description="Other queries in the same batch.")
 
 
@@ -325,18 +310,10 @@ class SessionAnswer(Belief):
     number: int = Field(description="Of events so far, undo included.")
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")
-    followed: Followed | None = Field(
-        description="What was recognised in rows of a video; null without any."
-    )
+    followed: Followed | None = Field(description="Found in rows of a video; null without any.")
     next_steps: list[Likely] = Field(description="Likeliest first.")
     plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
-
-
-class ModelTaskOut(Named):
-    """A task with the ids of its actions."""
-
-    actions: list[int]
 
 
 class RunOut(ResponseBody):
@@ -355,19 +332,15 @@ class RunOut(ResponseBody):
     probabilities: bool
     constraints: bool
     true_task: bool
-    any_length: bool = Field(
-        description="Whether one observation or none is enough, and steps done before are used."
-    )
+    any_length: bool = Field(description="Whether one observation, none or steps done are enough.")
     recogniser: bool = Field(description="Whether its sessions follow rows of a video.")
     elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")
-    uploads: list[Literal["pictures", "video", "text"]] = Field(
-        description="What the service can encode; text for `goal_text`."
-    )
+    uploads: list[Literal["pictures", "video", "text"]] = Field(description="That can be encoded.")
     datasets: list[str] = Field(description="Opened data sets with videos for the run.")
     versions: dict[str, str] = Field(description="Versions of the packages at training.")
-    tasks: list[ModelTaskOut]
-    actions: list[Named]
+    tasks: list[Task]
+    actions: list[Action]
 
 
 class ModelAnswer(ResponseBody):
@@ -397,6 +370,25 @@ class VideoOut(ResponseBody):
     task: Named
     steps: list[StepOut]
     first_steps: list[int] = Field(description="First steps of the run's windows, counted from 1.")
+
+
+class VideosRequest(BaseModel):
+    """Which videos of a run are listed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: Title = None
+    horizon: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    task: Title = Field(None, description="Id or name of a task.")
+    split: Literal["train", "val", "test"] | None = None
+    offset: int = Field(0, ge=0, le=999_999_999)
+    limit: int = Field(200, ge=1, le=1000)
+    search: Title = Field(
+        None,
+        description="Words that the id, the task or the steps hold. The video of this id comes "
+        "first, then test, val and train.",
+    )
+    windows: bool = Field(False, description="Only videos with windows.")
 
 
 class VideosAnswer(ResponseBody):

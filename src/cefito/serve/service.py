@@ -7,12 +7,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import anyio.to_thread
 import numpy as np
@@ -25,12 +25,10 @@ from cefito.errors import CefitoError
 from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
-from cefito.runtime import pick_device
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemError
-from cefito.serve.process import client_of
 from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
@@ -38,6 +36,8 @@ from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 _PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
@@ -72,7 +72,8 @@ class Service:
             together=limits.together,
             prepare=lambda: torch.set_num_threads(limits.threads),
         )
-        metrics.watch(self.scheduler)
+        metrics.waiting.set_function(lambda: self.scheduler.waiting)
+        metrics.running.set_function(lambda: self.scheduler.running)
         self.encoding: EncodingProcess | None = None  # None if no run takes uploads
         self._recipes: dict[str, ObservationRecipe] = {}  # of titles, for uploads
         self._prepare_encoding()
@@ -117,7 +118,7 @@ class Service:
         """
         with self._reloading:
             try:
-                found = _opened(self.settings, self.models.runs)
+                found = open_models(self.settings, self.models.runs)
             except (CefitoError, OSError) as problem:
                 logger.warning("all runs are kept as they were: %s", problem)
                 return
@@ -140,19 +141,13 @@ class Service:
         if body.goal_text is not None and form.model_fields_set & {"goal", "end"}:
             detail = "'goal_text' takes the place of 'goal' and 'end'; leave out one."
             raise ProblemError(detail, "goal_text")
-        encoding = self.check_upload()
+        self.check_upload()
         served = self.models.find(body.run, body.horizon, body.steps)
         if not (served.video if form.video else served.pictures):
             instead = "a video and its times" if served.video else "observations"
             detail = f"the run {served.title} takes no such upload. Send {instead}."
             raise ProblemError(detail, kind="no-encoder")
-
-        def encode() -> Queries:
-            with kept(form.files) as paths:
-                upload = Upload(served.title, paths, start=form.start, end=form.end)
-                return encoding(upload, paths)
-
-        observed = await self._encoded(encode)
+        observed = await self._encoded(served, form.files, start=form.start, end=form.end)
         goal = await self._goal(body)
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
@@ -172,10 +167,7 @@ class Service:
                 "projected layer, and a service with their encoder. Send an observation."
             )
             raise ProblemError(detail, "goal_text", kind="no-encoder")
-        self.check_loaded()
-        upload = Upload(served.title, {}, text=text)
-        found = await self._encoded(partial(self.encoding, upload, {}))
-        goal: NDArray[np.float32] = found.goal[0]
+        goal: NDArray[np.float32] = (await self._encoded(served, {}, text=text)).goal[0]
         return goal
 
     async def observed_picture(self, served: Served, picture: bytes) -> NDArray[np.float32]:
@@ -185,24 +177,25 @@ class Service:
             detail = f"the run {served.title} takes no pictures here; no encoder of its features is"
             remedy = "Send rows, or start the service with --encoder."
             raise ProblemError(f"{detail} open. {remedy}", kind="no-encoder")
-        encoding = self.check_upload()
-
-        def encode() -> Queries:
-            with kept({"picture": BytesIO(picture)}) as paths:
-                return encoding(Upload(served.title, paths), paths)
-
-        row: NDArray[np.float32] = (await self._encoded(encode)).initial[0]
+        found = await self._encoded(served, {"picture": BytesIO(picture)})
+        row: NDArray[np.float32] = found.initial[0]
         if len(row) != width:
             detail = f"the encoder gives {len(row)} numbers a picture; the run {served.title} reads"
             remedy = "Start the service with the encoder of its features."
             raise ProblemError(f"{detail} {width}. {remedy}", kind="no-encoder")
         return row
 
-    async def _encoded(self, encode: Callable[[], Queries]) -> Queries:
+    async def _encoded(self, served: Served, files: Mapping[str, BinaryIO], **what: Any) -> Queries:
         """What the encoding process makes of an upload, unless too many wait for it."""
+        encoding = self.check_upload()
         if self._uploads >= self.limits.uploads:
             detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
             raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
+
+        def encode() -> Queries:
+            with kept(files) as paths:
+                return encoding(Upload(served.title, paths, **what), paths)
+
         self._uploads += 1
         try:
             return await anyio.to_thread.run_sync(encode)
@@ -248,7 +241,7 @@ class Service:
             kind=prepared.kind,
             expensive=(prepared.operations or 0) > self.limits.cheap_gflop * 1e9,
             deadline=self._deadline(began, body.deadline_seconds),
-            client=client_of(request.client.host if request.client else ""),
+            client=request.state.client,
         )
         answer: Answer = await self._finished(request, job)
         if answer.search.interrupted and not answer.plans:
@@ -261,73 +254,62 @@ class Service:
         self,
         request: Request,
         served: Served,
-        function: Callable[[], Any],
+        function: Callable[[], _Value],
         *,
         alone: str | None = None,
-    ) -> Any:
+    ) -> _Value:
         """The value of a function, run as a search is; calls of the same `alone` never overlap."""
         job = SearchJob(
             work=_Call(served, function),
             kind=None,
             expensive=False,
             deadline=self._deadline(time.monotonic()),
-            client=client_of(request.client.host if request.client else ""),
+            client=request.state.client,
             alone=alone,
         )
-        value = await self._finished(request, job)
+        value: _Value = await self._finished(request, job)
         self._count(job, "answered")
         return value
 
-    def _submit(self, job: SearchJob) -> None:
-        try:
-            self.scheduler.submit(job)
-        except BusyError as problem:
-            self._count(job, "busy")
-            seconds = min(60, max(1, math.ceil(problem.seconds)))
-            waiting, limit = self.scheduler.waiting, self.limits.queue
-            detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
-            after = {"retry-after": str(seconds)}
-            raise ProblemError(
-                detail, headers=after, waiting=waiting, limit=limit, kind="busy"
-            ) from problem
-        except ClosedError as problem:
-            raise closing() from problem
-
     async def _finished(self, request: Request, job: SearchJob) -> Any:
         """Run a search, and stop it if the client disconnects or the deadline passes."""
-        self._submit(job)
-        future = asyncio.wrap_future(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
+        future = asyncio.wrap_future(job.future)
         left = max(0.0, job.deadline - time.monotonic()) + _GRACE
         try:
+            self.scheduler.submit(job)
             await asyncio.wait({future, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if future.done() and not future.cancelled():
-                return self._result(job, future)
-            if gone.done():
-                self._count(job, "cancelled")
-                raise ProblemError("the client has disconnected.", kind="gone")
+                return future.result()
+            if not gone.done():
+                raise ExpiredError
+            self._count(job, "cancelled")
+        except BusyError as problem:
+            self._count(job, "busy")
+            raise self._busy(problem.seconds) from problem
+        except ClosedError as problem:
+            raise closing() from problem
+        except ExpiredError as problem:
             self._count(job, "expired")
-            raise _expired(job)
+            raise _expired(job) from problem
+        except Exception as problem:
+            refused = isinstance(problem, CefitoError | ProblemError)
+            self._count(job, "refused" if refused else "failed")  # the middleware logs a traceback
+            raise
         finally:
             job.abandoned = True
             gone.cancel()
             future.cancel()
+        raise ProblemError("the client has disconnected.", kind="gone")
 
-    def _result(self, job: SearchJob, future: asyncio.Future[Any]) -> Any:
-        """The value of a finished search."""
-        try:
-            return future.result()
-        except (CefitoError, ProblemError):
-            self._count(job, "refused")
-            raise
-        except ExpiredError as problem:
-            self._count(job, "expired")
-            raise _expired(job) from problem
-        except ClosedError as problem:
-            raise closing() from problem
-        except Exception:  # the middleware logs its traceback
-            self._count(job, "failed")
-            raise
+    def _busy(self, seconds: float) -> ProblemError:
+        """The queue is full for so many seconds."""
+        after, waiting = min(60, max(1, math.ceil(seconds))), self.scheduler.waiting
+        detail = (
+            f"{waiting} searches wait in a queue of {self.limits.queue}. Try again in {after} s."
+        )
+        numbers = {"waiting": waiting, "limit": self.limits.queue}
+        return ProblemError(detail, headers={"retry-after": str(after)}, kind="busy", **numbers)
 
     def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
         served: Served = job.work.served
@@ -336,18 +318,7 @@ class Service:
 
 def open_service(settings: ServiceSettings) -> Service:
     """Open the runs and data sets of a service (CefitoError)."""
-    return Service(settings, _opened(settings), Metrics())
-
-
-def _opened(settings: ServiceSettings, before: Sequence[Served] = ()) -> Models:
-    return open_models(
-        settings.runs,
-        settings.datasets,
-        device=pick_device(settings.device),
-        encoder=settings.encoder,
-        weights=settings.weights,
-        before=before,
-    )
+    return Service(settings, open_models(settings), Metrics())
 
 
 def _warn(started: Future[Any]) -> None:

@@ -6,14 +6,17 @@ import asyncio
 import json
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from fastapi import Path, Query
 from numpy.typing import NDArray
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import PlannedSequence
@@ -21,12 +24,12 @@ from cefito.inference.query import observation_of_step
 from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
-from cefito.serve.process import client_of
 from cefito.serve.requests import find_video, read_numbers
 from cefito.serve.schemas import (
     EventRequest,
     PlaceRequest,
     RowRequest,
+    RowsRequest,
     SessionAnswer,
     SessionRequest,
 )
@@ -34,6 +37,9 @@ from cefito.serve.service import Service
 
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
+
+At = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Time in seconds.")]
+SessionId = Annotated[str, Path(max_length=100, description="Of an open session.")]
 
 
 @dataclass(eq=False)
@@ -66,13 +72,13 @@ class Sessions:
     def __init__(self, service: Service) -> None:
         self.service, self._limits, self._metrics = service, service.limits, service.metrics
         self._open: dict[str, LiveSession] = {}
-        self._metrics.watch_sessions(lambda: len(self._open))
+        self._metrics.sessions.set_function(lambda: len(self._open))
 
     async def open(self, request: Request, body: SessionRequest) -> SessionAnswer:
-        """Open a session."""
+        """Open a session, which follows a procedure from its begin."""
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
-        live = LiveSession(served, client_of(request.client.host if request.client else ""), _now())
+        live = LiveSession(served, request.state.client, _now())
         self._check_room(live.client)
         self._open[live.id] = live
         loop = asyncio.get_running_loop()
@@ -88,39 +94,48 @@ class Sessions:
                     live.session = Session(served.run, goal=row, task=body.task, done=body.done)
                 return self._published(live, loop)
 
-            answer = await self._call(request, live, begin)
+            answer = await self.service.call(request, served, begin, alone=live.id)
         except BaseException:
             del self._open[live.id]
             raise
         self._watch(live)
         return answer
 
-    def find(self, id_: str) -> LiveSession:
+    def find(self, id: SessionId) -> LiveSession:
         """The session of an id, which is in use from now."""
-        live = self._open.get(id_)
+        live = self._open.get(id)
         if live is None or live.session is None:
             detail = "no such session is open; it may have expired. POST /v1/sessions opens one."
             raise ProblemError(detail, kind="not-found")
         live.used = _now()
         return live
 
-    def close(self, id_: str) -> None:
+    async def close(self, id: SessionId) -> None:
         """End a session."""
-        self._end(self.find(id_), "the session was closed.")
+        self._end(self.find(id), "the session was closed.")
 
     async def state(
-        self, request: Request, id_: str, top_k: int, steps: int | None
+        self,
+        request: Request,
+        id: SessionId,
+        top_k: Annotated[
+            int, Query(ge=1, le=10_000, description="Number of tasks, next steps and plans.")
+        ] = LISTED,
+        steps: Annotated[
+            int | None, Query(ge=1, le=9999, description="Length of the plans; any without it.")
+        ] = None,
     ) -> SessionAnswer:
-        """The present state of a session, with its best plans, of one length or of all."""
+        """The present state of a session, with its best plans."""
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = self.find(id_)
-        return await self._call(request, live, lambda: self._state(live, top_k, steps))
+        live = self.find(id)
+        work = partial(self._state, live, top_k, steps)
+        return await self.service.call(request, live.served, work, alone=live.id)
 
-    async def change(self, request: Request, id_: str, event: EventRequest) -> SessionAnswer:
-        """Add an event to a session; its state afterwards."""
-        live, most = self.find(id_), self._limits.session_events
+    async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
+        """Add an observation or a step done, or undo the last of them; the state afterwards."""
+        live, most = self.find(id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change() -> SessionAnswer:
@@ -132,17 +147,30 @@ class Sessions:
             live.number += apply_event(live.served, event, session)
             return self._published(live, loop)
 
-        return await self._call(request, live, change)
+        return await self.service.call(request, live.served, change, alone=live.id)
 
-    async def picture(self, request: Request, id_: str, at: float) -> SessionAnswer:
-        """Observe the picture that is a request's body as the row of a time in seconds."""
-        served = self.find(id_).served
+    async def rows(self, request: Request, id: SessionId, body: RowsRequest) -> SessionAnswer:
+        """Add rows of a video, whose steps need no boundaries; the state afterwards."""
+        return await self.change(request, id, EventRequest(rows=body.rows))
+
+    async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
+        """Add a picture of a camera or a video as the row of its second; the state afterwards."""
+        served = self.find(id).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
-        return await self.change(request, id_, EventRequest(rows=rows))
+        return await self.change(request, id, EventRequest(rows=rows))
 
-    async def stream(self, live: LiveSession) -> AsyncIterator[str]:
-        """The state of a session now and after each event, as server-sent events."""
+    async def follow(self, id: SessionId, request: Request) -> StreamingResponse:
+        """Follow a session: an event `state` with its state now and after each event, then `end`.
+
+        A comment comes when there is nothing to say for long.
+        """
+        states = self._stream(self.find(id))
+        request.state.stream = True
+        headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
+        return StreamingResponse(states, media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, live: LiveSession) -> AsyncIterator[str]:
         last = -1
         live.streams += 1
         try:
@@ -162,13 +190,6 @@ class Sessions:
         finally:
             live.streams -= 1
             live.used = _now()
-
-    async def _call(
-        self, request: Request, live: LiveSession, work: Callable[[], SessionAnswer]
-    ) -> SessionAnswer:
-        call = self.service.call(request, live.served, work, alone=live.id)
-        answer: SessionAnswer = await call
-        return answer
 
     def _check_room(self, client: str) -> None:
         """Refuse a further session of a client if there are too many."""

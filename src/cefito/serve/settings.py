@@ -23,37 +23,20 @@ class Limits(Settings):
 
     workers: int = Field(2, ge=1, le=256, description="Searches that run at a time.")
     threads: int = Field(1, ge=1, le=1024, description="Threads of each search.")
-    together: int = Field(
-        16,
-        ge=1,
-        le=1024,
-        description="Maximum number of cheap searches of one kind in a batch; 1 for no batches.",
-    )
-    queue: int = Field(
-        128,
-        ge=1,
-        le=100_000,
-        description="Maximum number of searches in the queue; further requests are asked to retry "
-        "later.",
-    )
+    together: int = Field(16, ge=1, le=1024, description="Maximum number of cheap ones in a batch.")
+    queue: int = Field(128, ge=1, le=100_000, description="Maximum length of the queue.")
     gflop: float = Field(500, gt=0, description="Maximum operations of a query's search, 10⁹.")
     deadline_seconds: float = Field(
-        30, gt=0, le=86_400, description="Default seconds from a request to its answer."
+        30, gt=0, le=86_400, description="Default seconds of a request."
     )
     longest_seconds: float = Field(
-        120, gt=0, le=86_400, description="Maximum seconds from a request to its answer."
+        120, gt=0, le=86_400, description="Maximum seconds of a request."
     )
-    drain_seconds: float = Field(
-        30, ge=0, le=86_400, description="Seconds that running requests have at shutdown."
-    )
-    sessions: int = Field(
-        100, ge=1, le=100_000, description="Maximum number of live sessions that are open."
-    )
-    client_sessions: int = Field(
-        20, ge=1, le=100_000, description="Maximum number of them from one address."
-    )
+    drain_seconds: float = Field(30, ge=0, le=86_400, description="Seconds to finish at shutdown.")
+    sessions: int = Field(100, ge=1, le=100_000, description="Maximum number of live sessions.")
+    client_sessions: int = Field(20, ge=1, le=100_000, description="Maximum number of one client.")
     session_seconds: float = Field(
-        3600, gt=0, le=604_800, description="Seconds after which a session ends if nobody uses it."
+        3600, gt=0, le=604_800, description="Idle seconds that end a session."
     )
     top_k: int = Field(100, ge=1, le=10_000)  # plans of a query
     # 10⁹ operations up to which a search is cheap: it shares a batch with others of its kind, and
