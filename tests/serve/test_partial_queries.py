@@ -64,8 +64,6 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({}, None, "expected exactly one of 'observations' and 'video', or for a run of several"),
-        ({"observations": {}}, "observations", "expected 'initial', 'goal' or both"),
         ({"task": 1, "steps": 5}, "steps", "this run plans 1 to 4 steps"),
         ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),

@@ -220,16 +220,6 @@ def test_the_number_of_events_is_limited(serving, run_of_lengths):
     assert tell(client, state, done=1)["number"] == 4
 
 
-def test_idle_sessions_expire(serving, run_of_lengths):
-    client = serving(runs=(run_of_lengths.folder,), limits={"session_seconds": 0.05})
-    state, until = begin(client), time.monotonic() + LONG
-    while "cefito_sessions_expired_total 1.0" not in (said := client.get("/metrics").text):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    assert "cefito_sessions 0.0" in said
-    read(client, state, 404)
-
-
 # streams, from a service that really listens
 
 

@@ -15,7 +15,6 @@ import pytest
 from odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
-from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
@@ -124,15 +123,6 @@ def decoded(decoder, **files):
     times = {"start": 0.0, "end": 1.0} if "video" in files else {}
     with kept(opened(**files)) as paths:
         return decoder(Upload(TEA, paths, **times))
-
-
-def test_two_pictures_become_observations(decoder):
-    decoder(None)
-    assert list(decoder.opened) == [TEA]
-    found = decoded(decoder, initial=picture(0), goal=picture(1))
-    assert isinstance(found, Queries)
-    assert found.initial.shape == (1, 8)
-    assert not np.array_equal(found.initial, found.goal)
 
 
 @pytest.mark.nightly
