@@ -105,9 +105,7 @@ async def _next_steps(
     service = sessions.service
     served = service.models.find(body.run, body.horizon)
     check_sessions(served.run)
-    goal = None
-    if body.goal_text is not None:
-        goal = await service.observed_text(served, body.goal_text)
+    goal = await service.observed_text(served, body.goal_text)
 
     def look() -> NextStepsAnswer:
         row = session_goal(served, body) if goal is None else goal

@@ -133,8 +133,9 @@ class Service:
 
     async def plan(self, request: Request, body: PlanRequest) -> PlanAnswer:
         """Answer one query."""
-        goal, began = await self._goal(body), request.state.began
-        return await self._search(request, body, None, goal, began)
+        served = self.models.find(body.run, body.horizon, body.steps)
+        goal = await self.observed_text(served, body.goal_text)
+        return await self._search(request, body, None, goal, request.state.began)
 
     async def upload(self, request: Request, form: UploadForm, body: UploadRequest) -> PlanAnswer:
         """Answer a query of two uploaded pictures, or of two seconds of an uploaded video."""
@@ -148,19 +149,14 @@ class Service:
             detail = f"the run {served.title} takes no such upload. Send {instead}."
             raise ProblemError(detail, kind="no-encoder")
         observed = await self._encoded(served, form.files, start=form.start, end=form.end)
-        goal = await self._goal(body)
+        goal = await self.observed_text(served, body.goal_text)
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
 
-    async def _goal(self, body: UploadRequest) -> NDArray[np.float32] | None:
-        """The observation [E] of a goal in words; None if a request has none."""
-        if body.goal_text is None:
+    async def observed_text(self, served: Served, text: str | None) -> NDArray[np.float32] | None:
+        """The observation [E] of a goal in words for a run; None without one."""
+        if text is None:
             return None
-        served = self.models.find(body.run, body.horizon, body.steps)
-        return await self.observed_text(served, body.goal_text)
-
-    async def observed_text(self, served: Served, text: str) -> NDArray[np.float32]:
-        """The observation [E] of a goal in words for a run."""
         if self.encoding is None or not served.text:
             detail = (
                 f"the run {served.title} takes no goal in words; it needs features of CLIP's "

@@ -83,9 +83,7 @@ class Sessions:
         self._open[live.id] = live
         loop = asyncio.get_running_loop()
         try:
-            words = None
-            if body.goal_text is not None:
-                words = await self.service.observed_text(served, body.goal_text)
+            words = await self.service.observed_text(served, body.goal_text)
 
             def begin() -> SessionAnswer:
                 row = session_goal(served, body) if words is None else words
