@@ -300,12 +300,10 @@ class Service:
 
     def _busy(self, seconds: float) -> ProblemError:
         """The queue is full for so many seconds."""
-        after, waiting = min(60, max(1, math.ceil(seconds))), self.scheduler.waiting
-        detail = (
-            f"{waiting} searches wait in a queue of {self.limits.queue}. Try again in {after} s."
-        )
-        numbers = {"waiting": waiting, "limit": self.limits.queue}
-        return ProblemError(detail, headers={"retry-after": str(after)}, kind="busy", **numbers)
+        after, waiting = str(min(60, max(1, math.ceil(seconds)))), self.scheduler.waiting
+        limit, headers = self.limits.queue, {"retry-after": after}
+        detail = f"{waiting} searches wait in a queue of {limit}. Try again in {after} s."
+        return ProblemError(detail, headers=headers, waiting=waiting, limit=limit, kind="busy")
 
     def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
         served: Served = job.work.served
