@@ -224,12 +224,19 @@ def test_no_such_presets(tmp_path):
 @pytest.mark.parametrize(
     ("values", "setting"),
     [
-        ({"field": {"wide": 1}}, "field.wide"),
-        ({"training": {"optimiser": 3}}, "training.optimiser"),
+        (
+            {"field": {"wide": 1, "old.part": 2}},
+            "this version lacks .*: 'field.wide', 'field.old.part'",
+        ),
+        ({"training": {"optimiser": 3}}, "setting 'training.optimiser': "),
     ],
 )
-def test_settings_of_a_run(values, setting):
-    own = method_settings("cefito", {"field": {"width": 48}, "unknown": {"x": 1}}, place="here")
+def test_settings_of_a_run(values, setting, caplog):
+    training = {"fused": True, "optimiser": {"slow": 1}}
+    older = {"training": training, "field": {"width": 48, "dropout": 0.1}, "unknown": {"x": 1}}
+    own = method_settings("cefito", older, place="here")
     assert own == METHODS["cefito"].settings(field={"width": 48})
-    with pytest.raises(ConfigError, match=f"^here: setting '{setting}': "):
+    passed = "training.fused, training.optimiser.slow, field.dropout"
+    assert caplog.messages == [f"here: passed over {passed}, which training alone read"]
+    with pytest.raises(ConfigError, match=f"^here: {setting}"):
         method_settings("cefito", values, place="here")

@@ -11,7 +11,7 @@ import torch
 from cefito.data import Annotations, cut_windows
 from cefito.data.simulation.observations import ObservationKnobs
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import split_videos
+from cefito.data.windows import fitting_windows, split_videos
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.field.fields import named_components
@@ -136,10 +136,16 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert {*trained_videos(chain.folder).train} < {*seen.train}
 
 
+def windows_of(run, dataset, selection="held-out"):
+    """Windows to train and to choose on, in the ids of the new run."""
+    start = Start.make(run, dataset)
+    return start.roles(*fitting_windows(start.dataset, horizon=3, selection=selection))
+
+
 def untrained(run, dataset, config, monkeypatch):
     """A planner before the first step of its finetuning."""
     monkeypatch.setattr("cefito.training.trainer.Training._step", lambda *_: {"loss": 0.0})
-    windows = Start.make(run, dataset).windows(dataset, horizon=3, selection="held-out")
+    windows = windows_of(run, dataset)
     given = {"settings": config.settings, "seed": 5, "context": TrainingContext()}
     return run.planner.refit(*windows, **given).planner
 
@@ -199,7 +205,7 @@ def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
 
 
 def begun_actions(run, dataset):
-    train, _ = Start.make(run, dataset).windows(dataset, horizon=3, selection="held-out")
+    train, _ = windows_of(run, dataset)
     return train.actions
 
 
@@ -243,7 +249,7 @@ def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old,
     run = train_run(old, tmp_path / "run", config=settings, horizon=3, seed=0)
     seen = trained_videos(run.folder)
     assert not seen.val
-    _, val = Start.make(run, new).windows(new, horizon=3, selection="held-out")
+    _, val = windows_of(run, new)
     chosen = {new.videos[video].video_id for video in val.video}
     assert chosen
     assert not chosen & set(seen.train)
@@ -303,7 +309,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     before = trained_videos(run.folder)
     held_out = {more.videos[number].video_id for number in split_videos(more.videos)["val"]}
     assert held_out & {*before.train}
-    train, val = Start.make(run, more).windows(more, horizon=3, selection="held-out")
+    train, val = windows_of(run, more)
     ids = [
         {more.videos[video].video_id for video in windows.video.tolist()}
         for windows in (train, val)
@@ -315,7 +321,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     assert {splits[name] for name in added} == {"val"}
     assert len(added) >= 2
     assert (train.split, val.split) == ("train", "val")
-    _, test = Start.make(run, more).windows(more, horizon=3, selection="published")
+    _, test = windows_of(run, more, "published")
     assert test.split == "test"
 
 
@@ -331,12 +337,12 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
         return part_of(world, tmp_path / name, tasks=[0], keep=keep, rename=held_out)
 
     some = part("some", learned[:1])
-    _, val = Start.make(run, some).windows(some, horizon=3, selection="held-out")
+    _, val = windows_of(run, some)
     assert learned[0] not in {some.videos[video].video_id for video in val.video}
     assert len(val)
     assert caplog.records == []
     only = part("only", learned[:2], keep=lambda video: video.split == "train")
-    _, val = Start.make(run, only).windows(only, horizon=3, selection="held-out")
+    _, val = windows_of(run, only)
     assert len({*val.video.tolist()}) == 2
     assert "are too optimistic" in caplog.records[-1].getMessage()
 
@@ -378,5 +384,5 @@ def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
 
     run = train_run(part("old", [0, 1], 0, 1), tmp_path / "run", config=NEAREST, horizon=3, seed=0)
     new = part("new", [2, 3, 0], 2)
-    with pytest.raises(DataError, match=r"new: \d+ windows .* names are ambiguous\. Rename them"):
-        Start.make(run, new).windows(new, horizon=3, selection="held-out")
+    with pytest.raises(DataError, match=r"new: \d+ videos .* names are ambiguous\. Rename them"):
+        windows_of(run, new)

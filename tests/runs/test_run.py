@@ -320,7 +320,7 @@ def test_two_trainings_do_not_share_a_folder(world, tmp_path):
         ({"config": []}, "config"),
         ({"dataset": {"name": "world", "path": "/", "fingerprint": 3}}, "dataset.fingerprint"),
         ({"parameters": {"energy field": "many"}}, "parameters.energy field"),
-        ({"config": {"field": {"width": "wide"}}}, r"config: setting 'field\.width'"),
+        ({"config": {"field": {"width": "wide"}}}, r"setting 'field\.width'"),
         ({"method": "oracle"}, "no method 'oracle'"),
     ],
 )

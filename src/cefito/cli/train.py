@@ -123,18 +123,19 @@ def finetune(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
+    recogniser: bool = True,
     set_: Settings = (),
 ) -> None:
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
     Tasks and actions are found by name; new ones are added after the run's own, whose ids stay.
-    Only the training split of the data set is learned: other tasks are forgotten. The run itself
-    stays unchanged.
+    Only the training split of the data set is learned: other tasks are forgotten. Recogniser and
+    verifier are trained anew, on this data set alone. The run itself stays unchanged.
 
     Repeat the command to resume after an interruption.
 
     Args:
-        run: Run folder to start from, of the method cefito or chain.
+        run: Run folder to start from, of the method cefito, chain, cefito+chain or any-length.
         dataset: Folder of a prepared data set, with observations made like the run's.
         out: Run folder to write.
         epochs: Epochs of each training; by default a quarter of the run's.
@@ -143,11 +144,16 @@ def finetune(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        recogniser: For a run of several lengths, train a recogniser of steps, too, if the data set
+            has the rows of whole videos.
         set_: Change a setting of a training or of the search, as in
             --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """
     changes = known_settings(set_)
+    import torch
+
     from cefito.data.prepared import open_dataset
+    from cefito.executors.processes import cores
     from cefito.runs.finetune import finetune as finetuned
     from cefito.runs.run import open_run
     from cefito.runtime import pick_device
@@ -165,12 +171,17 @@ def finetune(
             selection=selection,
             device=place,
             progress=progress,
+            workers=max(1, cores() // torch.get_num_threads()),
+            recogniser=recogniser,
         )
     if (start := made.info.started_from) is not None:
         talk(
             f"learned from the training split of '{opened.name}'; new are "
             f"{counted(start.new_tasks, 'task')} and {counted(start.new_actions, 'action')}"
         )
+    if made.verifier is not None:
+        what = "verifier" if made.recogniser is None else "recogniser and verifier"
+        talk(f"{what} are of '{opened.name}' alone, trained anew")
     _report(made, True)
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Action, Task, Taxonomy, folded, nfc
+from cefito.data.annotations import Action, Annotations, Task, Taxonomy, folded, nfc
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
-from cefito.markup import listed
+from cefito.markup import counted, listed
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _list = partial(listed, most=8)  # matches shown
@@ -247,6 +248,43 @@ class VocabularyMatch:
             action_text=None,
         )
         return found.subset(kept), left_out
+
+    def translated_dataset(self, dataset: PreparedDataset) -> PreparedDataset:
+        """Translate a data set all of whose tasks and actions are known.
+
+        Raises:
+            DataError: Names of tasks, or of actions of a task, are ambiguous.
+        """
+        videos = [
+            replace(
+                video,
+                task=int(self.tasks[video.task]),
+                steps=tuple(
+                    replace(step, action=int(self.actions[video.task, step.action]))
+                    for step in video.steps
+                ),
+                missing=tuple(self.actions[video.task, list(video.missing)].tolist()),
+                predicted={
+                    horizon: tuple(-1 if task < 0 else int(self.tasks[task]) for task in row)
+                    for horizon, row in video.predicted.items()
+                },
+            )
+            for video in dataset.videos
+        ]
+        if count := sum(
+            min([one.task, *one.missing, *(step.action for step in one.steps)]) < 0
+            for one in videos
+        ):
+            raise DataError(
+                f"{dataset.folder}: {counted(count, 'video')} of tasks, or with actions within a "
+                "task, whose names are ambiguous. Rename them."
+            )
+        text = dataset.action_text
+        return replace(
+            dataset,
+            annotations=Annotations(self.known, tuple(videos)),
+            action_text=None if text is None else self.rows(text),
+        )
 
     def rows(self, values: NDArray[Any]) -> NDArray[Any]:
         """Rearrange rows of the data set's actions [K', W] to known actions [K, W], or zeros."""

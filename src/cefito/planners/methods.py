@@ -11,8 +11,9 @@ each builds on, and the sections are in `presets` beside the code that reads the
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from importlib.metadata import EntryPoint
@@ -33,6 +34,7 @@ from cefito.settings import (
     Settings,
     changed,
     check_key,
+    flattened,
     preset_values,
     read_preset,
     setting_names,
@@ -243,6 +245,7 @@ def methods_with(ability: str) -> str:
 
 
 PRESETS = resources.files("cefito.planners") / "presets"
+_OF_TRAINING = re.compile(r"(^|[._])training\.|dropout$")  # settings that planning never reads
 
 logger = logging.getLogger(__name__)
 
@@ -349,12 +352,35 @@ def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
 
 
 def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Settings:
-    """Validate the settings of a finished run; sections that its method lacks are ignored."""
+    """Validate the settings of a finished run; sections that its method lacks are ignored.
+
+    Settings that are gone are passed over with a warning if only training read them.
+
+    Raises:
+        ConfigError: Other settings are gone, or one is invalid.
+    """
     kind = find_method(method).settings
-    if ignored := [name for name in values if name not in kind.model_fields]:
-        logger.info("%s: ignored sections %s, which %s lacks", place, ", ".join(ignored), method)
     own = {name: part for name, part in values.items() if name in kind.model_fields}
-    return validated(kind, own, place=place)
+    known = [f"{name}." for name in setting_names(kind)]
+    gone = [key for key in flattened(own) if not any(name.startswith(f"{key}.") for name in known)]
+    if needed := [key for key in gone if not _OF_TRAINING.search(key)]:
+        names = ", ".join(f"'{key}'" for key in needed)
+        problem = "this version lacks settings that planning needs"
+        raise ConfigError(f"{place}: {problem}: {names}.", setting=needed[0])
+    if gone:
+        logger.warning("%s: passed over %s, which training alone read", place, ", ".join(gone))
+    return validated(kind, _without(own, gone), place=place)
+
+
+def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return nested values without those of dotted keys."""
+    return {
+        name: _without(part, [key.removeprefix(f"{name}.") for key in keys])
+        if isinstance(part, Mapping)
+        else part
+        for name, part in values.items()
+        if name not in keys
+    }
 
 
 def precisions(precision: Precision, method: str) -> dict[str, Precision]:

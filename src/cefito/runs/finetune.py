@@ -2,8 +2,9 @@
 
 New tasks and actions (by name, `cefito.data.vocabulary`) get ids after the run's own, and rows in
 its networks, drawn as in a fresh training. Training starts from the run's weights with a new
-optimiser. The prior's counts are continued; temperature and weights of the objective are fitted on
-the new validation windows only.
+optimiser. The counts of n-grams are continued; temperatures, and weights of the objective and of
+n-grams, are fitted on the new validation windows only. Recogniser and verifier are trained anew, on
+the new data alone.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def finetune(
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
+    workers: int = 1,
+    recogniser: bool = True,
 ) -> Run:
     """Train a run further on a data set, or resume a killed finetuning.
 
@@ -61,25 +64,34 @@ def finetune(
         selection: Where epochs and weights are chosen.
         device: Where to train.
         progress: Shows progress.
+        workers: Processes that train the networks of an ensemble side by side, on a CPU.
+        recogniser: Train a recogniser, too, if the data set has the rows of whole videos.
 
     Raises:
-        ConfigError: The run's method cannot be finetuned, or settings are invalid or would change
-            its networks.
+        ConfigError: The run's method cannot be finetuned, it was opened for some of its lengths, or
+            settings are invalid or would change its networks.
         DataError: A split gives no windows, or names of tasks or actions are ambiguous.
         RunError: Observations are of another kind, or the folder holds something else.
     """
     check_finetuning(run.planner)
+    if run.chosen_steps is not None:
+        problem = "is finetuned for all numbers of steps that it plans. Leave the horizon out"
+        raise ConfigError(f"{run.place}: {problem}.", setting="horizon")
     config = finetuning_config(run, epochs=epochs, settings=settings or {})
+    start = Start.make(run, dataset)
     return train_run(
-        dataset,
+        start.dataset,
         out,
         config=config,
         horizon=run.horizon,
+        shortest=run.shortest,
         seed=seed,
         selection=selection,
         device=device,
         progress=progress,
-        start=Start.make(run, dataset),
+        start=start,
+        workers=workers,
+        recogniser=recogniser,
     )
 
 

@@ -332,21 +332,25 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         )
     try:
         method = find_method(info.method)
-        settings = method_settings(info.method, info.config, place="config")
+        settings = method_settings(info.method, info.config, place="settings of the run")
+        info = info.model_copy(update={"config": settings.model_dump(mode="json")})
     except ConfigError as problem:
-        reason = str(problem).rstrip(".")
+        reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
     context = TrainingContext(device=pick_device(str(device or "cpu")))
+    taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
+    recognises, verifies = ((folder / name).exists() for name in (RECOGNISER_FILE, VERIFIER_FILE))
     try:
         planner = method.planner.load(folder, settings=settings, context=context)
+        recogniser = Recogniser.load(folder, taxonomy) if recognises else None
+        verifier = Verifier.load(folder, taxonomy) if verifies else None
     except (ConfigError, DataError, *_MALFORMED) as problem:
         if is_out_of_memory(problem):
             raise MemoryError(f"the run's planner does not fit: {problem}") from problem
+        reason = f"they lack {problem}" if isinstance(problem, KeyError) else repr(problem)
         raise RunError(
-            f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
+            f"{folder}: its files are not of this version ({reason}). {_REMEDY}"
         ) from problem
-    taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
-    recognises, verifies = ((folder / name).exists() for name in (RECOGNISER_FILE, VERIFIER_FILE))
     run = Run(
         folder=folder,
         planner=planner,
@@ -354,8 +358,8 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         taxonomy=taxonomy,
         videos=trained_videos(folder),
         coverage=CoverageTable.read(coverage) if coverage.exists() else None,
-        recogniser=Recogniser.load(folder, taxonomy) if recognises else None,
-        verifier=Verifier.load(folder, taxonomy) if verifies else None,
+        recogniser=recogniser,
+        verifier=verifier,
     )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 

@@ -1,4 +1,4 @@
-"""Start of a finetuning: a run, and the windows of another data set in its ids."""
+"""Start of a finetuning: a run, and another data set in its ids."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
-from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, split_videos
-from cefito.errors import DataError
+from cefito.data.windows import Windows, joined_windows, split_videos
 from cefito.files import sha256
 from cefito.runs.folder import StartReference, TrainedVideos
 from cefito.runs.matching import check_observed
@@ -27,13 +25,14 @@ class Start:
     """Start of a finetuning."""
 
     run: Run
-    taxonomy: Taxonomy  # its vocabulary with the data set's new tasks and actions
+    dataset: PreparedDataset  # in the run's ids, behind which those of new tasks and actions follow
 
     @classmethod
     def make(cls, run: Run, dataset: PreparedDataset) -> Start:
-        """Check that a run can be finetuned on a data set."""
+        """Check that a run can be finetuned on a data set, whose names must not be ambiguous."""
         check_observed(run, dataset)
-        return cls(run=run, taxonomy=extended_taxonomy(run.taxonomy, dataset.taxonomy))
+        taxonomy = extended_taxonomy(run.taxonomy, dataset.taxonomy)
+        return cls(run, match_vocabulary(taxonomy, dataset.taxonomy).translated_dataset(dataset))
 
     def reference(self) -> StartReference:
         """Return the entry in the record of the new run."""
@@ -44,18 +43,9 @@ class Start:
             dataset=self.run.info.dataset,
             seed=self.run.info.seed,
             weights=digest(hashes.encode()).hexdigest(),
-            new_tasks=len(self.taxonomy.tasks) - len(known.tasks),
-            new_actions=len(self.taxonomy.actions) - len(known.actions),
+            new_tasks=len(self.dataset.taxonomy.tasks) - len(known.tasks),
+            new_actions=len(self.dataset.taxonomy.actions) - len(known.actions),
         )
-
-    def windows(
-        self, dataset: PreparedDataset, *, horizon: int, selection: Selection
-    ) -> tuple[Windows, Windows]:
-        """Return the windows to train on and to choose on, in the ids of the new run."""
-        train, val = self._roles(
-            dataset, *fitting_windows(dataset, horizon=horizon, selection=selection)
-        )
-        return self._translated(dataset, train), self._translated(dataset, val)
 
     def videos(
         self, dataset: PreparedDataset, train: Windows, val: Windows
@@ -64,28 +54,14 @@ class Start:
         seen = self.run.videos
         return None if seen is None else TrainedVideos.of(dataset, train, val).with_more(seen)
 
-    def _translated(self, dataset: PreparedDataset, windows: Windows) -> Windows:
-        match = match_vocabulary(self.taxonomy, dataset.taxonomy)
-        found, left_out = match.translated(windows)
-        if left_out:
-            count = left_out.new_task + left_out.new_action
-            raise DataError(
-                f"{dataset.folder}: {count} windows have tasks, or actions within a task, whose "
-                "names are ambiguous. Rename them."
-            )
-        text = dataset.action_text
-        return found if text is None else replace(found, action_text=match.rows(text))
-
-    def _roles(
-        self, dataset: PreparedDataset, train: Windows, val: Windows
-    ) -> tuple[Windows, Windows]:
+    def roles(self, train: Windows, val: Windows) -> tuple[Windows, Windows]:
         """Return windows to train on, and windows to choose epochs on that the run has not learned.
 
         If the data set marks validation videos, those that the run was trained on are left out. If
         it does not, videos that the run knows keep their role, and a share of the new videos is
         held out for validation.
         """
-        seen = self.run.videos
+        seen, dataset = self.run.videos, self.dataset
         if seen is None or val.split != "val":
             return train, val
         ids = [video.video_id for video in dataset.videos]

@@ -96,12 +96,10 @@ def train_run(
         )
     facts: dict[str, Any] = {"selection": selection, "errors": errors}
     info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, **facts)
+    train, val = fitting_windows(dataset, **window_sizes(planner, horizon, shortest), **facts)
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
-        train, val = start.windows(dataset, horizon=horizon, selection=selection)
-    else:
-        sizes = window_sizes(planner, horizon, shortest)
-        train, val = fitting_windows(dataset, **sizes, **facts)
+        train, val = start.roles(train, val)
     with locked(folder, "a training"):
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
@@ -125,7 +123,7 @@ def train_run(
                 _withdraw(folder)
             raise
         steps, verifier = None, None
-        if shortest is not None and start is None:
+        if shortest is not None:
             chosen = [place for place, one in enumerate(dataset.videos) if one.split != "test"]
             if recogniser and dataset.timeline is not None:
                 steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)

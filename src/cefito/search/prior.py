@@ -68,10 +68,12 @@ class NGramPrior:
         actions: Sequence[tuple[int, ...]],
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
+        known: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows.
 
-        Windows may be padded with −1 after their last action.
+        Windows may be padded with −1 after their last action. The counts of `known`, a prior over
+        the first of these tasks and actions, are added.
         """
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
@@ -79,10 +81,17 @@ class NGramPrior:
         rows = np.concatenate(
             [np.column_stack([tasks, padded[:, step : step + 3]]) for step in range(horizon)]
         )
-        events, counts = np.unique(rows[rows[:, 3] >= 0], axis=0, return_counts=True)
+        rows = rows[rows[:, 3] >= 0]
+        number = np.ones(len(rows), dtype=np.int64)
+        if known is not None:
+            rows = np.concatenate([rows, known._events])
+            number = np.concatenate([number, known._counts])
+        events, place = np.unique(rows, axis=0, return_inverse=True)
+        counts = np.zeros(len(events), dtype=np.int64)
+        np.add.at(counts, place.ravel(), number)
         return cls(
             events=events,
-            counts=counts.astype(np.int64),
+            counts=counts,
             actions=actions,
             action_count=action_count,
             order=order,
@@ -107,30 +116,28 @@ class NGramPrior:
 
         Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay. The counts
-        of `known`, a prior over the first of these tasks and actions, are added.
+        since no setting gives them a probability; without any others the defaults stay. `known` as
+        in `fit`.
         """
         fitted = cls.fit(
-            sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
+            sequences,
+            tasks,
+            action_count=action_count,
+            actions=actions,
+            order=max(orders),
+            known=known,
         )
-        if known is not None:
-            events, place = np.unique(
-                np.concatenate([fitted._events, known._events]), axis=0, return_inverse=True
-            )
-            counts = np.zeros(len(events), dtype=np.int64)
-            np.add.at(counts, place.ravel(), np.concatenate([fitted._counts, known._counts]))
-            fitted = fitted._with(events=events, counts=counts)
         usable = fitted._allows(val_sequences, val_tasks)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
         order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
-        return fitted._with(order=order, strengths=strengths)
-
-    def _with(self, **changed: Any) -> NGramPrior:
-        """Return this prior with other counts or another smoothing."""
-        own: dict[str, Any] = {"events": self._events, "counts": self._counts}
-        own |= {"actions": self.actions, "action_count": self.action_count}
-        own |= {"order": self.order, "strengths": self.strengths}
-        return NGramPrior(**{**own, **changed})
+        return cls(
+            events=fitted._events,
+            counts=fitted._counts,
+            actions=fitted.actions,
+            action_count=action_count,
+            order=order,
+            strengths=strengths,
+        )
 
     def _allows(
         self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]

@@ -116,11 +116,12 @@ class Training:
         if self.config.drop_last:
             steps = max(len(self.loss) // self.config.batch_size, 1)
         examples = min(len(self.loss), steps * self.config.batch_size)  # of an epoch
-        with progress(label, total=self.config.epochs * examples) as advance:
-            if self.state.epoch:
-                advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
-            while not self.state.finished:
-                self._epoch(advance, steps)
+        done = self.state.epoch
+        said = f"{label}, resumed after epoch {done}" if done else label
+        if not self.state.finished:
+            with progress(said, total=(self.config.epochs - done) * examples) as advance:
+                while not self.state.finished:
+                    self._epoch(advance, steps)
         if kept := self.state.best_weights or self.state.average:
             self.module.load_state_dict(kept)
         self.module.eval()

@@ -41,7 +41,7 @@ class AnyLengthSettings(Settings):
     any_length_training: AnyLengthTrainingConfig = AnyLengthTrainingConfig()
 
 
-ABILITIES = Abilities(constraints=True, probabilities=True, any_length=True)
+ABILITIES = Abilities(constraints=True, probabilities=True, finetuning=True, any_length=True)
 
 ANY_LENGTH = Method(
     name="any-length",

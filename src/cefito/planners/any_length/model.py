@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from cefito.data.windows import Windows, action_space
+from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.any_length.method import (
@@ -73,22 +74,25 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         train: Windows,
         val: Windows,
         *,
+        space: ActionSpace,
         settings: AnyLengthSettings,
         seed: int,
         context: TrainingContext = TrainingContext(),
+        start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        With `all_videos` they are trained further from there.
+        They begin with those of `start`, whose n-grams go on counting. See `on_all_videos` for what
+        may follow.
         """
-        config, training = settings.any_length, settings.any_length_training
-        both = final_windows(train, val, training)
-        states = TaskStates.make(
-            action_space(both, "training").actions, len(train.taxonomy.actions)
-        )
+        config = settings.any_length
+        states = TaskStates.make(space.actions, len(train.taxonomy.actions))
         counted = smoothed_transitions(states, *_neighbours(train), config.smoothing)
         lengths = range(int(train.lengths.min()), train.horizon + 1)
         timed = train.elapsed is not None and bool(np.isfinite(train.elapsed).any())
+        if start is not None:
+            lengths = range(start.lengths[0], start.lengths[-1] + 1)
+            timed = timed or start.reads_elapsed
         networks = tuple(
             AnyLengthNetwork(
                 config=config,
@@ -100,24 +104,54 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             )
             for _ in range(config.members)
         )
-        determining = [
-            list(lengths),
-            config.model_dump(exclude={"members"}),
-            training.model_dump(exclude={"all_videos"}),
-        ]
-        shared: dict[str, Any] = {"determining": determining, "seed": seed, "context": context}
-        results = cls.train_networks(networks, train, val, settings, **shared)
+        results = cls.train_networks(
+            networks,
+            train,
+            val,
+            settings,
+            determining=_determining(settings, lengths),
+            seed=seed,
+            context=context,
+            start=start,
+        )
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
         if train.before is not None:
-            model = replace(model, usual=Usual.fit(states, train, val, lengths))
+            known = None if start is None else start.usual
+            model = replace(model, usual=Usual.fit(states, train, val, lengths, known))
             model = replace(model, pools=model._fitted_pools(val, train))
-        if both is not train:
-            cls.train_networks(networks, both, val, settings, further=True, **shared)
-            if model.usual is not None:
-                model = replace(model, usual=model.usual.on(both, lengths))
         return model, results
+
+    def on_all_videos(
+        self,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: AnyLengthSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
+        """Return the members trained further with validation windows, if the settings ask for it.
+
+        The calibration stays.
+        """
+        both = final_windows(train, val, settings.any_length_training)
+        if both is train:
+            return self
+        networks, lengths = deepcopy(self.networks), range(self.lengths[0], self.lengths[-1] + 1)
+        self.train_networks(
+            networks,
+            both,
+            val,
+            settings,
+            determining=_determining(settings, lengths),
+            seed=seed,
+            context=context,
+            further=True,
+        )
+        usual = None if self.usual is None else self.usual.with_more(val, lengths)
+        return replace(self, networks=networks, usual=usual)
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:
         """Return the members with the temperatures that calibrate validation windows."""
@@ -133,10 +167,10 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
         remaining = val.lengths if val.remaining is None else val.remaining
-        scales, parts = [], [(False, val, False), (True, val, False)]
+        scales, parts = list(self.length_scales), [(False, val, False), (True, val, False)]
         if self.reads_elapsed and val.elapsed is not None:
             parts.append((True, val.subset(np.flatnonzero(np.isfinite(val.elapsed))), True))
-        for goal, part, elapsed in parts:
+        for place, (goal, part, elapsed) in enumerate(parts):
             queries = Queries.from_windows(part, without_goal=not goal, with_elapsed=elapsed)
             target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
             with torch.inference_mode():
@@ -144,7 +178,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 logs = [self._log_lengths_of(known, self.lengths) for known in blocks]
             logits = np.asarray(torch.cat(logs).double().cpu().numpy())
             videos = len(set(part.video.tolist()))
-            scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
+            scales[place] = _fitted_scale(logits, target - self.lengths[0], videos=videos)
         return replace(self, temperatures=temperatures, length_scales=tuple(scales))
 
     @torch.inference_mode()
@@ -379,6 +413,12 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         ]
         emissions = torch.cat([scores.emissions for scores in blocks])
         return SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
+
+
+def _determining(settings: AnyLengthSettings, lengths: range) -> list[Any]:
+    """Return what determines the training of a member, besides data and seed."""
+    training = settings.any_length_training.model_dump(exclude={"all_videos"})
+    return [list(lengths), settings.any_length.model_dump(exclude={"members"}), training]
 
 
 def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,16 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.planners.any_length.method import ABILITIES, AnyLengthSettings
+from cefito.planners.any_length.method import ABILITIES
 from cefito.planners.any_length.model import AnyLengthModel
-from cefito.planners.base import Abilities, Fitted, Marginals, Queries
+from cefito.planners.base import Abilities, Marginals, Queries
 from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.model import ChainEvidence
 from cefito.planners.chain.planner import likeliest_plans
-from cefito.planners.network import ends_on_all
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -43,23 +40,14 @@ class AnyLengthPlanner(EnsemblePlanner):
     abilities: ClassVar[Abilities] = ABILITIES
     name = "any-length"
     together = 256
+    ensemble = AnyLengthModel
     model: AnyLengthModel
     lengths: tuple[int, ...]  # that it plans, ascending
     edit: bool = False  # whether plans are ranked by their expected edit distance
 
     @classmethod
-    def fit(
-        cls, train: Windows, val: Windows, *, settings: AnyLengthSettings, **given: Any
-    ) -> Fitted[Self]:
-        """Train the chains of all lengths over windows of these lengths."""
-        model, trainings = AnyLengthModel.fit(train, val, settings=settings, **given)
-        on_all = ends_on_all(settings.any_length_training, val)
-        return Fitted(cls(model, model.lengths), trainings, on_all)
-
-    @classmethod
-    def load(cls, folder: Path | str, **given: Any) -> Self:
-        """Load the planner that was saved in a folder."""
-        model = AnyLengthModel.load(folder, **given)
+    def of(cls, model: AnyLengthModel) -> Self:
+        """Return the planner of all lengths of a trained model."""
         return cls(model, model.lengths)
 
     def with_lengths(self, shortest: int, longest: int) -> Self:

@@ -91,14 +91,23 @@ class Usual:
 
     prior: NGramPrior
     first: NGramPrior  # the same with other smoothing, for the first step
-    log_tasks: NDArray[np.float64]  # log p(task) [C]
     left_after: NDArray[np.int64]  # how often L steps followed action c, or none, [C, K + 1, L]
     left_at: NDArray[np.int64]  # how often L steps followed n steps [C, N, L]
     states: TaskStates
 
     @classmethod
-    def fit(cls, states: TaskStates, train: Windows, val: Windows, lengths: range) -> Self:
-        """Count training videos, and choose order and strengths by validation videos."""
+    def fit(
+        cls,
+        states: TaskStates,
+        train: Windows,
+        val: Windows,
+        lengths: range,
+        learned: Usual | None = None,
+    ) -> Self:
+        """Count training videos, and choose order and strengths by validation videos.
+
+        The counts of `learned`, over some of these states, are added.
+        """
         (videos, tasks), (val_videos, val_tasks) = whole_videos(train), whole_videos(val)
         known = (states.lookup >= 0).cpu().numpy()  # [C, K]
         val_videos = padded_rows(
@@ -107,6 +116,7 @@ class Usual:
                 for row, task in zip(val_videos.tolist(), val_tasks, strict=True)
             ]
         )
+        before = None if learned is None else learned.prior
         prior = NGramPrior.tuned(
             videos,
             tasks,
@@ -114,32 +124,40 @@ class Usual:
             actions=states.by_task(),
             val_sequences=val_videos,
             val_tasks=val_tasks,
+            known=before,
         )
         every = padded_rows([*videos.tolist(), *val_videos.tolist()])
         of, fold = np.concatenate([tasks, val_tasks]), np.arange(len(every)) % FOLDS
         begun = known[of, every[:, 0]] & (every[:, 0] >= 0)
         parts = [
             (
-                _counted(states, every[fold != held], of[fold != held]).levels,
+                _counted(states, every[fold != held], of[fold != held], known=before).levels,
                 every[(fold == held) & begun, :1],
                 of[(fold == held) & begun],
             )
             for held in range(FOLDS)
         ]
         order, strengths = chosen_smoothing(parts, orders=(1, 2), grid=GRID)
-        first = _counted(states, videos, tasks, order=order, strengths=strengths)
-        left = _counts_left(videos, tasks, states, lengths)
-        return cls(prior, first, _log_shares(tasks, states.task_count), *left, states)
+        first = _counted(states, videos, tasks, order=order, strengths=strengths, known=before)
+        return cls(prior, first, *_counts_left(videos, tasks, states, lengths, learned), states)
 
-    def on(self, windows: Windows, lengths: range) -> Usual:
-        """Return the n-grams of other videos, with the same order and strengths."""
+    def with_more(self, windows: Windows, lengths: range) -> Usual:
+        """Return the n-grams of more videos, with the same order and strengths."""
         videos, tasks = whole_videos(windows)
         prior, first = (
-            _counted(self.states, videos, tasks, order=old.order, strengths=old.strengths)
+            _counted(
+                self.states, videos, tasks, order=old.order, strengths=old.strengths, known=old
+            )
             for old in (self.prior, self.first)
         )
-        left = _counts_left(videos, tasks, self.states, lengths)
-        return Usual(prior, first, _log_shares(tasks, self.states.task_count), *left, self.states)
+        left = _counts_left(videos, tasks, self.states, lengths, self)
+        return Usual(prior, first, *left, self.states)
+
+    @property
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Logarithm of p(task) [C] by the number of its videos, plus a half."""
+        videos = self.left_at[:, 0].sum(axis=1) + 0.5
+        return np.asarray(np.log(videos / videos.sum()))
 
     def log_states(self, done: NDArray[np.int64] | None, count: int) -> Tensor:
         """Return log p_u(state | steps done) [B, S].
@@ -206,15 +224,14 @@ class Usual:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""
         smoothing = {f"first.{name}": self.first.to_arrays()[name] for name in _SMOOTHING}
         counts = {name: getattr(self, name).astype(np.int32) for name in _COUNTS}
-        return {**self.prior.to_arrays(), **smoothing, **counts, "log_tasks": self.log_tasks}
+        return {**self.prior.to_arrays(), **smoothing, **counts}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], states: TaskStates) -> Self:
         """Make it from the arrays of `to_arrays`."""
         first = {**arrays, **{name: arrays[f"first.{name}"] for name in _SMOOTHING}}
         priors = NGramPrior.from_arrays(arrays), NGramPrior.from_arrays(first)
-        left_after, left_at = (arrays[name] for name in _COUNTS)
-        return cls(*priors, arrays["log_tasks"], left_after, left_at, states)
+        return cls(*priors, *(arrays[name] for name in _COUNTS), states)
 
 
 def _counted(
@@ -225,12 +242,6 @@ def _counted(
     return NGramPrior.fit(videos, tasks, action_count=count, actions=actions, **smoothing)
 
 
-def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return log p(task) [C] by the number of its videos, plus a half."""
-    videos = np.bincount(tasks, minlength=count) + 0.5
-    return np.asarray(np.log(videos / videos.sum()))
-
-
 def _smoothed(
     counts: NDArray[Any], strength: float, others: NDArray[np.float64] | float
 ) -> NDArray[np.float64]:
@@ -239,18 +250,31 @@ def _smoothed(
 
 
 def _counts_left(
-    videos: NDArray[np.int64], tasks: NDArray[np.int64], states: TaskStates, lengths: range
+    videos: NDArray[np.int64],
+    tasks: NDArray[np.int64],
+    states: TaskStates,
+    lengths: range,
+    before: Usual | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the steps left after each action and at each place of videos [V, D] of tasks [V]."""
+    """Count the steps left after each action and at each place of videos [V, D] of tasks [V].
+
+    Add the counts of `before`, if it is given.
+    """
     (count, known), total = states.lookup.shape, (videos >= 0).sum(axis=1, keepdims=True)
     left = total - np.arange(videos.shape[1])  # before each step [V, D]
     last = np.pad(videos[:, :-1], ((0, 0), (1, 0)), constant_values=START)
     rows, places = np.nonzero(left >= lengths[0])
     of = tasks[rows], left[rows, places].clip(max=lengths[-1]) - lengths[0]
     after = np.zeros((count, known + 1, len(lengths)), np.int64)
-    at = np.zeros((count, videos.shape[1], len(lengths)), np.int64)
+    longest = videos.shape[1] if before is None else max(videos.shape[1], before.left_at.shape[1])
+    at = np.zeros((count, longest, len(lengths)), np.int64)
     np.add.at(after, (of[0], last[rows, places], of[1]), 1)
     np.add.at(at, (of[0], places, of[1]), 1)
+    if before is not None:
+        tasks_before, actions_before = before.states.lookup.shape
+        after[:tasks_before, :actions_before] += before.left_after[:, :-1]
+        after[:tasks_before, START] += before.left_after[:, START]  # the last place
+        at[:tasks_before, : before.left_at.shape[1]] += before.left_at
     return after, at
 
 

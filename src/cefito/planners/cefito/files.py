@@ -1,6 +1,6 @@
 """Files of a CEFITO planner in a run folder.
 
-planner.json             settings, action space, taxonomy, weights of the fitted objective
+planner.json             action space, taxonomy, weights of the fitted objective
 field.safetensors        the energy field
 chain.safetensors        the chain; names begin with the number of the member
 classifier.safetensors   the task classifier, where one was trained
@@ -24,7 +24,6 @@ from cefito.planners.cefito.objective import Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.settings import validated
 from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
             "horizon": incremental.horizon,
             "observation_dim": parts["observation_dim"],
             "learned_actions": field.predictor.learned_actions,
-            "config": parts["settings"].model_dump(mode="json"),
             "action_space": parts["space"].to_dict(),
             "taxonomy": parts["taxonomy"].to_dict(),
             "weights": vars(fitted),
@@ -58,14 +56,13 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
     )
 
 
-def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
+def read_planner(
+    folder: Path, settings: CefitoSettings, context: TrainingContext
+) -> dict[str, Any]:
     """Read the parts of a planner, by the names of its attributes."""
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
     arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
-    config = value["config"]
-    own = {name: config[name] for name in CefitoSettings.model_fields if name in config}
-    settings = validated(CefitoSettings, own, place="settings")
     taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
     lacks = value["lacks"]
     parts: dict[str, Any] = {

@@ -149,7 +149,7 @@ class CefitoPlanner(BasePlanner):
         cls,
         folder: Path | str,
         *,
-        settings: CefitoSettings,  # noqa: ARG003
+        settings: CefitoSettings,
         context: TrainingContext = TrainingContext(),
     ) -> Self:
         """Load the planner that was saved in a folder.
@@ -157,7 +157,7 @@ class CefitoPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files.
         """
-        planner = cls(**read_planner(Path(folder), context))
+        planner = cls(**read_planner(Path(folder), settings, context))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from cefito.data.windows import Windows
-from cefito.planners.base import Queries, Shape
+from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import ObservationEncoder
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import learning_words
-from cefito.planners.network import Ensemble, Sized
+from cefito.planners.network import Ensemble, Sized, ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
@@ -65,6 +65,11 @@ class ChainEnsemble(Ensemble[Network]):
     def learning(cls, network: Network, train: Windows) -> AbstractContextManager[None]:
         return learning_words(network, train.taxonomy)
 
+    @override
+    @classmethod
+    def begin(cls, network: Network, learned: Network) -> None:
+        network.take_over(learned)
+
     @property
     def shape(self) -> Shape:  # type: ignore[override]
         """The sizes of the data."""
@@ -87,7 +92,40 @@ class EnsemblePlanner(Sized, BasePlanner):
     """Planner by networks whose scores are averaged."""
 
     together: ClassVar[int] = 512  # queries whose scores are held at once
-    model: Any  # of a class of `ChainEnsemble`
+    ensemble: ClassVar[Any]  # class of its model, a `ChainEnsemble`
+    model: Any
+
+    @classmethod
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+        """Train the chain over the actions that training windows show of each task."""
+        windows = final_windows(train, val, cls.ensemble.training_of(settings))
+        space = action_space(windows, "training")
+        return cls._fitted(train, val, space, settings=settings, **given)
+
+    def refit(self, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+        """Return a planner that begins with this one and is trained on further windows."""
+        windows = final_windows(train, val, self.ensemble.training_of(settings))
+        space = extended_space(self.model.states.by_task(), windows, "training")
+        return self._fitted(train, val, space, start=self.model, settings=settings, **given)
+
+    @classmethod
+    def _fitted(
+        cls, train: Windows, val: Windows, space: ActionSpace, *, start: Any = None, **shared: Any
+    ) -> Fitted[Self]:
+        model, trainings = cls.ensemble.fit(train, val, space=space, start=start, **shared)
+        planner = cls.of(model.on_all_videos(train, val, **shared))
+        training = cls.ensemble.training_of(shared["settings"])
+        return Fitted(planner, trainings, ends_on_all(training, val))
+
+    @classmethod
+    def load(cls, folder: Path | str, **given: Any) -> Self:
+        """Load the planner that was saved in a folder."""
+        return cls.of(cls.ensemble.load(folder, **given))
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """Return the planner of a trained model."""
+        raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
         """Write all networks into one file."""

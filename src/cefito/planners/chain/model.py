@@ -57,11 +57,6 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
 
     @override
     @classmethod
-    def begin(cls, network: ChainNetwork, learned: ChainNetwork) -> None:
-        network.take_over(learned)
-
-    @override
-    @classmethod
     def further_seed(cls, seed: int, member: int) -> int:
         return derived_seed(seed, cls.stream, member)
 

@@ -69,6 +69,32 @@ class ObservationEncoder(nn.Module):
         self._product = None
         return super().train(mode)
 
+    @torch.no_grad()
+    def take_over(self, learned: Self) -> None:
+        """Copy a trained network over a subset of these states; further ones stay as drawn."""
+        for part in self.modules():
+            if isinstance(part, WordSharing) and part.words is not None:
+                for vectors in part.words.parameters():
+                    vectors.zero_()
+        old, target = learned.states.to("cpu"), self.state_dict()
+        ids, actions = self.states.lookup[old.tasks, old.actions], old.lookup.shape[1]
+        one, other = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
+        tasks, place = old.tasks[one], self.states.place[ids]
+        for name, given in learned.state_dict().items():
+            tensor, own = given.to("cpu"), target[name]
+            if name.endswith("ends"):  # [2, S, W]
+                own[:, ids] = tensor
+            elif name.endswith(("emission.weight", "emission.bias")):  # [T·S, …]
+                parts = tensor.unflatten(0, (-1, len(old)))
+                own.unflatten(0, (-1, len(self.states)))[:, ids] = parts
+            elif name.endswith(("change", "counted")):  # [C, A, A]
+                before = tensor[tasks, old.place[one], old.place[other]]
+                own[tasks, place[one], place[other]] = before
+            elif name.endswith("before.weight"):  # of each action done, and of its recency [H, 2·K]
+                own.unflatten(1, (2, -1))[:, :, :actions] = tensor.unflatten(1, (2, -1))
+            elif name != "states_lookup":
+                own.copy_(tensor)
+
     def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
         """Encode observations [B, 2, E] as [B, 2, W]."""
         if self.config.centre:
@@ -143,32 +169,6 @@ class ChainNetwork(ObservationEncoder, WordSharing):
             nn.init.zeros_(self.change)
         if self.words is not None:
             self.words.reset(generator)
-
-    @torch.no_grad()
-    def take_over(self, learned: ChainNetwork) -> None:
-        """Copy a trained network over a subset of these states; further ones stay as drawn."""
-        if self.words is not None:
-            for vectors in self.words.parameters():
-                vectors.zero_()
-        old, target = learned.states.to("cpu"), self.state_dict()
-        given = {name: tensor.to("cpu") for name, tensor in learned.state_dict().items()}
-        ids = self.states.lookup[old.tasks, old.actions]
-        one, other = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
-        place = self.states.place[ids]
-        for name, tensor in given.items():
-            if name == "ends":
-                target[name][:, ids] = tensor
-            elif name in ("emission.weight", "emission.bias"):
-                target[name].unflatten(0, (self.horizon, -1))[:, ids] = tensor.unflatten(
-                    0, (self.horizon, -1)
-                )
-            elif name in ("change", "counted"):
-                tasks = old.tasks[one]
-                target[name][tasks, place[one], place[other]] = tensor[
-                    tasks, old.place[one], old.place[other]
-                ]
-            elif name != "states_lookup":
-                target[name].copy_(tensor)
 
     @property
     def transitions(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -13,14 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
-from cefito.planners.base import Abilities, Fitted, Marginals, Queries
+from cefito.planners.base import Abilities, Marginals, Queries
 from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.method import ABILITIES, ChainSettings
+from cefito.planners.chain.method import ABILITIES
 from cefito.planners.chain.model import ChainModel, task_costs
-from cefito.planners.network import ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
@@ -43,42 +40,13 @@ class ChainPlanner(EnsemblePlanner):
 
     abilities: ClassVar[Abilities] = ABILITIES
     name = "chain"
+    ensemble = ChainModel
     model: ChainModel
 
     @classmethod
-    def fit(
-        cls, train: Windows, val: Windows, *, settings: ChainSettings, **given: Any
-    ) -> Fitted[Self]:
-        """Train the chain over the actions that training windows show of each task."""
-        space = action_space(final_windows(train, val, settings.chain_training), "training")
-        return cls._fitted(train, val, space, settings=settings, **given)
-
-    def refit(
-        self, train: Windows, val: Windows, *, settings: ChainSettings, **given: Any
-    ) -> Fitted[Self]:
-        """Return a planner that begins with this chain and is trained on further windows."""
-        windows = final_windows(train, val, settings.chain_training)
-        space = extended_space(self.model.states.by_task(), windows, "training")
-        return self._fitted(train, val, space, start=self.model, settings=settings, **given)
-
-    @classmethod
-    def _fitted(
-        cls,
-        train: Windows,
-        val: Windows,
-        space: ActionSpace,
-        *,
-        start: ChainModel | None = None,
-        **shared: Any,
-    ) -> Fitted[Self]:
-        model, trainings = ChainModel.fit(train, val, space=space, start=start, **shared)
-        planner = cls(model.on_all_videos(train, val, **shared))
-        return Fitted(planner, trainings, ends_on_all(shared["settings"].chain_training, val))
-
-    @classmethod
-    def load(cls, folder: Path | str, **given: Any) -> Self:
-        """Load the planner that was saved in a folder."""
-        return cls(ChainModel.load(folder, **given))
+    def of(cls, model: ChainModel) -> Self:
+        """Return the planner of a trained chain."""
+        return cls(model)
 
     @override
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
