@@ -15,16 +15,17 @@ from cefito.data.windows import fitting_windows, split_videos
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.field.fields import named_components
+from cefito.planners.any_length.usual import whole_videos
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune, finetuning_config
-from cefito.runs.folder import trained_videos
+from cefito.runs.folder import trained_videos, window_sizes
 from cefito.runs.run import open_run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.training.trainer import TrainingContext
 from part_worlds import part_of
-from tiny_runs import contents, stopping_after
+from tiny_runs import TINY_LENGTHS, contents, stopping_after
 
 OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
 ADDED = 4  # the task of NEW that OLD lacks
@@ -50,6 +51,7 @@ QUICK = {
 BRIEFLY = QUICK | {"chain_training.optimiser.epochs": 4}
 SMALL = load_config("small", method="cefito+chain", overrides=BRIEFLY)
 CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
+LENGTHS = load_config("small", method="any-length", overrides=TINY_LENGTHS)
 NEAREST = load_config("small", method="nearest")
 PAPER = load_config(
     "paper",
@@ -139,7 +141,8 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
 def windows_of(run, dataset, selection="held-out"):
     """Windows to train and to choose on, in the ids of the new run."""
     start = Start.make(run, dataset)
-    return start.roles(*fitting_windows(start.dataset, horizon=3, selection=selection))
+    sizes = window_sizes(run.planner, run.horizon, run.shortest)
+    return start.roles(*fitting_windows(start.dataset, **sizes, selection=selection))
 
 
 def untrained(run, dataset, config, monkeypatch):
@@ -207,6 +210,42 @@ def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
 def begun_actions(run, dataset):
     train, _ = windows_of(run, dataset)
     return train.actions
+
+
+def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkeypatch):
+    run = train_run(old, tmp_path / "run", config=LENGTHS, horizon=4, shortest=1, seed=0)
+    learned = run.planner.model
+    windows = cut_windows(old, horizon=4, shortest=1, split="test").of_length(3)
+    asked = Queries.from_windows(windows, after_done=True)
+    tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
+
+    def read(model):
+        (network,), (known,) = model.networks, model.known(asked)
+        scores = network.outputs(3, known).scores
+        return *network.length_logits(known), scores.scores(scores.states.find(tasks, actions))
+
+    with monkeypatch.context() as patch:
+        begun = untrained(run, new, LENGTHS, patch).model
+    assert begun.states.task_count == learned.states.task_count + 1
+    torch.testing.assert_close(read(begun), read(learned))
+    # n-grams go on counting
+    before, after = learned.usual.left_at, begun.usual.left_at
+    steps = (whole_videos(windows_of(run, new)[0])[0] >= 0).sum()
+    assert after.sum() == before.sum() + steps
+    assert (after[: len(before), : before.shape[1]] >= before).all()
+
+    made = open_run(finetune(run, new, tmp_path / "further", epochs=1).folder)
+    assert (made.steps, len(made.taxonomy.tasks)) == ("1-4", len(OLD) + 1)
+    known = {
+        made.taxonomy.tasks.index(task)
+        for task in made.taxonomy.tasks
+        if task.name in {task.name for task in new.taxonomy.tasks}
+    }
+    assert {task for task, order in enumerate(made.verifier.orders) if order.follows.any()} == known
+    (plan,) = made.planner.plan(Queries.from_windows(windows_of(made, new)[1].subset([0])), 1)
+    assert np.isfinite(plan.energies).all()
+    with pytest.raises(ConfigError, match="for all numbers of steps that it plans"):
+        finetune(open_run(run.folder, horizon=3), new, tmp_path / "one")
 
 
 @pytest.mark.nightly

@@ -224,7 +224,7 @@ class Usual:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""
         smoothing = {f"first.{name}": self.first.to_arrays()[name] for name in _SMOOTHING}
         counts = {name: getattr(self, name).astype(np.int32) for name in _COUNTS}
-        return {**self.prior.to_arrays(), **smoothing, **counts}
+        return {**self.prior.to_arrays(), **smoothing, **counts, "log_tasks": self.log_tasks}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], states: TaskStates) -> Self:

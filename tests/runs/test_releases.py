@@ -1,0 +1,58 @@
+"""Runs of every format that was released plan as they did.
+
+A version that changes the format adds a folder of runs of the small world, exported by it, with
+questions and what it answered; none is written anew.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cefito
+from cefito.errors import RunError
+from cefito.runs.folder import recorded
+
+ARCHIVES = sorted(Path(__file__).with_name("releases").glob("*/*.zip"))
+
+
+def check_answers(run, archive):
+    """The steps of each plan are the same, and probabilities but for rounding."""
+    for line in json.loads(archive.with_suffix(".json").read_text()):
+        asked = {"start": line["question"].pop("initial", None), **line["question"]}
+        ends = {end: np.array(asked.pop(end)) for end in ("start", "goal") if asked.get(end)}
+        facts = {name: fact for name, fact in asked.items() if fact is not None}
+        found = run.plan(**ends, **facts, top_k=len(line["plans"])).plans
+        assert [list(plan.steps) for plan in found] == [plan["steps"] for plan in line["plans"]]
+        theirs = [plan["probability"] or 0 for plan in line["plans"]]  # none of some methods
+        assert [plan.probability or 0 for plan in found] == pytest.approx(
+            theirs, rel=1e-3, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_released_run_plans_the_same(archive):
+    check_answers(cefito.open_run(archive), archive)
+
+
+def test_settings_that_are_gone(tmp_path, caplog):
+    """What training alone read is passed over; what planning needs is not."""
+    archive = next(path for path in ARCHIVES if path.stem == "chain")
+    shutil.unpack_archive(archive, tmp_path)
+    info = json.loads((tmp_path / "run.json").read_text())
+
+    def written(section):
+        config = {**info["config"], section: {**info["config"][section], "fused": True}}
+        with recorded(tmp_path):
+            (tmp_path / "run.json").write_text(json.dumps({**info, "config": config}))
+
+    written("chain_training")
+    check_answers(cefito.open_run(tmp_path), archive)
+    assert "passed over chain_training.fused, which training alone read" in caplog.text
+    written("chain")
+    with pytest.raises(
+        RunError, match=r"run\.json: .*lacks settings that planning needs: 'chain\.f"
+    ):
+        cefito.open_run(tmp_path)
