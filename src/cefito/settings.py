@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib.resources.abc import Traversable
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -107,13 +107,16 @@ def _check_kind(value: Any, kind: Any) -> None:
         raise PydanticCustomError("kind", f"expected {expected}")
 
 
-AnySettings = TypeVar("AnySettings", bound=Settings)
-
-
-def validated(kind: type[AnyRecord], values: Mapping[str, Any], *, place: str) -> AnyRecord:
+def validated(
+    kind: type[AnyRecord],
+    values: Mapping[str, Any],
+    *,
+    place: str,
+    extra: Literal["ignore"] | None = None,
+) -> AnyRecord:
     """Make settings of plain values; errors (ConfigError) name `place` and the dotted key."""
     try:
-        return kind.model_validate(values)
+        return kind.model_validate(values, extra=extra)
     except ValidationError as problem:
         first = problem.errors()[0]
         if first["type"] == "extra_forbidden":

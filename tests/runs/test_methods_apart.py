@@ -9,7 +9,6 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
-from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
@@ -81,14 +80,3 @@ def test_a_method_comes_and_goes(toy, world, tmp_path, monkeypatch):
         open_run(run.folder)
     with pytest.raises(ConfigError, match=r"setting 'toy\.width'"):
         load_config("small", overrides={"toy.width": 7})
-
-
-def test_sections_of_another_method_are_ignored(world, tmp_path, caplog):
-    run = trained(world, tmp_path, "nearest")
-    path = run.folder / "run.json"
-    value = json.loads(path.read_text())
-    with recorded(run.folder):
-        path.write_text(json.dumps({**value, "config": {"gone": {"width": 3}}}))
-    with caplog.at_level("INFO"):
-        assert plans(open_run(run.folder), world) == plans(run, world)
-    assert "ignored sections gone, which nearest lacks" in caplog.text

@@ -9,11 +9,9 @@ import pytest
 from cefito.data import cut_windows
 from cefito.errors import RunError
 from cefito.evaluation.conformal import calibrate_run
-from cefito.files import sha256
 from cefito.inference.answer import answer
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.coverage import COVERAGE_FILE
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
@@ -70,13 +68,3 @@ def test_an_opened_run_is_not_its_files(two, query, tmp_path):
     assert said(run, query) == expected[0]
     with pytest.raises(RunError):
         open_run(folder)
-
-
-@pytest.mark.parametrize("name", ["chain.safetensors", COVERAGE_FILE, "videos.json", "run.json"])
-def test_files_of_two_runs_are_refused(two, tmp_path, name):
-    folder = shutil.copytree(two[0].folder, tmp_path / "run")
-    shutil.copy(two[1].folder / name, folder / name)
-    same = sha256(folder / name) == sha256(two[0].folder / name)
-    if not same:
-        with pytest.raises(RunError, match=f"{name}: has changed since the run was written"):
-            open_run(folder)

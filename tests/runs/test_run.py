@@ -129,19 +129,11 @@ def test_what_a_run_folder_holds(trained, world):
     assert info["windows"] == {
         split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")
     }
-    for name, place, first in (
-        ("energy field", "field", "val_success_rate"),
-        ("task classifier", "classifier", "val_task_accuracy"),
-    ):
+    for name, place in (("energy field", "field"), ("task classifier", "classifier")):
         result = info["training"][name]
         assert (result["epochs"], result["resumed"]) == (2, False)
-        assert 1 <= result["best_epoch"] <= 2
         text = (trained.folder / place / "metrics.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
-        assert [line["epoch"] for line in lines] == [1, 2]
-        assert all(np.isfinite(value) for line in lines for value in line.values())
-        assert all("loss" in line for line in lines)
-        assert result["scores"][0] == max(line[first] for line in lines)
+        assert [json.loads(line)["epoch"] for line in text.splitlines()] == [1, 2]
 
 
 def test_energies_of_plans(trained, frequent, world):
@@ -475,22 +467,6 @@ def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     again(**{"field.depth": 2})
     with pytest.raises(RunError, match="holds a run with another config"):
         again(**{"classifier.dropout": 0.5})
-
-
-@pytest.mark.parametrize("selection", ["held-out", "published"])
-def test_windows_of_a_training(selection, world, tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        "cefito.planners.simple.frequent.FrequentPlanner.fit",
-        lambda *windows, **__: (given.append(windows), 1 / 0),
-    )
-    with pytest.raises(ZeroDivisionError):
-        train(world, tmp_path / "run", config=FREQUENT, selection=selection)
-    ((learned, val),) = given
-    assert val.split == ("val" if selection == "held-out" else "test")
-    assert not set(learned.video) & set(val.video)
-    assert {world.videos[index].split for index in learned.video} == {"train"}
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["selection"] == selection
 
 
 def test_another_selection_is_another_run(frequent, world, tmp_path):

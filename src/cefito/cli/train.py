@@ -181,7 +181,7 @@ def finetune(
         )
     if made.verifier is not None:
         what = "verifier" if made.recogniser is None else "recogniser and verifier"
-        talk(f"{what} are of '{opened.name}' alone, trained anew")
+        talk(f"{what}: trained anew, on '{opened.name}' alone")
     _report(made, True)
 
 

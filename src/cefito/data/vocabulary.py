@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Action, Annotations, Task, Taxonomy, folded, nfc
+from cefito.data.annotations import Action, Annotations, Task, Taxonomy, Video, folded, nfc
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
@@ -250,27 +250,19 @@ class VocabularyMatch:
         return found.subset(kept), left_out
 
     def translated_dataset(self, dataset: PreparedDataset) -> PreparedDataset:
-        """Translate a data set all of whose tasks and actions are known.
+        """Translate a data set all of whose tasks and actions are known, without predicted tasks.
 
         Raises:
             DataError: Names of tasks, or of actions of a task, are ambiguous.
         """
-        videos = [
-            replace(
-                video,
-                task=int(self.tasks[video.task]),
-                steps=tuple(
-                    replace(step, action=int(self.actions[video.task, step.action]))
-                    for step in video.steps
-                ),
-                missing=tuple(self.actions[video.task, list(video.missing)].tolist()),
-                predicted={
-                    horizon: tuple(-1 if task < 0 else int(self.tasks[task]) for task in row)
-                    for horizon, row in video.predicted.items()
-                },
-            )
-            for video in dataset.videos
-        ]
+
+        def known(video: Video) -> Video:
+            task, ids = int(self.tasks[video.task]), self.actions[video.task]
+            steps = tuple(replace(step, action=int(ids[step.action])) for step in video.steps)
+            missing = tuple(int(ids[action]) for action in video.missing)
+            return replace(video, task=task, steps=steps, missing=missing, predicted={})
+
+        videos = tuple(map(known, dataset.videos))
         if count := sum(
             min([one.task, *one.missing, *(step.action for step in one.steps)]) < 0
             for one in videos
@@ -282,7 +274,7 @@ class VocabularyMatch:
         text = dataset.action_text
         return replace(
             dataset,
-            annotations=Annotations(self.known, tuple(videos)),
+            annotations=Annotations(self.known, videos),
             action_text=None if text is None else self.rows(text),
         )
 

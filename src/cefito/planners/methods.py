@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from importlib.metadata import EntryPoint
@@ -369,18 +369,7 @@ def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Se
         raise ConfigError(f"{place}: {problem}: {names}.", setting=needed[0])
     if gone:
         logger.warning("%s: passed over %s, which training alone read", place, ", ".join(gone))
-    return validated(kind, _without(own, gone), place=place)
-
-
-def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    """Return nested values without those of dotted keys."""
-    return {
-        name: _without(part, [key.removeprefix(f"{name}.") for key in keys])
-        if isinstance(part, Mapping)
-        else part
-        for name, part in values.items()
-        if name not in keys
-    }
+    return validated(kind, own, place=place, extra="ignore")
 
 
 def precisions(precision: Precision, method: str) -> dict[str, Precision]:

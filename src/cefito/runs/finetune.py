@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
@@ -27,7 +26,7 @@ from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
-from cefito.settings import changed, flattened, validated
+from cefito.settings import Settings, changed, flattened, validated
 from cefito.training.settings import TrainingConfig
 
 _SHARE = 4  # divides the epochs of a training, by default
@@ -74,10 +73,13 @@ def finetune(
         RunError: Observations are of another kind, or the folder holds something else.
     """
     check_finetuning(run.planner)
+    check_sections(settings or {}, [run.method])
+    if epochs is not None and epochs < 1:
+        raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
     if run.chosen_steps is not None:
         problem = "is finetuned for all numbers of steps that it plans. Leave the horizon out"
         raise ConfigError(f"{run.place}: {problem}.", setting="horizon")
-    config = finetuning_config(run, epochs=epochs, settings=settings or {})
+    config = RunConfig(run.method, run.info.preset, _settings(run, epochs, settings or {}))
     start = Start.make(run, dataset)
     return train_run(
         start.dataset,
@@ -95,30 +97,22 @@ def finetune(
     )
 
 
-def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
+def _settings(run: Run, epochs: int | None, settings: Mapping[str, Any]) -> Settings:
     """Return the settings of a run with the epochs of a finetuning and further changes."""
-    if epochs is not None and epochs < 1:
-        raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
-    check_sections(settings, [run.info.method])
-    old = run.settings
-    share = _SHARE if run.info.started_from is None else 1
+    old, share = run.settings, _SHARE if run.info.started_from is None else 1
+    values = old.model_dump(mode="json")
     given = {
         key: epochs or max(1, math.ceil(value / share))
-        for key, value in flattened(old.model_dump(mode="json")).items()
+        for key, value in flattened(values).items()
         if key.endswith(".optimiser.epochs")
     }
-    values = changed(old.model_dump(mode="json"), {**given, **settings})
+    values = changed(values, {**given, **settings})
     new = validated(type(old), values, place="settings of the finetuning")
-    for name in type(old).model_fields:
-        section: BaseModel = getattr(old, name)
-        if isinstance(section, TrainingConfig | PlanningConfig):
-            continue
-        asked = flattened(getattr(new, name).model_dump(mode="json"))
-        for key, value in flattened(section.model_dump(mode="json")).items():
-            if asked[key] != value:
-                raise ConfigError(
-                    f"setting '{name}.{key}': a finetuned run has the networks of the run that it "
-                    f"begins with ({value!r} there). Change settings of trainings and search only.",
-                    setting=f"{name}.{key}",
-                )
-    return RunConfig(run.method, run.info.preset, new)
+    for key in settings:
+        if not isinstance(getattr(old, key.partition(".")[0]), TrainingConfig | PlanningConfig):
+            raise ConfigError(
+                f"setting '{key}': a finetuned run has the networks that it begins with. Change "
+                "settings of trainings and search only.",
+                setting=key,
+            )
+    return new

@@ -235,11 +235,8 @@ class Run:
         Raises:
             ConfigError: Its planner has no search to choose, or settings that do not fit.
         """
-        settings = settings or self.trained_search or PlanningConfig()
-        planner = self.planner.with_search(settings)  # refuses if it has no search
-        if changes:
-            planner = planner.with_search(search_settings(settings, **changes))
-        return replace(self, planner=planner)
+        settings = search_settings(settings or self.trained_search or PlanningConfig(), **changes)
+        return replace(self, planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """Open the data set that the run was trained on, or any other at `path`.
@@ -338,9 +335,10 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
     context = TrainingContext(device=pick_device(str(device or "cpu")))
-    taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
+    coverage = folder / COVERAGE_FILE
     recognises, verifies = ((folder / name).exists() for name in (RECOGNISER_FILE, VERIFIER_FILE))
     try:
+        taxonomy = Taxonomy.read(folder / _TAXONOMY)
         planner = method.planner.load(folder, settings=settings, context=context)
         recogniser = Recogniser.load(folder, taxonomy) if recognises else None
         verifier = Verifier.load(folder, taxonomy) if verifies else None
@@ -362,10 +360,3 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         verifier=verifier,
     )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
-
-
-def _taxonomy(folder: Path) -> Taxonomy:
-    try:
-        return Taxonomy.read(folder / _TAXONOMY)
-    except DataError as problem:
-        raise RunError(f"{problem} Copy the run {folder} again, or train it again.") from problem

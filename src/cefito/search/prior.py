@@ -119,25 +119,12 @@ class NGramPrior:
         since no setting gives them a probability; without any others the defaults stay. `known` as
         in `fit`.
         """
-        fitted = cls.fit(
-            sequences,
-            tasks,
-            action_count=action_count,
-            actions=actions,
-            order=max(orders),
-            known=known,
-        )
+        own: dict[str, Any] = {"action_count": action_count, "actions": actions, "known": known}
+        fitted = cls.fit(sequences, tasks, order=max(orders), **own)
         usable = fitted._allows(val_sequences, val_tasks)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
         order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
-        return cls(
-            events=fitted._events,
-            counts=fitted._counts,
-            actions=fitted.actions,
-            action_count=action_count,
-            order=order,
-            strengths=strengths,
-        )
+        return cls.fit(sequences, tasks, order=order, strengths=strengths, **own)
 
     def _allows(
         self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]

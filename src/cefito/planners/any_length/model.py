@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,7 +39,6 @@ from cefito.planners.chain.calibration import fit_confidence, known_states
 from cefito.planners.chain.ensemble import ChainEnsemble
 from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
-from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
 from cefito.search.ngrams import START
 from cefito.training.result import TrainingResult
@@ -104,16 +102,8 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             )
             for _ in range(config.members)
         )
-        results = cls.train_networks(
-            networks,
-            train,
-            val,
-            settings,
-            determining=_determining(settings, lengths),
-            seed=seed,
-            context=context,
-            start=start,
-        )
+        shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
+        results = cls.train_all(networks, train, val, start=start, **shared)
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
@@ -123,34 +113,15 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             model = replace(model, pools=model._fitted_pools(val, train))
         return model, results
 
-    def on_all_videos(
-        self,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: AnyLengthSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def on_all_videos(self, train: Windows, val: Windows, **given: Any) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
-        The calibration stays.
+        The calibration stays. Settings, seed and context are as of `fit`.
         """
-        both = final_windows(train, val, settings.any_length_training)
-        if both is train:
+        networks = self.trained_on_all(train, val, **given)
+        if networks is None:
             return self
-        networks, lengths = deepcopy(self.networks), range(self.lengths[0], self.lengths[-1] + 1)
-        self.train_networks(
-            networks,
-            both,
-            val,
-            settings,
-            determining=_determining(settings, lengths),
-            seed=seed,
-            context=context,
-            further=True,
-        )
-        usual = None if self.usual is None else self.usual.with_more(val, lengths)
+        usual = None if self.usual is None else self.usual.with_more(val)
         return replace(self, networks=networks, usual=usual)
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:
@@ -413,12 +384,6 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         ]
         emissions = torch.cat([scores.emissions for scores in blocks])
         return SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
-
-
-def _determining(settings: AnyLengthSettings, lengths: range) -> list[Any]:
-    """Return what determines the training of a member, besides data and seed."""
-    training = settings.any_length_training.model_dump(exclude={"all_videos"})
-    return [list(lengths), settings.any_length.model_dump(exclude={"members"}), training]
 
 
 def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

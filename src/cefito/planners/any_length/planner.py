@@ -42,13 +42,11 @@ class AnyLengthPlanner(EnsemblePlanner):
     together = 256
     ensemble = AnyLengthModel
     model: AnyLengthModel
-    lengths: tuple[int, ...]  # that it plans, ascending
+    lengths: tuple[int, ...] = ()  # that it plans, ascending; all of the model if not given
     edit: bool = False  # whether plans are ranked by their expected edit distance
 
-    @classmethod
-    def of(cls, model: AnyLengthModel) -> Self:
-        """Return the planner of all lengths of a trained model."""
-        return cls(model, model.lengths)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", self.lengths or self.model.lengths)
 
     def with_lengths(self, shortest: int, longest: int) -> Self:
         """Return a planner of some of the lengths; this one stays unchanged.

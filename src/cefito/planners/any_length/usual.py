@@ -141,7 +141,7 @@ class Usual:
         first = _counted(states, videos, tasks, order=order, strengths=strengths, known=before)
         return cls(prior, first, *_counts_left(videos, tasks, states, lengths, learned), states)
 
-    def with_more(self, windows: Windows, lengths: range) -> Usual:
+    def with_more(self, windows: Windows) -> Usual:
         """Return the n-grams of more videos, with the same order and strengths."""
         videos, tasks = whole_videos(windows)
         prior, first = (
@@ -150,6 +150,7 @@ class Usual:
             )
             for old in (self.prior, self.first)
         )
+        lengths = range(windows.horizon + 1 - self.left_at.shape[2], windows.horizon + 1)
         left = _counts_left(videos, tasks, self.states, lengths, self)
         return Usual(prior, first, *left, self.states)
 

@@ -303,7 +303,7 @@ def fit_parts(
     start: Mapping[str, Any],  # parts of the planner to begin with, if any
     settings: CefitoSettings,
     seed: int,
-    context: TrainingContext,
+    context: TrainingContext = TrainingContext(),
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
     """Return the parts of a planner by the names of its attributes, and their trainings."""
     action_count = len(train.taxonomy.actions)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
+from cefito.data.windows import ActionSpace, Windows, extended_space
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.fields import CompositeField, SearchedField, parameter_count
@@ -81,15 +81,7 @@ class CefitoPlanner(BasePlanner):
         return sizes
 
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: CefitoSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
         """Train the networks, fit the prior and the weight of the energy.
 
         The networks keep the epoch that does best on the validation windows; the weight is fitted
@@ -100,19 +92,9 @@ class CefitoPlanner(BasePlanner):
             SamplingError: Too few sequences for the configured negatives.
             RunError: A checkpoint in the folder belongs to another training.
         """
-        windows = final_windows(train, val, settings.chain_training)
-        space = action_space(windows, settings.search.actions)
-        return cls._fitted(train, val, space, settings=settings, seed=seed, context=context)
+        return cls._fitted(train, val, None, **given)
 
-    def refit(
-        self,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: CefitoSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
+    def refit(self, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
         """Return a planner that begins with these networks and is trained on further windows.
 
         Networks that this planner lacks are drawn anew. Counts of further windows are added to the
@@ -122,27 +104,19 @@ class CefitoPlanner(BasePlanner):
             ConfigError: New actions need text embeddings that the windows do not have.
         """
         further_vectors(train, self.field)  # refuses before any network is trained
-        windows = final_windows(train, val, settings.chain_training)
-        space = extended_space(
-            self.space.actions, windows, settings.search.actions, self.space.fallback
-        )
-        return self._fitted(
-            train, val, space, settings=settings, seed=seed, context=context, start=self
-        )
+        return self._fitted(train, val, self, **given)
 
     @classmethod
     def _fitted(
-        cls,
-        train: Windows,
-        val: Windows,
-        space: ActionSpace,
-        start: Self | None = None,
-        **given: Any,
+        cls, train: Windows, val: Windows, start: Self | None, **given: Any
     ) -> Fitted[Self]:
+        settings: CefitoSettings = given["settings"]
+        windows = final_windows(train, val, settings.chain_training)
+        known = ActionSpace((), settings.search.actions, ()) if start is None else start.space
+        space = extended_space(known.actions, windows, settings.search.actions, known.fallback)
         warn_fallback(space, train.taxonomy)
         parts, trainings = fit_parts(train, val, space, start=vars(start) if start else {}, **given)
-        on_all = ends_on_all(given["settings"].chain_training, val)
-        return Fitted(cls(**parts), trainings, on_all)
+        return Fitted(cls(**parts), trainings, ends_on_all(settings.chain_training, val))
 
     @classmethod
     def load(

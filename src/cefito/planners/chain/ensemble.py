@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
+from cefito.data.windows import Windows, extended_space
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.chain.inference import SequenceScores
@@ -26,6 +27,7 @@ from cefito.planners.network import Ensemble, Sized, ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
+from cefito.training.result import TrainingResult
 
 Network = TypeVar("Network", bound=ObservationEncoder)
 
@@ -65,6 +67,34 @@ class ChainEnsemble(Ensemble[Network]):
     def learning(cls, network: Network, train: Windows) -> AbstractContextManager[None]:
         return learning_words(network, train.taxonomy)
 
+    @classmethod
+    def train_all(
+        cls,
+        networks: Sequence[Network],
+        train: Windows,
+        val: Windows,
+        *,
+        settings: Any,
+        **given: Any,
+    ) -> dict[str, TrainingResult]:
+        """Train networks in place; arguments as of `train_networks`."""
+        network, config = networks[0], cls.config_of(settings).model_dump(exclude={"members"})
+        training = cls.training_of(settings).model_dump(exclude={"all_videos"})
+        lengths = getattr(network, "lengths", network.horizon)
+        determining = [lengths, config, training, network.states.by_task()]
+        return cls.train_networks(networks, train, val, settings, determining=determining, **given)
+
+    def trained_on_all(
+        self, train: Windows, val: Windows, *, settings: Any, **given: Any
+    ) -> tuple[Network, ...] | None:
+        """Return networks trained further with validation windows; None if not asked for."""
+        both = final_windows(train, val, self.training_of(settings))
+        if both is train:
+            return None
+        networks = deepcopy(self.networks)
+        self.train_all(networks, both, val, settings=settings, further=True, **given)
+        return networks
+
     @override
     @classmethod
     def begin(cls, network: Network, learned: Network) -> None:
@@ -88,6 +118,7 @@ class ChainEnsemble(Ensemble[Network]):
         return self.network.states
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class EnsemblePlanner(Sized, BasePlanner):
     """Planner by networks whose scores are averaged."""
 
@@ -96,36 +127,27 @@ class EnsemblePlanner(Sized, BasePlanner):
     model: Any
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
         """Train the chain over the actions that training windows show of each task."""
-        windows = final_windows(train, val, cls.ensemble.training_of(settings))
-        space = action_space(windows, "training")
-        return cls._fitted(train, val, space, settings=settings, **given)
+        return cls._fitted(train, val, None, **given)
 
-    def refit(self, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+    def refit(self, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
         """Return a planner that begins with this one and is trained on further windows."""
-        windows = final_windows(train, val, self.ensemble.training_of(settings))
-        space = extended_space(self.model.states.by_task(), windows, "training")
-        return self._fitted(train, val, space, start=self.model, settings=settings, **given)
+        return self._fitted(train, val, self.model, **given)
 
     @classmethod
-    def _fitted(
-        cls, train: Windows, val: Windows, space: ActionSpace, *, start: Any = None, **shared: Any
-    ) -> Fitted[Self]:
-        model, trainings = cls.ensemble.fit(train, val, space=space, start=start, **shared)
-        planner = cls.of(model.on_all_videos(train, val, **shared))
-        training = cls.ensemble.training_of(shared["settings"])
+    def _fitted(cls, train: Windows, val: Windows, start: Any, **given: Any) -> Fitted[Self]:
+        training = cls.ensemble.training_of(given["settings"])
+        known = () if start is None else start.states.by_task()
+        space = extended_space(known, final_windows(train, val, training), "training")
+        model, trainings = cls.ensemble.fit(train, val, space=space, start=start, **given)
+        planner = cls(model.on_all_videos(train, val, **given))
         return Fitted(planner, trainings, ends_on_all(training, val))
 
     @classmethod
     def load(cls, folder: Path | str, **given: Any) -> Self:
         """Load the planner that was saved in a folder."""
-        return cls.of(cls.ensemble.load(folder, **given))
-
-    @classmethod
-    def of(cls, model: Any) -> Self:
-        """Return the planner of a trained model."""
-        raise NotImplementedError
+        return cls(cls.ensemble.load(folder, **given))
 
     def save(self, folder: Path | str) -> None:
         """Write all networks into one file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,6 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.method import ChainConfig, ChainSettings
 from cefito.planners.chain.network import ChainLoss, ChainNetwork
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
-from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
@@ -89,16 +87,8 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
             )
             for _ in range(config.members)
         )
-        results = cls.train_networks(
-            networks,
-            train,
-            val,
-            settings,
-            determining=_determining(settings, train.horizon, space.actions),
-            seed=seed,
-            context=context,
-            start=start,
-        )
+        shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
+        results = cls.train_all(networks, train, val, start=start, **shared)
         return cls._calibrated(networks, train, val), results
 
     @classmethod
@@ -116,33 +106,15 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         power = fit_task_confidence(logs, tasks, videos=videos, centre=power)
         return cls(networks, temperature, power)
 
-    def on_all_videos(
-        self,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: ChainSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def on_all_videos(self, train: Windows, val: Windows, *, seed: int, **given: Any) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
-        No windows are left to fit the calibration on; see `kept_confidence`.
+        No windows are left to fit the calibration on; see `kept_confidence`. Arguments are as of
+        `fit`.
         """
-        both = final_windows(train, val, settings.chain_training)
-        if both is train:
+        networks = self.trained_on_all(train, val, seed=seed, **given)
+        if networks is None:
             return self
-        networks = deepcopy(self.networks)
-        self.train_networks(
-            networks,
-            both,
-            val,
-            settings,
-            determining=_determining(settings, train.horizon, self.states.by_task()),
-            seed=seed,
-            context=context,
-            further=True,
-        )
         known = train.sample(_KNOWN, seed)
         queries, actions = Queries.from_windows(known), torch.from_numpy(known.actions)
         actions = actions.to(self.device)
@@ -277,12 +249,6 @@ def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
             for step in range(scores.horizon)
         )
     )
-
-
-def _determining(settings: ChainSettings, horizon: int, actions: Any) -> list[Any]:
-    """Return what determines the training of a member, besides data and seed."""
-    training = settings.chain_training.model_dump(exclude={"all_videos"})
-    return [horizon, settings.chain.model_dump(exclude={"members"}), training, actions]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -42,11 +42,6 @@ class ChainPlanner(EnsemblePlanner):
     name = "chain"
     ensemble = ChainModel
     model: ChainModel
-
-    @classmethod
-    def of(cls, model: ChainModel) -> Self:
-        """Return the planner of a trained chain."""
-        return cls(model)
 
     @override
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
