@@ -37,7 +37,6 @@ from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from part_worlds import part_of
 from slow_predictor import SlowPredictor, norm
-from tiny_runs import contents
 
 TAXONOMY = {
     "dataset": "kitchen",
@@ -186,11 +185,7 @@ def test_heads_of_the_config_and_chosen_weights(
         ({"num_heads": True}, {}, "model.num_heads = True"),
         ({"causal_attention": False}, {}, "model.causal_attention = False instead of True"),
         ({"depth": 6}, {}, "model.depth = 6 instead of 4"),
-        (
-            {"hidden_dim": 512, "mlp_ratio": 2.0},
-            {},
-            "model.hidden_dim = 512 instead of 384, model.",
-        ),
+        ({"hidden_dim": 512, "mlp_ratio": 2}, {}, "model.hidden_dim = 512 instead of 384, model."),
         ({"observation_dim": 1536}, {}, f"model.observation_dim = 1536 instead of {E}"),
         ({}, {"horizon": 4}, "horizon = 4 instead of 3"),
         ({}, {"num_actions": 133}, f"num_actions = 133 instead of {K}"),
@@ -512,14 +507,9 @@ def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (
-            classifier_shapes(tasks=TASKS + 1),
-            f"fc4.weight [4, {E // 3}] instead of [3, {E // 3}]",
-        ),
-        (classifier_shapes(dim=2 * E), f"fc1.weight [{2 * E // 3}, {2 * E}] instead of"),
+        (classifier_shapes(tasks=TASKS + 1), f"fc4.weight [4, {E // 3}] instead of [3, {E // 3}]"),
         ({"fc1.weight": (4, E)}, "missing are fc1.bias, fc2.bias, fc2.weight and 4 more"),
         ({**classifier_shapes(), "fc5.bias": (1,)}, "unknown are fc5.bias"),
-        (shapes(horizon=3), "missing are fc1"),
     ],
 )
 def test_a_classifier_that_does_not_fit(found, words, field_file, tmp_path, refused):
@@ -528,10 +518,8 @@ def test_a_classifier_that_does_not_fit(found, words, field_file, tmp_path, refu
 
 
 def test_folders_that_nothing_is_imported_into(folder, field_file, files):
-    before = contents(folder)
     with pytest.raises(DataError, match="exists already"):
         import_field(field_file, folder, **files)
-    assert before == contents(folder)
 
 
 def test_an_imported_run_names_the_networks_that_it_lacks(copied):

@@ -13,7 +13,6 @@ from cefito.data.simulation.observations import ObservationKnobs
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import fitting_windows, split_videos
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation.runs import evaluate_run
 from cefito.field.fields import named_components
 from cefito.planners.any_length.usual import whole_videos
 from cefito.planners.base import Queries
@@ -236,12 +235,9 @@ def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkey
 
     made = open_run(finetune(run, new, tmp_path / "further", epochs=1).folder)
     assert (made.steps, len(made.taxonomy.tasks)) == ("1-4", len(OLD) + 1)
-    known = {
-        made.taxonomy.tasks.index(task)
-        for task in made.taxonomy.tasks
-        if task.name in {task.name for task in new.taxonomy.tasks}
-    }
-    assert {task for task, order in enumerate(made.verifier.orders) if order.follows.any()} == known
+    names = [task.name for task in made.taxonomy.tasks]
+    told = {names[task] for task, order in enumerate(made.verifier.orders) if order.follows.any()}
+    assert told == {task.name for task in new.taxonomy.tasks}
     (plan,) = made.planner.plan(Queries.from_windows(windows_of(made, new)[1].subset([0])), 1)
     assert np.isfinite(plan.energies).all()
     with pytest.raises(ConfigError, match="for all numbers of steps that it plans"):
@@ -263,10 +259,7 @@ def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
     assert at_once.keys() == killed.keys()
     weights = [name for name in at_once if name.endswith(".safetensors")] + ["planner.json"]
     assert [name for name in weights if at_once[name] != killed[name]] == []
-    opened = open_run(tmp_path / "killed")
-    assert evaluate_run(opened, sample=5)[0].windows == 5
-    with pytest.raises(RunError, match="another seed"):
-        finetune(whole, new, tmp_path / "killed", settings=settings, seed=1)
+    assert open_run(tmp_path / "killed").info == again.info
 
 
 def test_a_folder_of_another_beginning(chain, further, new, old, tmp_path):

@@ -21,10 +21,9 @@ ARCHIVES = sorted(Path(__file__).with_name("releases").glob("*/*.zip"))
 def check_answers(run, archive):
     """The steps of each plan are the same, and probabilities but for rounding."""
     for line in json.loads(archive.with_suffix(".json").read_text()):
-        asked = {"start": line["question"].pop("initial", None), **line["question"]}
-        ends = {end: np.array(asked.pop(end)) for end in ("start", "goal") if asked.get(end)}
-        facts = {name: fact for name, fact in asked.items() if fact is not None}
-        found = run.plan(**ends, **facts, top_k=len(line["plans"])).plans
+        asked = line["question"]
+        ends = {end: np.array(asked.pop(end)) for end in ("start", "goal") if end in asked}
+        found = run.plan(**ends, **asked, top_k=len(line["plans"])).plans
         assert [list(plan.steps) for plan in found] == [plan["steps"] for plan in line["plans"]]
         theirs = [plan["probability"] or 0 for plan in line["plans"]]  # none of some methods
         assert [plan.probability or 0 for plan in found] == pytest.approx(

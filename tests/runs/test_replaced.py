@@ -14,22 +14,16 @@ from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
+from tiny_runs import TINY_RUN
 
-TINY = {
-    "chain.hidden": 8,
-    "chain.width": 8,
-    "chain.emission": 8,
-    "chain.members": 1,
-    "chain_training.optimiser.epochs": 1,
-    "chain_training.all_videos": 0.0,
-}
+TINY = TINY_RUN | {"chain.members": 1, "chain_training.all_videos": 0.0}
 
 
 @pytest.fixture(scope="module")
 def two(world, tmp_path_factory):
     """Two calibrated runs of one data set and method with other weights."""
     place = tmp_path_factory.mktemp("two")
-    config = load_config("small", method="chain", overrides=TINY)
+    config = load_config("small", method="chain", overrides=TINY, shared=True)
     found = []
     for seed in (0, 1):
         folder = place / str(seed)
@@ -37,12 +31,6 @@ def two(world, tmp_path_factory):
         calibrate_run(run, folds=0)
         found.append(open_run(folder))
     return found
-
-
-@pytest.fixture(scope="module")
-def query(world):
-    windows = cut_windows(world, horizon=3, split="test")
-    return Queries.from_windows(windows.subset([0]))
 
 
 def said(run, query):
@@ -57,7 +45,8 @@ def replaced(folder, other):
             (folder / path.name).write_bytes(path.read_bytes())
 
 
-def test_an_opened_run_is_not_its_files(two, query, tmp_path):
+def test_an_opened_run_is_not_its_files(two, world, tmp_path):
+    query = Queries.from_windows(cut_windows(world, horizon=3, split="test").subset([0]))
     folder = shutil.copytree(two[0].folder, tmp_path / "run")
     run, expected = open_run(folder), [said(one, query) for one in two]
     assert expected[0] != expected[1]

@@ -148,17 +148,6 @@ def test_costs_are_shares_of_a_task(model, queries):
             np.testing.assert_allclose(shares, expected / expected.sum(), rtol=1e-3)
 
 
-def test_a_resumed_training_is_the_same(model, splits, tmp_path):
-    context = TrainingContext(folder=tmp_path, key="here")
-    assert same(model, fit(splits, context=context)[0])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "chain-1"]
-    again, results = fit(splits, context=context)
-    assert all(result.resumed for result in results.values())
-    assert same(model, again)
-    with pytest.raises(RunError, match="other settings or another seed"):
-        fit(splits, context=context, **{"chain.smoothing": 0.3})
-
-
 def network(**more):
     made = ChainNetwork(
         config=ChainConfig(**{"hidden": 16, "width": 8, "emission": 16, **more}),
