@@ -179,7 +179,7 @@ class Ensemble(Sized, Generic[Network]):
         *given: Any,
         determining: Any,
         seed: int,
-        context: TrainingContext,
+        context: TrainingContext = TrainingContext(),
         start: Self | None = None,
         suffix: str = "",
         further: bool = False,
