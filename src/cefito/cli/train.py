@@ -144,8 +144,7 @@ def finetune(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
-        recogniser: For a run of several lengths, train a recogniser of steps, too, if the data set
-            has the rows of whole videos.
+        recogniser: Train a recogniser, too, for a run of several lengths; as of cefito train.
         set_: Change a setting of a training or of the search, as in
             --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """

@@ -232,7 +232,8 @@ class Usual:
         """Make it from the arrays of `to_arrays`."""
         first = {**arrays, **{name: arrays[f"first.{name}"] for name in _SMOOTHING}}
         priors = NGramPrior.from_arrays(arrays), NGramPrior.from_arrays(first)
-        return cls(*priors, *(arrays[name] for name in _COUNTS), states)
+        left_after, left_at = (arrays[name] for name in _COUNTS)
+        return cls(*priors, left_after, left_at, states)
 
 
 def _counted(
