@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.cli import main
 from cefito.data import Annotations
