@@ -4,8 +4,8 @@
 
 The films are those of `cefito quickstart --pixels`, which are drawn (there are no real ones). A run
 of one to four steps is trained on features of EfficientNet-Lite0, and Chromium opens the page of
-`cefito serve` on the first test film. Needs `pip install '.[test]'`; CEFITO_CHROMIUM may name the
-browser.
+`cefito serve` on the first window of the test films whose annotated plan is among the plans shown;
+the script says at which place. Needs `pip install '.[test]'`; CEFITO_CHROMIUM may name the browser.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -30,8 +31,8 @@ from cefito.progress import silent
 from cefito.study.quickstart import of_films
 
 
-def shoot(address: str, video: str, step: int) -> dict[str, Image.Image]:
-    """Plan a window on the page; pictures of its timeline, frames, numbers of steps and plans."""
+def shoot(address: str, windows: Iterable[tuple[str, int]]) -> dict[str, Image.Image]:
+    """Plan windows (video, first step) until one is in the plans; pictures of parts of its page."""
     names = (os.environ.get("CEFITO_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
     with sync_playwright() as playwright:
@@ -39,22 +40,29 @@ def shoot(address: str, video: str, step: int) -> dict[str, Image.Image]:
         page = browser.new_page(
             viewport={"width": 1120, "height": 1600}, device_scale_factor=2, color_scheme="light"
         )
-        query = {"run": "RUN", "horizon": 4, "video": video, "first": step}
-        page.goto(f"{address}/?{urlencode(query)}")  # plans at once
+        place = next(place for one in windows if (place := _place(page, address, *one)))
+        print(f"{page.url}: the annotated plan is plan {place}")
         page.locator("#frames img").nth(1).wait_for()
         page.wait_for_function("[...document.images].every(one => one.complete)")
-        page.locator("#plans ol").first.wait_for()
         boxes = {
             "timeline": _around(page, "#timeline, #timeline > p"),
             "frames": _around(page, "#frames figure"),
             "shares": _around(page, "#shares"),
-            "plans": _around(page, "#plans li"),
+            "plans": _around(page, "#plans .p > span, #plans li"),
         }
-        boxes["plans"] |= {"x": page.locator("#plans").bounding_box()["x"]}
-        boxes["plans"]["width"] += _around(page, "#plans li")["x"] - boxes["plans"]["x"]
         shots = {name: page.screenshot(clip=box, full_page=True) for name, box in boxes.items()}
         browser.close()
     return {name: Image.open(io.BytesIO(shot)).convert("RGB") for name, shot in shots.items()}
+
+
+def _place(page: Page, address: str, video: str, step: int) -> int:
+    """Plan a window; the place of the annotated plan among those shown, 0 if it is not there."""
+    query = {"run": "RUN", "horizon": 4, "video": video, "first": step}
+    page.goto(f"{address}/?{urlencode(query)}")  # plans at once
+    page.locator("#compare").check()
+    found = [" · annotated" in row for row in page.locator("#plans .p").all_inner_texts()]
+    page.locator("#compare").uncheck()
+    return found.index(True) + 1 if any(found) else 0
 
 
 def _around(page: Page, selector: str) -> dict[str, float]:
@@ -99,8 +107,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images/plan.png"))
     parser.add_argument("--work", type=Path, help="folder to keep videos, data and run in")
-    parser.add_argument("--video", default="", help="test video to plan; the first by default")
-    parser.add_argument("--from-step", type=int, default=3)
     parser.add_argument("--port", type=int, default=8123)
     given = parser.parse_args()
     work = given.work or Path(tempfile.mkdtemp())
@@ -109,13 +115,14 @@ def main() -> None:
         config = cefito.load_config("quickstart", method="any-length")
         cefito.train_run(dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0)
     videos = cefito.open_dataset(work / "DATA").videos
-    tests = [video.video_id for video in videos if video.split == "test"]
+    tests = [video for video in videos if video.split == "test"]
+    windows = [(one.video_id, step + 1) for one in tests for step in range(len(one.steps) - 3)]
     command = [sys.executable, "-m", "cefito", "serve", work / "RUN", "--dataset", work / "DATA"]
     service = subprocess.Popen([*command, "--port", str(given.port), "--quiet"])
     try:
         address = f"http://127.0.0.1:{given.port}"
         wait_for(f"{address}/ready")
-        shots = shoot(address, given.video or tests[0], given.from_step)
+        shots = shoot(address, windows)
     finally:
         service.terminate()
         service.wait()

@@ -54,6 +54,11 @@ def open_page(page, address: str):
     return page
 
 
+def open_options(page) -> None:
+    """Show the options of the query."""
+    page.locator("#options").evaluate("one => { one.open = true; }")
+
+
 def plan_now(page) -> list[list[str]]:
     """Ask for plans; their strips, as names."""
     page.get_by_role("button", name="Plan", exact=True).click()
@@ -70,6 +75,24 @@ def strips(page) -> list[list[str]]:
 def names(strip) -> list[str]:
     """Names of the steps of a strip, without the words for screen readers."""
     return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
+
+
+def open_session(page):
+    """Follow the link of the planning page to sessions of its second run, in the same tab."""
+    assert page.locator("#follow").is_hidden()  # the first run has none
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#plan:enabled").wait_for()
+    page.locator("#follow").evaluate("one => { one.target = ''; }")
+    page.locator("#follow").click()
+    page.locator("#live-begin:enabled").wait_for()
+    return page
+
+
+def begin(page):
+    """Begin a session."""
+    page.get_by_role("button", name="Begin a session").click()
+    page.locator("#live-open").wait_for()
+    return page
 
 
 def choose_video(page, video: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
@@ -36,6 +37,8 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
+from cefito.timeline.order import graph_text
+from cefito.timeline.picture import graph_picture
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -97,6 +100,11 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
 
 
+_GRAPH: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The graph.", "content": {"image/svg+xml": {}, "application/json": {}}}
+}
+
+
 def _add_plans(app: FastAPI, service: Service) -> None:
     app.add_api_route("/v1/plan", service.plan, methods=["POST"], tags=["plans"])
 
@@ -144,6 +152,29 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     def videos(query: Annotated[VideosRequest, Query()]) -> VideosAnswer:
         """List videos of the opened data sets, with the first steps of their windows."""
         return models.find(query.run, query.horizon).list_videos(query)
+
+    @app.get(
+        "/v1/runs/{run:path}/graph", response_class=Response, responses=_GRAPH, tags=["models"]
+    )
+    def graph(
+        request: Request,
+        run: Annotated[str, PathParameter(max_length=300, description="Name of the run.")],
+        horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
+        task: Annotated[
+            str | None, Query(max_length=300, description="Id or name of a task; all without it.")
+        ] = None,
+        format: Annotated[
+            Literal["svg", "json"] | None, Query(description="By default what Accept prefers.")
+        ] = None,
+    ) -> Response:
+        """Show the learned order of a task's steps, as `cefito graph` does."""
+        verifier = models.find(run, horizon).run.own_verifier
+        taxonomy, orders = verifier.taxonomy, verifier.orders
+        chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
+        edges = {one: orders[one].edges for one in chosen}
+        if (format or request.headers.get("accept", "")) in ("json", "application/json"):
+            return Response(graph_text(edges, taxonomy, "json"), media_type="application/json")
+        return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")
 
     @app.get("/health", tags=["monitoring"])
     async def health() -> Health:

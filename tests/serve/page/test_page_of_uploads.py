@@ -24,12 +24,17 @@ def address(browser, drawn, listening, encoding_here):
 @pytest.mark.nightly
 def test_two_moments_of_a_video_of_ones_own(page, drawn):
     assert page.locator("#no-uploads").is_hidden()
-    page.get_by_label("two moments of a video of your own").check()
+    page.get_by_label("a video of your own").check()
     assert page.locator("#plan").is_disabled()
     film = drawn.folder / "films" / "film-12.mp4"
     page.get_by_label("video file").set_input_files(film)
     page.locator("#timeline").wait_for()
     assert page.locator("#timeline-end").inner_text() == "12.0 s"
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Follow the procedure live").click()
+    opened.value.locator("#live-view[src^=blob]").wait_for()  # the film goes with the link
+    assert opened.value.locator("#live-view").evaluate("one => one.duration") == 12
+    opened.value.close()
     start, end = page.locator("#handle-start"), page.locator("#handle-end")
     start.press("PageUp")
     start.press("ArrowLeft")

@@ -1,22 +1,23 @@
-"""The page at `/`, and frames of videos."""
+"""The pages at `/` and `/session`, and frames and films of videos."""
 
 from __future__ import annotations
 
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import anyio.to_thread
 from fastapi import APIRouter, Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 
-from cefito.data.annotations import nfc
+from cefito.data.annotations import Video, nfc
+from cefito.data.prepared import PreparedDataset
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
-from cefito.runs.matching import DatasetMatch
 from cefito.search.constraints import Declared, EachAction, OneAction, declared
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
@@ -36,7 +37,12 @@ def page_router(models: Models) -> APIRouter:
 
     @router.get("/")
     def page() -> HTMLResponse:
-        return _rendered("page.html.j2", runs=models.runs, constraints=_constraint_forms())
+        return _rendered("plan.html.j2", runs=models.runs, constraints=_constraint_forms())
+
+    @router.get("/session")
+    def session() -> HTMLResponse:
+        runs = [one for one in models.runs if one.run.planner.abilities.any_length]
+        return _rendered("session.html.j2", runs=runs)
 
     @router.get("/page.css")
     def style() -> Response:
@@ -68,6 +74,12 @@ def page_router(models: Models) -> APIRouter:
             media_type="image/jpeg",
             headers={"cache-control": "private, max-age=3600"},
         )
+
+    @router.get("/film")
+    def film(run: Text, horizon: Whole, dataset: Text, video: Text) -> Response:
+        found = frames.video(run, horizon, dataset, video)
+        path = None if found is None else frames.file(*found)
+        return Response(status_code=204) if path is None else FileResponse(path)
 
     return router
 
@@ -126,7 +138,7 @@ def _constraint_forms() -> list[_ConstraintForm]:
 
 
 class _Frames:
-    """Frames of videos of the opened data sets; one is decoded at a time, the last are cached.
+    """Files of videos of the opened data sets, and frames; one is decoded at a time, then cached.
 
     Files are found by the ids of the data set. Text of a client is compared with these ids, and is
     never a path.
@@ -138,6 +150,26 @@ class _Frames:
         self._limiter: anyio.CapacityLimiter | None = None
         self._cached = lru_cache(_KEPT)(self._find)
 
+    def video(
+        self, run: str, horizon: int, dataset: str, video: str
+    ) -> tuple[PreparedDataset, Video] | None:
+        """The data set of a run that has a video, and the video; None if there is none."""
+        try:
+            served = self._models.find(run, horizon)
+        except ProblemError:
+            return None
+        for match, index in served.videos.get(nfc(video), ()):
+            if match.dataset.name == dataset:
+                return match.dataset, match.dataset.videos[index]
+        return None
+
+    def file(self, dataset: PreparedDataset, video: Video) -> Path | None:
+        """The file of a video; None if the data set names none that is there."""
+        if dataset.fingerprint not in self._files:
+            self._files[dataset.fingerprint] = find_video_files(dataset)
+        path = self._files[dataset.fingerprint].paths.get(video.video_id)
+        return path if path is not None and path.is_file() else None
+
     async def picture(self, *wanted: Any) -> bytes | None:
         """The arguments of `_find`, off the event loop."""
         if self._limiter is None:  # belongs to the event loop
@@ -148,28 +180,14 @@ class _Frames:
         self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
     ) -> bytes | None:
         """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
-        try:
-            served = self._models.find(run, horizon)
-        except ProblemError:
-            return None
-        for match, index in served.videos.get(nfc(video), ()):
-            if match.dataset.name == dataset:
-                return self._decode(match, index, step, last, goal)
-        return None
-
-    def _decode(
-        self, match: DatasetMatch, index: int, step: int, last: int, goal: bool
-    ) -> bytes | None:
         from cefito.encoders.frames import thumbnails
 
-        opened = match.dataset
-        video = opened.videos[index]
-        if opened.fingerprint not in self._files:
-            self._files[opened.fingerprint] = find_video_files(opened)
-        path = self._files[opened.fingerprint].paths.get(video.video_id)
-        if path is None or not 1 <= step <= last <= len(video.steps):
+        if (found := self.video(run, horizon, dataset, video)) is None:
             return None
-        time = video.steps[last - 1].end if goal else video.steps[step - 1].start
+        path, steps = self.file(*found), found[1].steps
+        if path is None or not 1 <= step <= last <= len(steps):
+            return None
+        time = steps[last - 1].end if goal else steps[step - 1].start
         try:
             ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
         except CefitoError:  # it cannot be read: the page shows the second alone
