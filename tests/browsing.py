@@ -54,11 +54,6 @@ def open_page(page, address: str):
     return page
 
 
-def open_options(page) -> None:
-    """Show the options of the query."""
-    page.locator("#options").evaluate("one => { one.open = true; }")
-
-
 def plan_now(page) -> list[list[str]]:
     """Ask for plans; their strips, as names."""
     page.get_by_role("button", name="Plan", exact=True).click()

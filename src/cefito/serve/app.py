@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
@@ -88,6 +89,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     _add_sessions(app, sessions)
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
+    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static")]))
     if tools is not None:
         app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
@@ -98,11 +100,6 @@ _FORM: dict[str, Any] = {"requestBody": {"required": True, "content": _PARTS}}  
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
-
-
-_GRAPH: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The graph.", "content": {"image/svg+xml": {}, "application/json": {}}}
-}
 
 
 def _add_plans(app: FastAPI, service: Service) -> None:
@@ -153,25 +150,19 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """List videos of the opened data sets, with the first steps of their windows."""
         return models.find(query.run, query.horizon).list_videos(query)
 
-    @app.get(
-        "/v1/runs/{run:path}/graph", response_class=Response, responses=_GRAPH, tags=["models"]
-    )
+    @app.get("/v1/runs/{run:path}/graph", response_class=Response, tags=["models"])
     def graph(
         request: Request,
-        run: Annotated[str, PathParameter(max_length=300, description="Name of the run.")],
+        run: Annotated[str, PathParameter(max_length=300)],
         horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
-        task: Annotated[
-            str | None, Query(max_length=300, description="Id or name of a task; all without it.")
-        ] = None,
-        format: Annotated[
-            Literal["svg", "json"] | None, Query(description="By default what Accept prefers.")
-        ] = None,
+        task: Annotated[str | None, Query(max_length=300, description="All by default.")] = None,
+        format: Literal["svg", "json"] | None = None,
     ) -> Response:
-        """Show the learned order of a task's steps, as `cefito graph` does."""
+        """Show the learned order of a task's steps: SVG, or JSON by `format` or Accept."""
         verifier = models.find(run, horizon).run.own_verifier
-        taxonomy, orders = verifier.taxonomy, verifier.orders
+        taxonomy = verifier.taxonomy
         chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
-        edges = {one: orders[one].edges for one in chosen}
+        edges = {one: verifier.orders[one].edges for one in chosen}
         if (format or request.headers.get("accept", "")) in ("json", "application/json"):
             return Response(graph_text(edges, taxonomy, "json"), media_type="application/json")
         return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")

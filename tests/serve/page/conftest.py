@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("transformers")
 
-from browsing import WAIT, chromium, open_options, open_page
+from browsing import WAIT, chromium, open_page
 from cefito.data import PreparedDataset, Video
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
@@ -142,7 +142,7 @@ def page(tab, address, request):
     page, asked, said = tab
     page.set_viewport_size({"width": 1280, "height": 1100})
     open_page(page, address)
-    open_options(page)
+    page.locator("#options").evaluate("one => { one.open = true; }")
     yield page
     page.unroute_all()
     page.evaluate("sessionStorage.clear()")

@@ -6,14 +6,7 @@ import re
 
 import pytest
 
-from browsing import (
-    begin,
-    choose_video,
-    faults_light_and_dark,
-    open_options,
-    open_page,
-    open_session,
-)
+from browsing import begin, choose_video, faults_light_and_dark, open_session
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
@@ -23,8 +16,17 @@ STEPS = ["slice bread", "toast slices", "spread butter"]
 
 @pytest.fixture
 def page(page):
-    """The page of sessions with a video chosen."""
+    """The page of sessions with a video chosen; its run is said to be simulated."""
+
+    def simulated(route):
+        model = route.fetch().json()
+        model["runs"][1]["simulated"] = True
+        route.fulfill(json=model)
+
+    assert page.locator("#simulated").is_hidden()
+    page.route("**/v1/model", simulated)
     open_session(page)
+    page.locator("#simulated").wait_for()
     choose_video(page, VIDEO)
     return page
 
@@ -70,21 +72,6 @@ def same(page, session, run):
     assert page.locator("#live-notes li").all_inner_texts() == list(session.notes)
 
 
-def test_simulated_is_said_of_runs_on_simulated_features_alone(page):
-    def simulated(route):
-        model = route.fetch().json()
-        model["runs"][1]["simulated"] = True
-        route.fulfill(json=model)
-
-    page.goto(page.locator("#back").evaluate("one => one.href"))
-    page.route("**/v1/model", simulated)
-    open_page(page, page.url)
-    page.locator("#simulated").wait_for(state="hidden")
-    open_options(page)
-    open_session(page)
-    page.locator("#simulated").wait_for()
-
-
 def test_three_steps_and_an_undo(page, drawn):
     run = drawn.lengths
     session = Session(run)
@@ -116,6 +103,8 @@ def test_three_steps_and_an_undo(page, drawn):
     session.undo()
     press(page, "Undo the last event")
     same(page, session, run)
+    page.set_viewport_size({"width": 360, "height": 780})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.get_by_role("button", name="End the session").click()
     page.locator("#live-closed").wait_for()
     assert "#session=" not in page.url

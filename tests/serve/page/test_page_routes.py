@@ -131,12 +131,6 @@ def test_no_frame_where_there_is_none(client, drawn, change):
         assert answer.content == b""
 
 
-def test_a_frame_asked_for_otherwise_is_refused(client):
-    answer = client.get("/frame", params={"run": "tea-and-toast", "step": -1, "side": "middle"})
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
-
-
 def test_videos_that_cannot_be_read_or_are_gone_have_no_frames(drawn, tmp_path):
     for name in ("data", "films"):
         shutil.copytree(drawn.folder / name, tmp_path / name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -44,16 +44,10 @@ def page_router(models: Models) -> APIRouter:
         runs = [one for one in models.runs if one.run.planner.abilities.any_length]
         return _rendered("session.html.j2", runs=runs)
 
-    @router.get("/page.css")
-    def style() -> Response:
-        shared = _text("cefito.report", "templates", "look.css")
-        return Response(
-            shared + _text("cefito.serve.page", "static", "page.css"), media_type="text/css"
-        )
-
-    for script in (files(__package__) / "static").iterdir():
-        if script.name.endswith(".js"):
-            router.add_api_route(f"/{script.name}", partial(_script, script.name))
+    @router.get("/look.css")
+    def look() -> Response:
+        shared = files("cefito.report") / "templates" / "look.css"
+        return Response(shared.read_bytes(), media_type="text/css")
 
     @router.get("/frame")
     async def frame(
@@ -82,15 +76,6 @@ def page_router(models: Models) -> APIRouter:
         return Response(status_code=204) if path is None else FileResponse(path)
 
     return router
-
-
-def _script(name: str) -> Response:
-    return Response(_text("cefito.serve.page", "static", name), media_type="text/javascript")
-
-
-@cache
-def _text(package: str, folder: str, name: str) -> str:
-    return (files(package) / folder / name).read_text(encoding="utf-8")
 
 
 def _rendered(template: str, **values: Any) -> HTMLResponse:

@@ -10,6 +10,7 @@ import { chooseVideo, onVideo, video } from "./videos.js";
 
 const KINDS = ["video", "film", "pictures", "nothing"];
 const NO_LINK = new URLSearchParams();
+const OPTIONS = ["task", "steps", "goal", "goal_text", "done", "top_k", "coverage"]; // of a link
 let going = null; // the request
 let done = []; // ids of the steps done before, if they are listed
 
@@ -32,6 +33,7 @@ async function begin() {
   const linked = chooseLinked(link);
   await runChosen(linked ? link : NO_LINK);
   if (!linked) return;
+  $("options").open = OPTIONS.some((one) => link.has(one));
   $("elapsed").value = link.get("elapsed") || "";
   $("top-k").value = link.get("top_k") || $("top-k").defaultValue;
   $("coverage").value = link.get("coverage") || "";
