@@ -108,8 +108,7 @@ def main() -> None:
         dataset = of_films(work / "DATA", seed=0, progress=silent)
         config = cefito.load_config("quickstart", method="any-length")
         cefito.train_run(dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0)
-    videos = cefito.open_dataset(work / "DATA").videos
-    tests = [video for video in videos if video.split == "test"]
+    tests = [one for one in cefito.open_dataset(work / "DATA").videos if one.split == "test"]
     windows = [(one.video_id, step + 1) for one in tests for step in range(len(one.steps) - 3)]
     command = [sys.executable, "-m", "cefito", "serve", work / "RUN", "--dataset", work / "DATA"]
     service = subprocess.Popen([*command, "--port", "8123", "--quiet"])

@@ -89,7 +89,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     _add_sessions(app, sessions)
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
-    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static")]))
+    shared = ("cefito.report", "templates")  # look.css
+    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static"), shared]))
     if tools is not None:
         app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
