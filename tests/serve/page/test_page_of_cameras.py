@@ -144,9 +144,6 @@ def test_a_camera_that_is_refused_or_unplugged(page):
     assert problem.inner_text() == ""
     page.locator("#live-view").evaluate(UNPLUG)
     problem.get_by_text("The camera has stopped. Connect it").wait_for()
-    button(page, "Use the camera").click()
-    shown(page, 1)
-    assert problem.inner_text() == ""
 
 
 def test_a_service_that_is_away_and_a_session_that_is_lost(page, address):
@@ -166,5 +163,3 @@ def test_a_service_that_is_away_and_a_session_that_is_lost(page, address):
     button(page, "Begin a session").click()
     button(page, "Use the camera").click()
     shown(page, 1)
-    button(page, "End the session").click()
-    page.locator("#live-closed").wait_for()

@@ -75,6 +75,7 @@ def same(page, session, run):
 def test_three_steps_and_an_undo(page, drawn):
     run = drawn.lengths
     session = Session(run)
+    assert faults_light_and_dark(page) == []
     begin(page)
     same(page, session, run)
     assert page.locator("#live-undo").is_disabled()

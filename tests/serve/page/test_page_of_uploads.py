@@ -63,8 +63,3 @@ def test_two_moments_of_a_video_of_ones_own(page, drawn):
     other.locator("#timeline").wait_for()
     assert other.locator("#handle-end").get_attribute("aria-valuetext") == "second 8.2"
     other.close()
-
-    page.get_by_label("no goal picture: plan to the end").check()
-    assert page.locator("#end-film").is_hidden()
-    query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, None)
-    assert plan_now(page) == [plan.names for plan in answer(drawn.lengths, query).plans]
