@@ -24,11 +24,11 @@ BUDGETS = {
     "report": 1_228,
     "runs": 1_890,
     "search": 2_641,
-    "serve": 3_509,
+    "serve": 3_511,
     "study": 1_972,
     "testing": 494,
     "timeline": 2_628,
-    "tests": 39_986,
+    "tests": 40_007,
     "training": 1_613,
 }
 """Lines of Python of each room of src, and of the folders beside it.

@@ -154,7 +154,7 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/v1/runs/{run:path}/graph", response_class=Response, tags=["models"])
     def graph(
         request: Request,
-        run: Annotated[str, PathParameter(max_length=300)],
+        run: str,
         horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
         task: Annotated[str | None, Query(max_length=300, description="All by default.")] = None,
         format: Literal["svg", "json"] | None = None,

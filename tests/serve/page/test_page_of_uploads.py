@@ -59,7 +59,4 @@ def test_two_moments_of_a_video_of_ones_own(page, drawn):
     other.goto(page.url)
     other.locator("#said", has_text="The link holds no files. Choose them again.").wait_for()
     assert other.locator("#time-end").input_value() == "8.2"
-    other.get_by_label("video file").set_input_files(film)
-    other.locator("#timeline").wait_for()
-    assert other.locator("#handle-end").get_attribute("aria-valuetext") == "second 8.2"
     other.close()
