@@ -2,10 +2,10 @@
 
     python benchmarks/picture.py --out docs/images/plan.png
 
-The films are those of `cefito quickstart --pixels`, which are drawn (there are no real ones). A run
-of one to four steps is trained on features of EfficientNet-Lite0, and Chromium opens the page of
-`cefito serve` on the first test film. Needs `pip install '.[test]'`; CEFITO_CHROMIUM may name the
-browser.
+The films are drawn, as those of `cefito quickstart --pixels`. A run of one to four steps is trained
+on features of EfficientNet-Lite0, and Chromium opens the page of `cefito serve` on the first window
+of the test films whose annotated plan is among the plans shown; the script says at which place.
+Needs `pip install '.[test]'`; CEFITO_CHROMIUM may name the browser.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -30,31 +32,36 @@ from cefito.progress import silent
 from cefito.study.quickstart import of_films
 
 
-def shoot(address: str, video: str, step: int) -> dict[str, Image.Image]:
-    """Plan a window on the page; pictures of its timeline, frames, numbers of steps and plans."""
-    names = (os.environ.get("CEFITO_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, (shutil.which(name) for name in names if name)), None)
+def shoot(address: str, windows: Iterable[tuple[str, int]]) -> dict[str, Image.Image]:
+    """Plan windows (video, first step) until one is in the plans; pictures of parts of its page."""
+    found = os.environ.get("CEFITO_CHROMIUM") or shutil.which("chromium")
+    parts = {"timeline": "#timeline, #timeline > p", "frames": "#frames figure"}
+    parts |= {"shares": "#shares", "plans": "#plans .p > span, #plans li"}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         page = browser.new_page(
             viewport={"width": 1120, "height": 1600}, device_scale_factor=2, color_scheme="light"
         )
-        query = {"run": "RUN", "horizon": 4, "video": video, "first": step}
-        page.goto(f"{address}/?{urlencode(query)}")  # plans at once
+        place = next(place for one in windows if (place := _place(page, address, *one)))
+        print(f"{page.url}: the annotated plan is plan {place}")
         page.locator("#frames img").nth(1).wait_for()
         page.wait_for_function("[...document.images].every(one => one.complete)")
-        page.locator("#plans ol").first.wait_for()
-        boxes = {
-            "timeline": _around(page, "#timeline, #timeline > p"),
-            "frames": _around(page, "#frames figure"),
-            "shares": _around(page, "#shares"),
-            "plans": _around(page, "#plans li"),
+        shots = {
+            name: page.screenshot(clip=_around(page, part), full_page=True)
+            for name, part in parts.items()
         }
-        boxes["plans"] |= {"x": page.locator("#plans").bounding_box()["x"]}
-        boxes["plans"]["width"] += _around(page, "#plans li")["x"] - boxes["plans"]["x"]
-        shots = {name: page.screenshot(clip=box, full_page=True) for name, box in boxes.items()}
         browser.close()
     return {name: Image.open(io.BytesIO(shot)).convert("RGB") for name, shot in shots.items()}
+
+
+def _place(page: Page, address: str, video: str, step: int) -> int:
+    """Plan a window; the place of the annotated plan among those shown, 0 if it is not there."""
+    query = {"run": "RUN", "horizon": 4, "video": video, "first": step}
+    page.goto(f"{address}/?{urlencode(query)}")  # plans at once
+    page.locator("#compare").check()
+    found = [" · annotated" in row for row in page.locator("#plans .p").all_inner_texts()]
+    page.locator("#compare").uncheck()
+    return found.index(True) + 1 if any(found) else 0
 
 
 def _around(page: Page, selector: str) -> dict[str, float]:
@@ -69,11 +76,9 @@ def _around(page: Page, selector: str) -> dict[str, float]:
 def wait_for(address: str) -> None:
     """Wait until a service answers."""
     for _ in range(300):
-        try:
-            urllib.request.urlopen(address).close()
-            return
-        except OSError:
-            time.sleep(0.2)
+        with suppress(OSError):
+            return urllib.request.urlopen(address).close()
+        time.sleep(0.2)
     raise SystemExit("the service did not start")
 
 
@@ -81,11 +86,9 @@ def join(shots: dict[str, Image.Image], out: Path) -> None:
     """One picture: the timeline, the numbers of steps beside the frames, the plans below."""
     edge, frames, shares, plans = 24, shots["frames"], shots["shares"], shots["plans"]
     width = max(frames.width + edge + shares.width, plans.width) + 2 * edge
-    timeline = shots["timeline"]
-    timeline = timeline.resize(
-        (width - 2 * edge, round(timeline.height * (width - 2 * edge) / timeline.width)),
-        Image.LANCZOS,
-    )
+    inner, timeline = width - 2 * edge, shots["timeline"]
+    size = inner, round(timeline.height * inner / timeline.width)
+    timeline = timeline.resize(size, Image.LANCZOS)
     below = timeline.height + 2 * edge
     joined = Image.new("RGB", (width, below + frames.height + plans.height + 2 * edge), "white")
     joined.paste(timeline, (edge, edge))
@@ -99,23 +102,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images/plan.png"))
     parser.add_argument("--work", type=Path, help="folder to keep videos, data and run in")
-    parser.add_argument("--video", default="", help="test video to plan; the first by default")
-    parser.add_argument("--from-step", type=int, default=3)
-    parser.add_argument("--port", type=int, default=8123)
     given = parser.parse_args()
     work = given.work or Path(tempfile.mkdtemp())
     if not (work / "RUN").is_dir():
         dataset = of_films(work / "DATA", seed=0, progress=silent)
         config = cefito.load_config("quickstart", method="any-length")
         cefito.train_run(dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0)
-    videos = cefito.open_dataset(work / "DATA").videos
-    tests = [video.video_id for video in videos if video.split == "test"]
+    tests = [one for one in cefito.open_dataset(work / "DATA").videos if one.split == "test"]
+    windows = [(one.video_id, step + 1) for one in tests for step in range(len(one.steps) - 3)]
     command = [sys.executable, "-m", "cefito", "serve", work / "RUN", "--dataset", work / "DATA"]
-    service = subprocess.Popen([*command, "--port", str(given.port), "--quiet"])
+    service = subprocess.Popen([*command, "--port", "8123", "--quiet"])
     try:
-        address = f"http://127.0.0.1:{given.port}"
+        address = "http://127.0.0.1:8123"
         wait_for(f"{address}/ready")
-        shots = shoot(address, given.video or tests[0], given.from_step)
+        shots = shoot(address, windows)
     finally:
         service.terminate()
         service.wait()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
@@ -18,7 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 
+from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
@@ -36,6 +38,8 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
+from cefito.timeline.order import graph_text
+from cefito.timeline.picture import graph_picture
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -85,6 +89,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     _add_sessions(app, sessions)
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
+    shared = ("cefito.report", "templates")  # look.css
+    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static"), shared]))
     if tools is not None:
         app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
@@ -144,6 +150,23 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     def videos(query: Annotated[VideosRequest, Query()]) -> VideosAnswer:
         """List videos of the opened data sets, with the first steps of their windows."""
         return models.find(query.run, query.horizon).list_videos(query)
+
+    @app.get("/v1/runs/{run:path}/graph", response_class=Response, tags=["models"])
+    def graph(
+        request: Request,
+        run: str,
+        horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
+        task: Annotated[str | None, Query(max_length=300, description="All by default.")] = None,
+        format: Literal["svg", "json"] | None = None,
+    ) -> Response:
+        """Show the learned order of a task's steps: SVG, or JSON by `format` or Accept."""
+        verifier = models.find(run, horizon).run.own_verifier
+        taxonomy = verifier.taxonomy
+        chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
+        edges = {one: verifier.orders[one].edges for one in chosen}
+        if (format or request.headers.get("accept", "")) in ("json", "application/json"):
+            return Response(graph_text(edges, taxonomy, "json"), media_type="application/json")
+        return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")
 
     @app.get("/health", tags=["monitoring"])
     async def health() -> Health:

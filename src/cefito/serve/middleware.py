@@ -28,7 +28,7 @@ DOCS = "/docs"
 """Path of FastAPI's page of the routes."""
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 """Content-Security-Policy of all answers: nothing inline, nothing from other origins."""

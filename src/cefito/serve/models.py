@@ -95,6 +95,7 @@ class Served:
             true_task=abilities.true_task,
             any_length=abilities.any_length,
             recogniser=run.recogniser is not None,
+            graph=run.verifier is not None,
             elapsed=planner.reads_elapsed,
             shortest=run.shortest or run.horizon,
             uploads=[kind for kind, possible in uploads if possible],

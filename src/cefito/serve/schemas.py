@@ -334,6 +334,7 @@ class RunOut(ResponseBody):
     true_task: bool
     any_length: bool = Field(description="Whether one observation, none or steps done are enough.")
     recogniser: bool = Field(description="Whether its sessions follow rows of a video.")
+    graph: bool = Field(description="Whether it has learned the order of each task's steps.")
     elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")
     uploads: list[Literal["pictures", "video", "text"]] = Field(description="That can be encoded.")

@@ -142,6 +142,7 @@ def page(tab, address, request):
     page, asked, said = tab
     page.set_viewport_size({"width": 1280, "height": 1100})
     open_page(page, address)
+    page.locator("#options").evaluate("one => { one.open = true; }")
     yield page
     page.unroute_all()
     page.evaluate("sessionStorage.clear()")

@@ -63,7 +63,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     assert page.locator("#held").inner_text().startswith(f"“{plans[other][0]}” at step 1")
 
     page.get_by_role("button", name="Remove all").click()
-    page.locator("#none").wait_for()
+    page.locator("#constraints").wait_for(state="hidden")
     page.locator("#said", has_text="Planned again").wait_for()
     page.locator("#plans li[data-pinned]").first.wait_for(state="detached")
     assert strips(page) == plans
@@ -97,13 +97,16 @@ def test_with_the_keyboard_alone(page):
     def focused():
         return page.evaluate("document.activeElement.id || document.activeElement.textContent")
 
-    def tab_to(name, most=40):
+    def tab_to(name, most=60):
         for _ in range(most):
             page.keyboard.press("Tab")
             if focused() == name:
                 return
         raise AssertionError(f"{name} cannot be reached")
 
+    page.locator("#options").evaluate("one => { one.open = false; }")
+    tab_to("Options: run, task, number of steps, constraints")
+    page.keyboard.press("Enter")
     tab_to("task")
     page.keyboard.press("ArrowDown")
     page.locator("#given:enabled").wait_for()
@@ -141,7 +144,7 @@ def test_nothing_serious_for_axe(page):
     assert faults_light_and_dark(page) == []
     plan_now(page)
     page.get_by_label("compare with the annotated steps").check()
-    page.get_by_text("Add a constraint").click()
+    page.get_by_label("add a constraint").select_option("no_repeats")
     page.locator("#plans ol button").first.click()
     assert faults_light_and_dark(page) == []  # the dialog
     page.get_by_role("button", name="Pin it to step 1").click()
@@ -150,5 +153,9 @@ def test_nothing_serious_for_axe(page):
     page.get_by_role("button", name="Forbid it").click()
     page.locator("#problem p").wait_for()
     assert faults_light_and_dark(page) == []  # plans, truth, constraints, a problem
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 360, "height": 780})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert faults_light_and_dark(page) == []
+    heights = "all => all.map(one => one.getBoundingClientRect().height).filter(Boolean)"
+    steps = page.locator("#plans li").evaluate_all(heights)
+    assert min(steps) > max(page.locator("button:not(#plans *)").evaluate_all(heights))

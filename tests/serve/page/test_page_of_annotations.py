@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, choose_video, faults, move_handle, plan_now, strips
+from browsing import choose_video, faults, move_handle, plan_now, strips
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 
@@ -42,7 +42,7 @@ def test_a_plan_is_corrected_and_prepared_again(page, drawn, tmp_path):
     first, second, third = strips(page)[1]
     page.get_by_role("button", name="Keep plan 2 as an annotation").click()
     assert page.evaluate("document.activeElement.id") == "annotation-head"
-    assert faults(page, ALL) == []
+    assert faults(page) == []
     video, steps = steps_of(downloaded(page, tmp_path / "kept.csv"))
     assert video.video_id == "film-13"
     assert steps == [(first, 3.0, 5.0), (second, 5.0, 7.0), (third, 7.0, 9.0)]  # as annotated

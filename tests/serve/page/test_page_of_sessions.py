@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from browsing import choose_video, faults_light_and_dark
+from browsing import begin, choose_video, faults_light_and_dark, open_session
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
@@ -16,18 +16,19 @@ STEPS = ["slice bread", "toast slices", "spread butter"]
 
 @pytest.fixture
 def page(page):
-    """The page with the run of several lengths chosen."""
-    assert page.locator("#live").is_hidden()  # the run has no sessions
-    page.get_by_label("run", exact=True).select_option(index=1)
-    page.locator("#live").wait_for()
-    page.locator("#plan:enabled").wait_for()
+    """The page of sessions with a video chosen; its run is said to be simulated."""
+
+    def simulated(route):
+        model = route.fetch().json()
+        model["runs"][1]["simulated"] = True
+        route.fulfill(json=model)
+
+    assert page.locator("#simulated").is_hidden()
+    page.route("**/v1/model", simulated)
+    open_session(page)
+    page.locator("#simulated").wait_for()
     choose_video(page, VIDEO)
     return page
-
-
-def begin(page):
-    page.get_by_role("button", name="Begin a session").click()
-    page.locator("#live-open").wait_for()
 
 
 def act(page, work):
@@ -74,6 +75,7 @@ def same(page, session, run):
 def test_three_steps_and_an_undo(page, drawn):
     run = drawn.lengths
     session = Session(run)
+    assert faults_light_and_dark(page) == []
     begin(page)
     same(page, session, run)
     assert page.locator("#live-undo").is_disabled()
@@ -83,7 +85,7 @@ def test_three_steps_and_an_undo(page, drawn):
 
     # seen in the video, done by a button of the list, done by the list of all steps
     session.observe(observation_of_step(drawn.dataset, VIDEO, 1, "start"))
-    page.get_by_label("seen, in the video of the query").select_option("1")
+    page.get_by_label("seen, in the video").select_option("1")
     press(page, "Observe: the video")
     same(page, session, run)
     first = session.next_steps(1)[0][0]
@@ -102,6 +104,8 @@ def test_three_steps_and_an_undo(page, drawn):
     session.undo()
     press(page, "Undo the last event")
     same(page, session, run)
+    page.set_viewport_size({"width": 360, "height": 780})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.get_by_role("button", name="End the session").click()
     page.locator("#live-closed").wait_for()
     assert "#session=" not in page.url
@@ -113,8 +117,8 @@ def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, dra
     session = Session(drawn.lengths)
     page.reload()
     page.locator("#live-open").wait_for()
-    page.locator("#plan:enabled").wait_for()
     same(page, session, drawn.lengths)
+    assert page.locator("#video").input_value() == VIDEO
     place = f"{address}/v1/sessions/{page.url.partition('#session=')[2]}"
     session.done("cut")
     found = page.request.post(f"{place}/events", data={"done": "cut"})
@@ -122,22 +126,17 @@ def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, dra
     page.locator("#live-done li", has_text="cut").wait_for()
     same(page, session, drawn.lengths)
     assert page.request.delete(place).ok
-    page.locator("#live-problem", has_text="The session has ended").wait_for()
+    page.locator("#problem", has_text="The session has ended").wait_for()
     assert page.locator("#live-open").is_hidden()
 
 
 @pytest.mark.nightly
 def test_a_goal_and_a_task(page, drawn):
     page.get_by_label("task", exact=True).select_option(label="make tea")
-    page.locator("#plan:enabled").wait_for()
-    page.get_by_label("tell the planner the task").check()
-    page.get_by_label("with the goal of the query").check()
-    page.get_by_label("no goal picture: plan to the end").check()
-    page.get_by_role("button", name="Begin a session").click()
-    page.locator("#live-problem", has_text="The query has no goal of a video").wait_for()
-    page.get_by_label("no goal picture: plan to the end").uncheck()
-    begin(page)
+    page.wait_for_function("document.querySelector('#video').value !== 'film-13'")
     video = page.locator("#video").input_value()
+    page.get_by_label("goal", exact=True).select_option("4")
+    begin(page)
     goal = observation_of_step(drawn.dataset, video, 4, "end")
     session = Session(drawn.lengths, goal=goal, task="make tea")
     same(page, session, drawn.lengths)

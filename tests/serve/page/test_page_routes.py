@@ -1,4 +1,4 @@
-"""The pages as sent: valid, escaped, nothing from other origins; and frames."""
+"""The pages as sent: valid, escaped, nothing from other origins; frames, films and graphs."""
 
 import re
 import shutil
@@ -7,6 +7,7 @@ import html5lib
 import pytest
 from fastapi.testclient import TestClient
 
+from cefito.cli import main
 from cefito.serve.app import create_app
 from cefito.serve.middleware import CONTENT_POLICY
 from grey_videos import grey_of, read_grey
@@ -16,7 +17,8 @@ NAMES = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture(scope="module")
 def client(drawn):
-    with TestClient(create_app(drawn.settings())) as client:
+    runs = (drawn.run.folder, drawn.lengths.folder)
+    with TestClient(create_app(drawn.settings(runs=runs))) as client:
         yield client
 
 
@@ -25,22 +27,26 @@ def parsed(text):
     return html5lib.HTMLParser(strict=True).parse(text)
 
 
-def test_the_first_view_is_made_on_the_server(client, drawn):
-    answer = client.get("/")
+@pytest.mark.parametrize(
+    ("address", "run"),
+    [("/", "tea-and-toast: 3 steps, steps"), ("/session", "lengths: 1 to 4 steps, steps")],
+)
+def test_the_first_view_is_made_on_the_server(client, address, run):
+    answer = client.get(address)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "needs JavaScript" in answer.text
     tree = parsed(answer.text)
     texts = [option.text for option in tree.iter(f"{NAMES}option")]
-    assert "tea-and-toast: 3 steps, steps" in texts
+    assert run in texts
     assert {"make tea", "make toast"} <= set(texts)
+    assert 'id="simulated" hidden' in answer.text  # the features are of films
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(set(ids)) == len(ids)
     labelled = {label.get("for") for label in tree.iter(f"{NAMES}label")}
-    kinds = ("select", "input")
-    fields = {field.get("id") for kind in kinds for field in tree.iter(f"{NAMES}{kind}")} - {None}
+    fields = {one.get("id") for kind in ("select", "input") for one in tree.iter(NAMES + kind)}
     assert fields
-    assert fields <= labelled
+    assert fields - {None} <= labelled
 
 
 def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(client):
@@ -83,6 +89,26 @@ def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):
             assert level == pytest.approx(grey_of(second, number % 5), abs=6)
 
 
+def test_a_film_is_sent_in_parts(client, drawn):
+    query = {"run": "lengths", "horizon": 4, "dataset": drawn.dataset.name, "video": "film-10"}
+    answer = client.get("/film", params=query, headers={"range": "bytes=4-7"})
+    assert (answer.status_code, answer.content) == (206, b"ftyp")
+    assert answer.headers["content-type"] == "video/mp4"
+
+
+def test_the_graph_of_a_task_is_that_of_the_command_line(client, drawn, capsys, tmp_path):
+    place = "/v1/runs/lengths/graph"
+    command = ("graph", str(drawn.lengths.folder), "--task", "make tea")
+    for form, kind in (("svg", "image/svg+xml"), ("json", "application/json")):
+        assert main([*command, "--out", str(tmp_path / f"graph.{form}")]) == 0
+        for asked in ({"params": {"format": form}}, {"headers": {"accept": kind}}):
+            asked["params"] = {"task": "make tea", **asked.get("params", {})}
+            answer = client.get(place, **asked)
+            assert answer.headers["content-type"].split(";")[0] == kind
+            assert answer.text == (tmp_path / f"graph.{form}").read_text(encoding="utf-8")
+    assert "Train one of several" in client.get("/v1/runs/tea-and-toast/graph").text
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -95,15 +121,10 @@ def test_no_frame_where_there_is_none(client, drawn, change):
     query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name}
     query |= {"video": "film-10", "step": 1, "side": "start"}
     assert client.get("/frame", params=query).status_code == 200
-    answer = client.get("/frame", params=query | change)
-    assert answer.status_code == 204
-    assert answer.content == b""
-
-
-def test_a_frame_asked_for_otherwise_is_refused(client):
-    answer = client.get("/frame", params={"run": "tea-and-toast", "step": -1, "side": "middle"})
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
+    routes = ["/frame"] if "step" in change else ["/frame", "/film"]
+    for answer in (client.get(route, params=query | change) for route in routes):
+        assert answer.status_code == 204
+        assert answer.content == b""
 
 
 def test_videos_that_cannot_be_read_or_are_gone_have_no_frames(drawn, tmp_path):

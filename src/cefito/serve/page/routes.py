@@ -1,29 +1,29 @@
-"""The page at `/`, and frames of videos."""
+"""The pages at `/` and `/session`, and frames and films of videos."""
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+import re
+from functools import cache, lru_cache
 from importlib.metadata import version
-from importlib.resources import files
-from string import Formatter
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import anyio.to_thread
 from fastapi import APIRouter, Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 
-from cefito.data.annotations import nfc
+from cefito.data.annotations import Video, nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
-from cefito.runs.matching import DatasetMatch
-from cefito.search.constraints import Declared, EachAction, OneAction, declared
+from cefito.search.constraints import EachAction, OneAction, declared
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
 
 _KEPT = 512  # frames in memory, each of at most `_MOST` bytes
 _MOST = 2 * EACH
 _SIDE = 256  # pixels of a frame's longer side
+_INPUT = re.compile(r"([^{}]*)\{(\d*)\}([^{}]*$)?")  # with the words around it
 
 Text = Annotated[str, Query(max_length=300)]
 Whole = Annotated[int, Query(ge=0, le=999_999_999)]
@@ -36,18 +36,12 @@ def page_router(models: Models) -> APIRouter:
 
     @router.get("/")
     def page() -> HTMLResponse:
-        return _rendered("page.html.j2", runs=models.runs, constraints=_constraint_forms())
+        return _rendered("plan.html.j2", runs=models.runs, constraints=_constraint_forms())
 
-    @router.get("/page.css")
-    def style() -> Response:
-        shared = _text("cefito.report", "templates", "look.css")
-        return Response(
-            shared + _text("cefito.serve.page", "static", "page.css"), media_type="text/css"
-        )
-
-    for script in (files(__package__) / "static").iterdir():
-        if script.name.endswith(".js"):
-            router.add_api_route(f"/{script.name}", partial(_script, script.name))
+    @router.get("/session")
+    def session() -> HTMLResponse:
+        runs = [one for one in models.runs if one.run.planner.abilities.any_length]
+        return _rendered("session.html.j2", runs=runs)
 
     @router.get("/frame")
     async def frame(
@@ -60,7 +54,8 @@ def page_router(models: Models) -> APIRouter:
         length: Whole | None = None,
     ) -> Response:
         last = step + (horizon if length is None else length) - 1
-        picture = await frames.picture(run, horizon, dataset, video, step, last, side == "end")
+        wanted = run, horizon, dataset, video, step, last, side == "end"
+        picture = await anyio.to_thread.run_sync(frames.picture, *wanted, limiter=frames.limiter)
         if picture is None:
             return Response(status_code=204)
         return Response(
@@ -69,16 +64,12 @@ def page_router(models: Models) -> APIRouter:
             headers={"cache-control": "private, max-age=3600"},
         )
 
+    @router.get("/film")
+    def film(run: Text, horizon: Whole, dataset: Text, video: Text) -> Response:
+        found = frames.film(run, horizon, dataset, video)
+        return Response(status_code=204) if found is None else FileResponse(found[0])
+
     return router
-
-
-def _script(name: str) -> Response:
-    return Response(_text("cefito.serve.page", "static", name), media_type="text/javascript")
-
-
-@cache
-def _text(package: str, folder: str, name: str) -> str:
-    return (files(package) / folder / name).read_text(encoding="utf-8")
 
 
 def _rendered(template: str, **values: Any) -> HTMLResponse:
@@ -93,17 +84,13 @@ def _rendered(template: str, **values: Any) -> HTMLResponse:
     return HTMLResponse(page)
 
 
-class _ConstraintForm(NamedTuple):
-    """A form that adds a constraint: its words, with inputs in their places."""
-
-    how: Declared
-    shape: Literal["map", "list", "value"]  # of its value in a request
-    kinds: list[str]  # "step", "action" or "number" of each part of an entry
-    inputs: list[tuple[str, int]]  # label of each input and the part that it gives, as displayed
-
-
 @cache
-def _constraint_forms() -> list[_ConstraintForm]:
+def _constraint_forms() -> list[dict[str, Any]]:
+    """The forms that add a constraint: its words, with inputs in their places.
+
+    `shape` is of its value in a request: map, list or value; `kinds` are of the parts of an entry:
+    step, action or number; `inputs` are the label of each input and the part that it gives.
+    """
     forms = []
     for kind, how in declared().values():
         several = get_origin(kind) is tuple
@@ -111,22 +98,17 @@ def _constraint_forms() -> list[_ConstraintForm]:
         parts = get_args(entry) if get_origin(entry) is tuple else (entry,)
         names = {int: "step" if several else "number", OneAction: "action", EachAction: "action"}
         kinds = [names[part] for part in parts if part is not bool]
-        inputs: list[tuple[str, int]] = []
-        for text, field, _, _ in Formatter().parse(how.words):
-            if field is not None:
-                inputs.append((f"{text.strip()} …", int(field) if field else len(inputs)))
-            elif inputs:  # words after the last input
-                label, part = inputs[-1]
-                inputs[-1] = (f"{label} {text.strip()}", part)
-        shape: Literal["map", "list", "value"] = "list" if several else "value"
-        if several and "step" in kinds:
-            shape = "map"
-        forms.append(_ConstraintForm(how, shape, kinds, inputs))
+        inputs = [
+            (f"{before.strip()} … {after.strip()}".rstrip(), int(part or place))
+            for place, (before, part, after) in enumerate(_INPUT.findall(how.words))
+        ]
+        shape = "value" if not several else "map" if "step" in kinds else "list"
+        forms.append({"how": how, "shape": shape, "kinds": kinds, "inputs": inputs})
     return forms
 
 
 class _Frames:
-    """Frames of videos of the opened data sets; one is decoded at a time, the last are cached.
+    """Files of videos of the opened data sets, and frames; one is decoded at a time, then cached.
 
     Files are found by the ids of the data set. Text of a client is compared with these ids, and is
     never a path.
@@ -135,41 +117,36 @@ class _Frames:
     def __init__(self, models: Models) -> None:
         self._models = models
         self._files: dict[str, VideoFiles] = {}
-        self._limiter: anyio.CapacityLimiter | None = None
-        self._cached = lru_cache(_KEPT)(self._find)
+        self.limiter = anyio.CapacityLimiter(1)
+        self.picture = lru_cache(_KEPT)(self._find)
 
-    async def picture(self, *wanted: Any) -> bytes | None:
-        """The arguments of `_find`, off the event loop."""
-        if self._limiter is None:  # belongs to the event loop
-            self._limiter = anyio.CapacityLimiter(1)
-        return await anyio.to_thread.run_sync(self._cached, *wanted, limiter=self._limiter)
-
-    def _find(
-        self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
-    ) -> bytes | None:
-        """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
+    def film(self, run: str, horizon: int, dataset: str, video: str) -> tuple[Path, Video] | None:
+        """The file of a video and the video; None if the data set of the run has none."""
         try:
             served = self._models.find(run, horizon)
         except ProblemError:
             return None
         for match, index in served.videos.get(nfc(video), ()):
-            if match.dataset.name == dataset:
-                return self._decode(match, index, step, last, goal)
+            opened = match.dataset
+            if opened.name == dataset:
+                if opened.fingerprint not in self._files:
+                    self._files[opened.fingerprint] = find_video_files(opened)
+                found = opened.videos[index]
+                path = self._files[opened.fingerprint].paths.get(found.video_id)
+                return (path, found) if path is not None and path.is_file() else None
         return None
 
-    def _decode(
-        self, match: DatasetMatch, index: int, step: int, last: int, goal: bool
+    def _find(
+        self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
     ) -> bytes | None:
+        """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
         from cefito.encoders.frames import thumbnails
 
-        opened = match.dataset
-        video = opened.videos[index]
-        if opened.fingerprint not in self._files:
-            self._files[opened.fingerprint] = find_video_files(opened)
-        path = self._files[opened.fingerprint].paths.get(video.video_id)
-        if path is None or not 1 <= step <= last <= len(video.steps):
+        found = self.film(run, horizon, dataset, video)
+        if found is None or not 1 <= step <= last <= len(found[1].steps):
             return None
-        time = video.steps[last - 1].end if goal else video.steps[step - 1].start
+        path, steps = found[0], found[1].steps
+        time = steps[last - 1].end if goal else steps[step - 1].start
         try:
             ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
         except CefitoError:  # it cannot be read: the page shows the second alone

@@ -24,6 +24,13 @@ export function number(kind, text) {
   return make("span", { class: "number", title: meaning.textContent, "aria-describedby": meaning.id }, text);
 }
 
+// A bar as long as a share, which stands beside it as text.
+export function bar(share) {
+  const drawn = make("span", { class: "bar", "aria-hidden": "true" }, make("span"));
+  drawn.firstChild.style.width = 100 * share + "%";
+  return drawn;
+}
+
 export const seconds = (value) => value.toFixed(1) + " s";
 export const percent = (value) => (100 * value).toFixed(1) + " %";
 export const clamp = (value, least, most) => Math.max(least, Math.min(most, value));

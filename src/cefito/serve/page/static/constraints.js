@@ -46,11 +46,10 @@ export function showConstraints() {
     entries(option, form.shape).map(([entry, remove]) => [inWords(form, entry), remove]));
   $("held").replaceChildren(...found.map(([text, remove]) => {
     const button = make("button", { type: "button", "aria-label": "Remove: " + text }, "Remove");
-    button.addEventListener("click", () => { remove(); $("constraints-head").focus(); changed(); });
+    button.addEventListener("click", () => { remove(); settled(); });
     return make("li", {}, make("span", {}, text), button);
   }));
-  $("none").hidden = found.length > 0;
-  $("clear").hidden = found.length === 0;
+  $("constraints").hidden = !found.length;
 }
 
 function hold(option, entry) {
@@ -86,9 +85,18 @@ export function fromLink(link) {
   showConstraints();
 }
 
+// after a removal: the focus stays in the list, or goes to the options
+function settled() {
+  changed();
+  ($("constraints").hidden ? $("options").querySelector("summary") : $("constraints-head")).focus();
+}
+
 // call `work` after each change
 export function onConstraints(work) {
   changed = () => { showConstraints(); work(); };
+  $("constraint").addEventListener("change", () => {
+    for (const option of forms.keys()) $("add-" + option).hidden = option !== $("constraint").value;
+  });
   for (const option of forms.keys()) {
     onSubmit("add-" + option, () => {
       const entry = [];
@@ -96,5 +104,5 @@ export function onConstraints(work) {
       add(option, entry);
     });
   }
-  $("clear").addEventListener("click", () => { held = nothing(); $("constraints-head").focus(); changed(); });
+  $("clear").addEventListener("click", () => { held = nothing(); settled(); });
 }

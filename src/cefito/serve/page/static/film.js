@@ -22,8 +22,6 @@ export function checkSize(field) {
   if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + mib(limits.upload_mib * 2 ** 20) + ".");
 }
 
-// the film for the browser, if it can show it
-export const filmAddress = () => (known ? address : "");
 export const filmName = () => (fileOf("film") ? fileOf("film").name.replace(/\.[^.]*$/, "") : "");
 
 // the two times, also of a video that the browser cannot read

@@ -1,6 +1,7 @@
 // The plans of an answer: strips of steps, their numbers, and what can be done with a step.
-import { $, make, number, onSubmit, percent, say } from "./base.js";
+import { $, bar, make, number, onSubmit, percent, say } from "./base.js";
 import { actionsKnown, add, held, showConstraints } from "./constraints.js";
+import { showGraph } from "./graph.js";
 import { MARKS, missingSteps, stepKinds } from "./mistakes.js";
 import { run, taskOf } from "./runs.js";
 
@@ -11,6 +12,7 @@ let keep = null; // keeps a plan as an annotation; null if it has no video
 
 export function hideAnswer() {
   answer = null;
+  showGraph($("task").value ? taskOf($("task").value) : null);
   $("answer").hidden = true;
 }
 
@@ -27,17 +29,27 @@ export function showAnswer(found, keeping) {
   $("task-said").replaceChildren(...(answer.task === null ? [] : ["Task: " + answer.task]),
     ...(typeof answer.task_probability === "number" ? [", ", number("task", percent(answer.task_probability))] : []),
     answer.task === null ? "" : ".");
-  if (answer.task !== null) actionsKnown(taskOf(answer.task_id));
+  if (answer.task !== null) {
+    actionsKnown(taskOf(answer.task_id));
+    showGraph(taskOf(answer.task_id));
+  }
   $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
   showShares();
+  $("sets-said").hidden = !answer.sets;
+  if (answer.sets) $("sets-said").textContent = covered(answer.sets);
   $("choose-said").hidden = !run().constraints;
   $("effort").replaceChildren(...effort());
   $("truth-row").hidden = !answer.truth;
   $("answer").hidden = false;
   $("answer").classList.remove("old");
-  $("constraints").hidden = !run().constraints;
   showConstraints();
   strips();
+}
+
+// the set of plans that holds the right one
+function covered({ coverage, plans }) {
+  const many = plans.size === null ? "more than are listed" : plans.size === 1 ? "1 plan" : "the " + plans.size + " likeliest plans";
+  return "The set for " + Number((100 * coverage).toFixed(2)) + " % of new videos: " + many + ".";
 }
 
 // the probability of each number of steps
@@ -48,9 +60,7 @@ function showShares() {
   $("shares").hidden = shares.length < 2;
   $("shares-said").textContent = toEnd ? "steps to the end, at most " + most : "number of steps";
   $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
-    const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = 6 * share + "rem";
-    return make("li", {}, make("b", {}, count), make("span", { class: "share" }, number("length", percent(share))), bar);
+    return make("li", {}, make("b", {}, count), make("span", { class: "share" }, number("length", percent(share))), bar(share));
   }));
 }
 
@@ -81,7 +91,8 @@ function strips() {
     });
     const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
     return make("div", { class: "p" },
-      make("span", {}, ...figures(one, place), right ? " · annotated " : " ", keep ? keeper(one, place) : ""),
+      make("span", {}, ...figures(one, place), right ? " · annotated " : " ", keep ? keeper(one, place) : "",
+        ...(typeof one.probability === "number" ? [bar(one.probability)] : [])),
       make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
   }));
   $("truth").hidden = $("legend").hidden = !truth;

@@ -1,5 +1,5 @@
 // The runs of the service, and the one that is chosen.
-import { $, fill, get, make } from "./base.js";
+import { $, complain, fill, get, make } from "./base.js";
 
 let runs = [];
 export let limits = null;
@@ -21,6 +21,17 @@ export function chooseRun(name, horizon) {
   const option = [...$("run").options].find((one) => one.dataset.run === name && one.dataset.horizon === String(horizon));
   if (option) option.selected = true;
   return Boolean(option);
+}
+
+// choose the run of a link; false if it names none that is there
+export function chooseLinked(link) {
+  const found = link.has("run") && chooseRun(link.get("run"), link.get("horizon"));
+  if (link.has("run") && !found) complain("This service has no run '" + link.get("run") + "' of the link.");
+  return found;
+}
+
+export function runShown() {
+  $("simulated").hidden = !run().simulated;
 }
 
 // all numbers of steps that the run plans

@@ -1,6 +1,5 @@
-// Pictures of a camera or of the film of the query, one of each second, for a live session.
+// Pictures of a camera or of the film that is shown, one of each second, for a live session.
 import { $, make } from "./base.js";
-import { filmAddress } from "./film.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
 
@@ -48,7 +47,6 @@ export async function watchCamera(from, send, stopped) {
 export async function watchFilm(from, send, stopped) {
   stopWatching();
   const view = $("live-view");
-  if (view.src !== filmAddress()) view.src = filmAddress();
   await view.play();
   const before = from - Math.round(view.currentTime);
   const speed = () => Number($("live-speed").value);

@@ -1,17 +1,16 @@
-// The page of `cefito serve`: sends queries to the same service and shows its answers.
+// The planning page: sends queries to the same service and shows its answers.
 import { keep, showAnnotation } from "./annotation.js";
 import { $, call, complain, fill, guarded, json, make, number, onSubmit, say, upload } from "./base.js";
 import * as constraints from "./constraints.js";
-import { followSession, onSessionGoal, openSession, sessionFilm, sessionRun, sessionScenes } from "./live.js";
 import { checkSize, fileOf, filmName, hideFilm, onFilm, openFilm, showFilm, times } from "./film.js";
 import { hideAnswer, showAnswer } from "./plans.js";
-import { chooseRun, counts, fillActions, loadRuns, nameOf, run, taskOf } from "./runs.js";
+import { chooseLinked, counts, fillActions, limits, loadRuns, nameOf, run, runShown, taskOf } from "./runs.js";
 import { endHidden, gap, hideTimeline, onTimeline, showSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
 
-const LISTED = 5; // plans
 const KINDS = ["video", "film", "pictures", "nothing"];
 const NO_LINK = new URLSearchParams();
+const OPTIONS = ["task", "steps", "goal", "goal_text", "done", "top_k", "coverage"]; // of a link
 let going = null; // the request
 let done = []; // ids of the steps done before, if they are listed
 
@@ -30,22 +29,21 @@ const listed = () => run().any_length && $("done-kind").value === "listed";
 async function begin() {
   await loadRuns();
   const link = new URLSearchParams(location.search);
-  const open = await guarded(openSession, "live-problem")();
-  if (open) chooseRun(open.run, open.horizon);
-  else if (link.has("run") && !chooseRun(link.get("run"), link.get("horizon"))) {
-    await runChosen();
-    throw new Error("This service has no run '" + link.get("run") + "' of the link.");
-  }
-  const linked = link.get("run") === run().name;
+  $("top-k").max = limits.top_k;
+  const linked = chooseLinked(link);
   await runChosen(linked ? link : NO_LINK);
-  if (linked) $("elapsed").value = link.get("elapsed") || "";
-  if (open) followSession(open);
-  else if (linked && !$("plan").disabled) await plan();
-  else if (linked && (byFilm() || kind() === "pictures")) say("The link holds no files. Choose them again.");
+  if (!linked) return;
+  $("options").open = OPTIONS.some((one) => link.has(one));
+  $("elapsed").value = link.get("elapsed") || "";
+  $("top-k").value = link.get("top_k") || $("top-k").defaultValue;
+  $("coverage").value = link.get("coverage") || "";
+  if (!$("plan").disabled) await plan();
+  else if (byFilm() || kind() === "pictures") say("The link holds no files. Choose them again.");
 }
 
 async function runChosen(link = NO_LINK) {
   reset();
+  runShown();
   const open = run().any_length;
   const uploads = run().uploads;
   const possible = { video: run().datasets.length > 0, film: uploads.includes("video"), pictures: uploads.includes("pictures"), nothing: open };
@@ -55,7 +53,8 @@ async function runChosen(link = NO_LINK) {
   $("nothing").hidden = kinds.length > 0;
   $("no-uploads").hidden = possible.film || possible.pictures || !kinds.length;
   $("of-" + (kinds.includes(link.get("from")) ? link.get("from") : kinds[0] || "video")).checked = true;
-  $("open").hidden = $("before").hidden = !open;
+  $("open").hidden = $("before").hidden = $("follow-row").hidden = !open;
+  $("add").hidden = !run().constraints;
   $("no-goal").checked = link.get("goal") === "0";
   $("goal-text").value = link.get("goal_text") || "";
   fill($("count"), "any", counts().map((count) => make("option", { value: count }, String(count))));
@@ -66,7 +65,6 @@ async function runChosen(link = NO_LINK) {
   fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
   $("task").value = link.get("task") || "";
   for (const side of ["start", "end"]) $("time-" + side).value = link.get(side) || "";
-  sessionRun();
   showAnnotation();
   kindChosen();
   await taskChosen(link);
@@ -89,7 +87,6 @@ async function taskChosen(link = NO_LINK) {
 }
 
 function videoChosen(wanted = {}) {
-  sessionScenes();
   $("video-task").textContent = video() ? "Task: " + video().task.name + "." : "";
   if (byVideo()) showVideo(wanted);
 }
@@ -145,6 +142,7 @@ function kindChosen() {
   $("by-film").hidden = !byFilm();
   $("by-pictures").hidden = kind() !== "pictures";
   $("frames").hidden = kind() === "nothing";
+  if (kind() === "nothing") $("options").open = true;
   $("words").hidden = !run().uploads.includes("text") || withoutGoal();
   $("goal-row").hidden = $("time-end-row").hidden = goalHidden();
   const ofVideo = $("done-kind").querySelector("[value=video]");
@@ -182,6 +180,12 @@ function ready() {
     (listed() && done.length > 0);
   const partial = run().any_length && !byVideo() && !byFilm() && known;
   $("plan").disabled = !((initial && goal) || partial);
+  const session = new URLSearchParams({ run: run().name, horizon: run().horizon });
+  if ($("given").checked) session.set("task", $("task").value);
+  if (goalText()) session.set("goal_text", goalText());
+  if (byFilm()) session.set("from", "film");
+  if (video()) for (const part of ["id", "dataset"]) session.set(part === "id" ? "video" : part, video()[part]);
+  $("follow").href = "session?" + session;
 }
 
 // the files and times of an upload; null if the query has none
@@ -217,7 +221,6 @@ function doneChanged() {
 function reset() {
   constraints.clear();
   stale();
-  $("constraints").hidden = true;
 }
 
 // the plans shown no longer belong to the query
@@ -240,19 +243,22 @@ function link() {
   for (const [side, second] of Object.entries(byFilm() ? times() : {})) query.set(side, second);
   if (run().any_length && $("count").value) query.set("steps", $("count").value);
   if (elapsed()) query.set("elapsed", elapsed());
+  if ($("top-k").value !== $("top-k").defaultValue) query.set("top_k", $("top-k").value);
+  if ($("coverage").value) query.set("coverage", $("coverage").value);
   if (withoutGoal()) query.set("goal", 0);
   if (goalText()) query.set("goal_text", goalText());
   if (listed()) query.set("done", done.join(","));
   else if ($("done-kind").value) query.set("done", $("done-kind").value);
   constraints.toLink(query);
-  history.replaceState(null, "", "?" + query + location.hash);
+  history.replaceState(null, "", "?" + query);
 }
 
 function asked() {
-  const question = { run: run().name, horizon: run().horizon, top_k: LISTED, constraints: constraints.held };
+  const question = { run: run().name, horizon: run().horizon, top_k: valueOf("top-k") || 1, constraints: constraints.held };
   if ($("given").checked) question.task = valueOf("task");
   if (run().any_length && $("count").value) question.steps = valueOf("count");
   if (elapsed()) question.elapsed = elapsed();
+  if ($("coverage").value) question.coverage = valueOf("coverage");
   if (listed()) question.done = done;
   if (goalText()) question.goal_text = goalText();
   if (byVideo()) {
@@ -299,13 +305,6 @@ function keepPlan(plan, task) {
   keep({ ...of, start, end, even, steps });
 }
 
-// ---- live sessions
-
-onSessionGoal(() => {
-  if (goalText()) return { goal_text: goalText() };
-  return byVideo() && !withoutGoal() && gap() ? { goal_video: { id: video().id, dataset: video().dataset, step: gap().last } } : {};
-});
-
 // ---- events
 
 for (const [side, words] of [["start", "before the first step"], ["end", "after the last step"]]) {
@@ -315,12 +314,9 @@ $("run").addEventListener("change", guarded(() => runChosen()));
 $("task").addEventListener("change", guarded(() => { reset(); return taskChosen(); }));
 $("given").addEventListener("change", () => { stale(); ready(); });
 onVideo(() => { reset(); videoChosen(); });
-onFilm(() => {
-  sessionFilm();
-  if (byFilm()) gapChosen();
-});
+onFilm(() => { if (byFilm()) gapChosen(); });
 onTimeline(() => { reset(); gapChosen(); });
-$("elapsed").addEventListener("change", stale);
+for (const id of ["elapsed", "top-k", "coverage"]) $(id).addEventListener("change", stale);
 $("count").addEventListener("change", () => showVideo());
 for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", kindChosen);
 $("done-kind").addEventListener("change", doneChanged);
@@ -332,5 +328,5 @@ for (const one of KINDS) $("of-" + one).addEventListener("change", () => { reset
 $("initial").addEventListener("change", () => pictureChosen("initial", "start"));
 $("goal").addEventListener("change", () => pictureChosen("goal", "end"));
 onSubmit("ask", guarded(plan));
-constraints.onConstraints(guarded(plan));
+constraints.onConstraints(guarded(async () => { if (!$("plan").disabled) await plan(); }));
 guarded(begin)();

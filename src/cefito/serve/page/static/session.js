@@ -1,52 +1,97 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
-import { $, call, complain, fill, get, guarded, json, make, number, onSubmit, percent } from "./base.js";
-import { actionsOf, run } from "./runs.js";
-import { filmAddress } from "./film.js";
+import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit, percent } from "./base.js";
+import { actionsOf, chooseLinked, chooseRun, loadRuns, run, runShown } from "./runs.js";
 import { drawSteps } from "./timeline.js";
-import { video } from "./videos.js";
+import { chooseVideo, onVideo, video } from "./videos.js";
 import { stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
 
 const PLANS = 3;
 const MARK = "#session=";
-const PLACE = "live-problem";
 const AWAY = "The service does not answer. The page tries again.";
 const LEAST = 60; // seconds of the strip of recognised steps
 const FINDINGS = { missing: "skipped", order: "out of order", added: "not a step of the task", repeated: "repeated", long: "too long", short: "too short", wrong: "done wrongly" };
 let state = null; // of the open session
 let stream = null; // of its states, also after events of others
 let going = false; // an event is being sent
-let goal = () => ({}); // of the query
 let troubled = false; // the problem shown passes when the service answers
 let spoken = ""; // the next step that was said aloud
 
-// ---- from the query
+// ---- run, task, video, film
 
-export function sessionRun() {
-  leave();
-  $("live").hidden = !run().any_length;
-  $("live-goal").checked = false;
-  $("live-video").hidden = !run().datasets.length;
+async function start() {
+  await loadRuns();
+  const link = new URLSearchParams(location.search);
+  const open = await guarded(openSession)();
+  const linked = chooseLinked(link);
+  if (open) chooseRun(open.run, open.horizon);
+  await runChosen(linked ? link : new URLSearchParams());
+  if (open) followSession(open);
+  if (link.get("from") === "film") showFilm(openerFilm());
 }
 
-// the film of the query can be played for a run that follows it
-export function sessionFilm() {
+async function runChosen(link = new URLSearchParams()) {
+  runShown();
+  fill($("task"), "not known", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
+  $("task").value = link.get("task") || "";
+  $("task").disabled = !run().true_task;
+  $("goal-text").value = link.get("goal_text") || "";
+  $("live-videos").hidden = !run().datasets.length;
+  await chooseVideo(link.get("video") || "", link.get("dataset"));
+  videoChosen();
+  if ($("goal-text").value) $("live-goal").value = "text";
+  goalChosen();
+  $("live-begin").disabled = false;
+}
+
+function videoChosen() {
+  const steps = video() ? video().steps : [];
+  fill($("live-scene"), null, steps.map((step, place) => make("option", { value: place + 1 }, video().id + ", second " + step.start.toFixed(1))));
+  fill($("live-goal"), "the end of the procedure", [
+    ...(run().uploads.includes("text") ? [make("option", { value: "text" }, "in words")] : []),
+    ...steps.map((step, place) => make("option", { value: place + 1 }, video().id + " after step " + (place + 1) + ", " + step.name)),
+  ]);
+  goalChosen();
+  if (!$("film").files.length) showFilm(null);
+}
+
+const goalChosen = () => { $("live-words").hidden = $("live-goal").value !== "text"; };
+
+// the film that the planning page has opened, if it is still there
+function openerFilm() {
+  try {
+    return opener.document.getElementById("film").files[0];
+  } catch (problem) {
+    return null;
+  }
+}
+
+// show a file, or the film of the video, where it can be played
+function showFilm(file) {
+  const view = $("live-view");
+  if (watching() === "film") stopWatching();
+  URL.revokeObjectURL(view.src);
+  const facts = video() && { run: run().name, horizon: run().horizon, dataset: video().dataset, video: video().id };
+  if (file) view.src = URL.createObjectURL(file);
+  else if (facts) view.src = "film?" + new URLSearchParams(facts);
+  else view.removeAttribute("src");
+  showSources();
+}
+
+// what can be watched: a camera or a film, by a run that follows them
+function showSources() {
+  const view = $("live-view");
+  const film = view.readyState > 0 && Boolean(view.src);
   const able = run().recogniser && run().uploads.includes("pictures") && Boolean(state);
-  $("live-camera-row").hidden = !able;
-  $("live-film-row").hidden = !able || !filmAddress();
+  $("live-watch").hidden = !able;
+  $("live-film-row").hidden = !film;
   $("live-camera").textContent = watching() === "camera" ? "Stop the camera" : "Use the camera";
   $("live-film").textContent = watching() === "film" ? "Stop the film" : "Play the film";
-  $("live-watched").hidden = !(state && state.followed) && !watching();
-  $("live-view").hidden = !watching() && !$("live-view").src;
-}
-
-export function sessionScenes() {
-  const found = video();
-  fill($("live-scene"), null, (found ? found.steps : []).map((step, place) => make(
-    "option", { value: place + 1 }, found.id + ", second " + step.start.toFixed(1))));
+  view.hidden = !film && watching() !== "camera";
+  view.controls = !watching();
 }
 
 // the session that the address of the page names
-export async function openSession() {
+async function openSession() {
   if (!location.hash.startsWith(MARK)) return null;
   const id = location.hash.slice(MARK.length);
   forget();
@@ -59,18 +104,25 @@ const forget = () => history.replaceState(null, "", location.pathname + location
 
 async function begin() {
   const body = { run: run().name, horizon: run().horizon };
-  if ($("given").checked) body.task = Number($("task").value);
-  const given = $("live-goal").checked ? goal() : {};
-  if ($("live-goal").checked && !Object.keys(given).length) throw new Error("The query has no goal of a video or in words.");
-  const response = await call("v1/sessions", json({ ...body, ...given }));
+  const link = new URLSearchParams(body);
+  if ($("task").value) {
+    body.task = Number($("task").value);
+    link.set("task", body.task);
+  }
+  if (video()) for (const [name, value] of [["video", video().id], ["dataset", video().dataset]]) link.set(name, value);
+  const goal = $("live-goal").value;
+  if (goal === "text") body.goal_text = $("goal-text").value.trim();
+  else if (goal) body.goal_video = { id: video().id, dataset: video().dataset, step: Number(goal) };
+  const response = await call("v1/sessions", json(body));
+  history.replaceState(null, "", "?" + link);
   followSession(await response.json());
   $("live-now-head").focus();
 }
 
-export function followSession(opened) {
+function followSession(opened) {
   leave();
   history.replaceState(null, "", MARK + opened.id);
-  $("live-open").hidden = false;
+  $("live-open").hidden = $("live-big").hidden = false;
   $("live-closed").hidden = true;
   show(opened);
   stream = new EventSource("v1/sessions/" + opened.id + "/events");
@@ -90,15 +142,16 @@ function leave() {
     forget();
   }
   state = stream = null;
-  $("live-open").hidden = true;
+  $("live-open").hidden = $("live-big").hidden = $("live-strip").hidden = true;
   $("live-closed").hidden = false;
   $("live-said").textContent = "";
-  complain("", PLACE);
+  complain("");
+  showSources();
 }
 
 function ended(reason) {
   leave();
-  complain("The session has ended: " + reason + " Begin a new one to go on.", PLACE);
+  complain("The session has ended: " + reason + " Begin a new one to go on.");
 }
 
 async function end() {
@@ -114,7 +167,7 @@ async function tell(send) {
   if (going) return;
   going = true;
   $("live").setAttribute("aria-busy", "true");
-  complain("", PLACE);
+  complain("");
   try {
     show(await (await send("v1/sessions/" + state.id)).json());
   } finally {
@@ -125,7 +178,7 @@ async function tell(send) {
 
 // a problem that passes
 function trouble(text) {
-  if (text || troubled) complain(text, PLACE);
+  if (text || troubled) complain(text);
   troubled = Boolean(text);
 }
 
@@ -148,18 +201,18 @@ async function see(picture, at) {
 
 function stopped(reason) {
   stopWatching();
-  sessionFilm();
-  complain(reason, PLACE);
+  showSources();
+  complain(reason);
 }
 
 // a button that begins to watch a source, or stops it
 const watcher = (name, begin) => guarded(async () => {
-  complain("", PLACE);
+  complain("");
   if (watching() === name) stopWatching();
   else if (state) await begin(state.followed ? state.followed.seconds : 0, see, stopped);
   if (!state) stopWatching(); // it has ended meanwhile
-  sessionFilm();
-}, PLACE);
+  showSources();
+});
 
 // the likeliest next step that does not go on already
 function coming() {
@@ -175,7 +228,7 @@ function speak() {
   speechSynthesis.speak(new SpeechSynthesisUtterance("Next: " + spoken));
 }
 
-const add = guarded((event) => tell((path) => call(path + "/events", json(event))), PLACE);
+const add = guarded((event) => tell((path) => call(path + "/events", json(event))));
 
 // ---- the state
 
@@ -211,22 +264,24 @@ function show(next) {
   $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
     make("span", {}, number("probability", percent(plan.probability))),
     make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.names.map((name) => make("li", {}, name))))));
-  if (followed) showFollowed();
+  showBig();
   const latest = done.length ? "Done: " + done[done.length - 1].name + ". " : "";
-  const said = followed ? "Now: " + $("live-going").textContent + ". Next: " + $("live-coming").textContent + "."
-    : latest + (coming() ? "Now: " + coming().name + "." : "");
+  const said = (followed ? "" : latest) + "Now: " + $("live-going").textContent + ". Next: " + $("live-coming").textContent + ".";
   if ($("live-said").textContent !== said) $("live-said").textContent = said;
-  sessionFilm();
+  showSources();
   speak();
 }
 
-function showFollowed() {
-  const { now, done, seconds } = state.followed;
-  const next = coming();
-  $("live-going").textContent = now ? now.name : "pause";
-  $("live-coming").textContent = next ? next.name : "nothing";
-  $("live-going-share").replaceChildren(...(now ? [number("inferred", percent(now.probability))] : []));
-  $("live-coming-share").replaceChildren(...(next ? [number("next", percent(next.probability))] : []));
+// What goes on and what follows: of a video as recognised, else the likeliest step and what the best plan has after it.
+function showBig() {
+  const { now, done, seconds } = state.followed || { now: coming() };
+  const next = state.followed ? coming() : state.plans.filter((plan) => now && plan.names[0] === now.name).map((plan) => ({ name: plan.names[1] }))[0];
+  $("live-going").textContent = now ? now.name : state.followed ? "pause" : "nothing";
+  $("live-coming").textContent = (next && next.name) || "nothing";
+  $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
+  $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
+  $("live-strip").hidden = !state.followed;
+  if (!state.followed) return;
   const length = watching() === "film" ? $("live-view").duration : LEAST;
   drawSteps($("live-strip"), [...done, ...(now ? [now] : [])], Math.max(length, seconds));
 }
@@ -247,7 +302,7 @@ function showNextSteps() {
   });
   state.next_steps.forEach((step, place) => {
     list.children[place].querySelector(".share").replaceChildren(number("next", percent(step.probability)));
-    list.children[place].querySelector(".bar").style.width = 100 * step.probability + "%";
+    list.children[place].querySelector(".bar").replaceWith(bar(step.probability));
   });
 }
 
@@ -257,7 +312,7 @@ const word = () => (state.followed ? "Now" : "Done");
 function nextStep(step) {
   const button = make("button", { type: "button", "aria-label": word() + ": " + step.name }, word());
   button.addEventListener("click", () => add({ done: step.id }));
-  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }), make("span", { class: "bar", "aria-hidden": "true" }), button);
+  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }), bar(0), button);
 }
 
 function fillActions(task) {
@@ -281,13 +336,14 @@ function remaining() {
 
 // ---- controls
 
-// `work` gives the goal of the query, in fields of a request
-export function onSessionGoal(work) {
-  goal = work;
-}
-
-$("live-begin").addEventListener("click", guarded(begin, PLACE));
-$("live-end").addEventListener("click", guarded(end, PLACE));
+$("run").addEventListener("change", guarded(() => runChosen()));
+$("task").addEventListener("change", guarded(async () => { if (await chooseVideo()) videoChosen(); }));
+onVideo(videoChosen);
+$("live-goal").addEventListener("change", goalChosen);
+$("film").addEventListener("change", () => showFilm($("film").files[0]));
+for (const event of ["loadedmetadata", "error"]) $("live-view").addEventListener(event, showSources);
+onSubmit("live-closed", guarded(begin));
+$("live-end").addEventListener("click", guarded(end));
 $("live-camera").addEventListener("click", watcher("camera", watchCamera));
 $("live-film").addEventListener("click", watcher("film", watchFilm));
 $("live-speak").parentElement.hidden = !window.speechSynthesis;
@@ -302,4 +358,4 @@ onSubmit("live-other", async () => {
   $("live-action").value = "";
 });
 onSubmit("live-video", () => add({ video: { id: video().id, dataset: video().dataset, step: Number($("live-scene").value) } }));
-
+guarded(start)();
