@@ -164,7 +164,7 @@ def _task_of(
         (labels[0], count)
         for count, result in enumerate(annotation.result or (), 1)
         if result.type == "choices" and not (times.get(count) or times.get(result.id))
-        if len(labels := _labels(result) or ()) == 1
+        if len(labels := _labels(result) or []) == 1
     ]
     given = _text(data, "task")
     return (given, 0) if given or len(chosen) != 1 else chosen[0]
