@@ -89,8 +89,7 @@ def sparse(path):
     ],
 )
 @pytest.mark.parametrize(
-    "read",
-    [files.read_json, files.read_text, lambda path, _: read_metrics(path)],
+    "read", [files.read_json, files.read_text, lambda path, _: read_metrics(path)]
 )
 def test_reading_is_bounded(make, message, read, tmp_path):
     make(tmp_path / "file")

@@ -139,12 +139,7 @@ def compare(
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
-    study = options.study(
-        dataset,
-        rows=rows,
-        horizons=chosen,
-        shortest=shortest,
-    )
+    study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
     with log_warnings(), _showing_what_is_done(study, against, table):
         problems = run_study(

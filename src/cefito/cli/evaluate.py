@@ -137,12 +137,7 @@ def evaluate(
             **given.given(),  # type: ignore[attr-defined]
         )
     _report(
-        scores,
-        changed_search(opened),
-        path,
-        save_plans=save_plans,
-        per_task=per_task,
-        json=json,
+        scores, changed_search(opened), path, save_plans=save_plans, per_task=per_task, json=json
     )
 
 
@@ -320,11 +315,7 @@ def calibrate(
         chosen = pick_device(device)
         opened = open_run(run, horizon=horizon, device=chosen)
         table = calibrate_run(
-            opened,
-            folds=folds,
-            dataset=dataset,
-            device=chosen,
-            progress=passing_progress,
+            opened, folds=folds, dataset=dataset, device=chosen, progress=passing_progress
         )
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"

@@ -174,10 +174,7 @@ DEFAULTS = PlanOptions()
 
 
 _KINDS = {  # options that choose a kind of query, and those that go with it
-    "a video of a data set": (
-        {"video"},
-        {"from_step", "without_goal", "after_done", "dataset"},
-    ),
+    "a video of a data set": ({"video"}, {"from_step", "without_goal", "after_done", "dataset"}),
     "a video file": ({"video"}, {"start", "end", "encoder", "weights"}),
     "features": ({"features"}, {"start", "end", "seconds", "precision"}),
     "files of observations": ({"initial", "goal"}, set[str]()),

@@ -136,13 +136,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def mcp(
-    run: Path,
-    /,
-    *more: Path,
-    dataset: SeveralPaths = (),
-    device: str = "auto",
-) -> None:
+def mcp(run: Path, /, *more: Path, dataset: SeveralPaths = (), device: str = "auto") -> None:
     """Offer plans to an agent on this machine, by the Model Context Protocol, until stdin ends.
 
     cefito serve --mcp offers the same tools over HTTP.

@@ -227,11 +227,7 @@ def _read_header(folder: Path) -> tuple[_Header, bool]:
 
 
 def _compare_hashes(
-    folder: Path,
-    hashes: dict[str, str],
-    *,
-    sealed: bool,
-    needed: tuple[str, ...] = _FILES,
+    folder: Path, hashes: dict[str, str], *, sealed: bool, needed: tuple[str, ...] = _FILES
 ) -> None:
     """Check that every file still has the content with which it was written."""
     header = folder / "dataset.json"

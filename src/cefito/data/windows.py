@@ -259,10 +259,7 @@ def padded_rows(rows: Sequence[Sequence[int]], width: int = 0) -> NDArray[np.int
 def reversed_windows(windows: Windows) -> Windows:
     """The same windows backwards: observations exchanged, actions in reverse order."""
     return replace(
-        windows,
-        initial=windows.goal,
-        goal=windows.initial,
-        actions=windows.actions[:, ::-1].copy(),
+        windows, initial=windows.goal, goal=windows.initial, actions=windows.actions[:, ::-1].copy()
     )
 
 

@@ -19,12 +19,7 @@ from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
-from cefito.evaluation.records import (
-    Evaluation,
-    FoldScores,
-    RunEvaluation,
-    TasksWithoutTraining,
-)
+from cefito.evaluation.records import Evaluation, FoldScores, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import (
     evaluate_planner,
     evaluate_plans,
@@ -110,12 +105,7 @@ def evaluate_run(
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # before planning needs more
     evaluation, plans = evaluate_planner(
-        run.planner,
-        chosen,
-        orders=orders,
-        sampled_from=len(windows),
-        progress=progress,
-        **given,
+        run.planner, chosen, orders=orders, sampled_from=len(windows), progress=progress, **given
     )
     tasks = planned_tasks(run.planner, Queries.from_windows(chosen, **given), plans)
     description = run.planner.describe()

@@ -161,11 +161,7 @@ class EnergyField(nn.Module):
         return torch.cat(energies)[torch.cat(rows).argsort()]
 
     def packed_latents(
-        self,
-        initial: Tensor,
-        actions: Tensor,
-        *,
-        every_state: bool = False,
+        self, initial: Tensor, actions: Tensor, *, every_state: bool = False
     ) -> Iterator[tuple[Tensor, PrefixTree, Tensor]]:
         """Yield the packed latents of pass 1 for groups of queries with trees of similar size.
 

@@ -24,10 +24,7 @@ def latents(
     """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`."""
     place = predictor.pos_embed
     nodes = [
-        (
-            (table + place[2 * level + 1], actions),
-            predictor.state_mask_token + place[2 * level + 2],
-        )
+        ((table + place[2 * level + 1], actions), predictor.state_mask_token + place[2 * level + 2])
         for level, actions in enumerate(tree.actions)
     ]
     tokens = tree.pack((root + place[0])[:, None], nodes)
@@ -35,11 +32,7 @@ def latents(
 
 
 def reconstruct(
-    predictor: Predictor,
-    tree: PrefixTree,
-    root: Tensor,
-    states: Tensor,
-    actions: Tensor,
+    predictor: Predictor, tree: PrefixTree, root: Tensor, states: Tensor, actions: Tensor
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the states of all nodes [B, S, E].
 
@@ -58,11 +51,7 @@ def reconstruct(
 
 
 def reconstruct_latents(
-    predictor: Predictor,
-    tree: PrefixTree,
-    root: Tensor,
-    states: Tensor,
-    actions: Tensor,
+    predictor: Predictor, tree: PrefixTree, root: Tensor, states: Tensor, actions: Tensor
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the latents of all nodes [B, S, D].
 
@@ -92,12 +81,7 @@ def _cross_entropies(logits: Tensor, nodes: Tensor, actions: Tensor) -> Tensor:
 
 
 def _blocks(
-    predictor: Predictor,
-    tree: PrefixTree,
-    rows: Tensor,
-    index: Tensor,
-    *,
-    read: slice | Tensor,
+    predictor: Predictor, tree: PrefixTree, rows: Tensor, index: Tensor, *, read: slice | Tensor
 ) -> Tensor:
     """Apply all blocks to tokens [n, D], packed by their numbers [B, L].
 

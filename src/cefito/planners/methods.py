@@ -47,10 +47,7 @@ DESCRIPTIONS = "descriptions of states"
 GRAPH = "graph of training windows"
 TEXT = "text vectors of actions"
 
-ORACLES = {
-    "true_task": "the task",
-    "true_ends": "the true ends",
-}
+ORACLES = {"true_task": "the task", "true_ends": "the true ends"}
 """Truth that a variant may be given; each is also a field of `Abilities`."""
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
 """Ends of a variant's name if it is given the true task, or the one that the data set stores."""

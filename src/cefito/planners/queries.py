@@ -230,9 +230,7 @@ class Queries:
         """Return the same queries, all with the same goal observation [E]."""
         known = np.stack([self.known[:, 0], np.ones(len(self), dtype=np.bool_)], axis=1)
         return replace(
-            self,
-            goal=np.tile(goal, (len(self), 1)),
-            seen=None if known.all() else known,
+            self, goal=np.tile(goal, (len(self), 1)), seen=None if known.all() else known
         )
 
 

@@ -16,13 +16,7 @@ from cefito.files import file_digest
 from cefito.markup import counted
 from cefito.planners.given import Given
 from cefito.progress import Progress, silent
-from cefito.report.breakdowns import (
-    by_seen,
-    confusion,
-    gallery,
-    loss_curves,
-    surest,
-)
+from cefito.report.breakdowns import by_seen, confusion, gallery, loss_curves, surest
 from cefito.report.frames import find_video_files, with_frames
 from cefito.report.schema import CHOSEN_ON, RunReport, command
 from cefito.runs.folder import RunInfo
@@ -78,14 +72,7 @@ def report_run(
     if frames and queries:
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
-    scores, windows = _scored(
-        run,
-        dataset,
-        progress,
-        split=split,
-        sample=sample,
-        given=given,
-    )
+    scores, windows = _scored(run, dataset, progress, split=split, sample=sample, given=given)
     train = _training(run)
     if train is None:
         notes.append(

@@ -174,10 +174,7 @@ class SpaceSize:
 
     @classmethod
     def of(
-        cls,
-        actions: Sequence[int],
-        horizon: int,
-        constraints: Constraints = Constraints(),
+        cls, actions: Sequence[int], horizon: int, constraints: Constraints = Constraints()
     ) -> SpaceSize:
         """Count the actions of each step, as far as pinned and forbidden actions restrict them."""
         usable = len(set(actions) - set(constraints.forbidden))

@@ -129,12 +129,7 @@ class _Walk:
     """One walk of the trees of some free queries that allow the same actions."""
 
     def __init__(
-        self,
-        field: Searchable,
-        spaces: Sequence[Space],
-        top_k: int,
-        room: int,
-        watch: Watch,
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, room: int, watch: Watch
     ) -> None:
         self.field, self.components = field, components_of(field)
         self.spaces, self.room, self.watch = spaces, room, watch

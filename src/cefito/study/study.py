@@ -26,13 +26,7 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    action_space,
-    cut_windows,
-    steps_text,
-)
+from cefito.data.windows import Selection, Windows, action_space, cut_windows, steps_text
 from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED

@@ -84,12 +84,7 @@ class FieldLoss(WindowLoss):
                     for name, term in terms.items()
                 }
 
-    def _terms(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        candidates: Tensor,
-    ) -> Mapping[str, Term]:
+    def _terms(self, initial: Tensor, goal: Tensor, candidates: Tensor) -> Mapping[str, Term]:
         positives, negatives = candidates[:, 0], candidates[:, 1:]
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
@@ -118,13 +113,7 @@ class FieldLoss(WindowLoss):
         margins = adaptive_margins(positives, negatives, loss.margin)
         return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
-    def _auxiliary(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        actions: Tensor,
-        weight: float,
-    ) -> Term:
+    def _auxiliary(self, initial: Tensor, goal: Tensor, actions: Tensor, weight: float) -> Term:
         """Return the cross-entropy of the actions of one sequence a row [B, T], by both passes."""
         predictor, centred = self.module.predictor, self.module.centred(initial)
         latents = predictor.latents(centred, actions)  # [B, T, D]

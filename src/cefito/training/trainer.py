@@ -21,14 +21,7 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
-from cefito.runtime import (
-    Resolved,
-    Stream,
-    capability,
-    determining,
-    generator_for,
-    resolve,
-)
+from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from cefito.training.log import MetricsLog
 from cefito.training.result import TrainingResult

@@ -140,10 +140,7 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
         np.testing.assert_allclose(np.exp(-plan.energies), values[order], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("file", ""), ("names", " (name hashes)")],
-)
+@pytest.mark.parametrize(("kind", "said"), [("file", ""), ("names", " (name hashes)")])
 def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     train, val = world
     value = str(tmp_path / "given.npy") if kind == "file" else kind

@@ -25,10 +25,7 @@ _FORMS = (
 
 
 def read_benchmark(
-    benchmark: str,
-    annotations: Path | str,
-    *,
-    taxonomy: Path | str | None = None,
+    benchmark: str, annotations: Path | str, *, taxonomy: Path | str | None = None
 ) -> Source:
     """Read a benchmark's annotations in any of their public forms.
 

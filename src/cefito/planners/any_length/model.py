@@ -17,10 +17,7 @@ from typing_extensions import override
 from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.any_length.method import (
-    AnyLengthConfig,
-    AnyLengthSettings,
-)
+from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.usual import (
     CENTRES,

@@ -292,10 +292,7 @@ class CefitoPlanner(BasePlanner):
                 setting="objective",
             )
         spaces = TaskSpaces(
-            space=self.space,
-            taxonomy=self.taxonomy,
-            horizon=self.horizon,
-            constraints=constraints,
+            space=self.space, taxonomy=self.taxonomy, horizon=self.horizon, constraints=constraints
         )
         blocks = queries.blocks(self.queries_at_once)
         listed = not self.weights.energy and not constraints

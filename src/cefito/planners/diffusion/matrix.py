@@ -73,9 +73,7 @@ class Layout:
             rows = self.rows(initial.device)[:, None]
             allowed = rows if allowed is None else allowed & rows
         return Projection(
-            given=torch.cat([*filled, behind], dim=2),
-            actions=self.actions,
-            allowed=allowed,
+            given=torch.cat([*filled, behind], dim=2), actions=self.actions, allowed=allowed
         )
 
 

@@ -77,9 +77,7 @@ Network = TypeVar("Network", bound=DiffusionNetwork)
 
 @torch.inference_mode()
 def sampled_scores(
-    model: TrainedNetwork[Network],
-    queries: Queries,
-    known: NDArray[np.int64] | None = None,
+    model: TrainedNetwork[Network], queries: Queries, known: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
     """The score of each action at each step of each query, [N, T, K], given sources [N, ...]."""
     blocks = () if known is None else model.on_device(known) * len(model.network.layout.before)

@@ -65,11 +65,5 @@ MTID = Method(
     needs=(CLASSIFIER,),
     abilities=Abilities(),
     parameters={"task classifier": 7_094_290, "MTID network": 218_998_191},
-    variants=rows(
-        "mtid",
-        "MTID",
-        {
-            "masked": ("masked", {"mtid.mask": True}),
-        },
-    ),
+    variants=rows("mtid", "MTID", {"masked": ("masked", {"mtid.mask": True})}),
 )

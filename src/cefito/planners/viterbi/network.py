@@ -87,11 +87,7 @@ class ViterbiNetwork(nn.Module):
         return ViterbiOutputs(emissions=emissions, states=states, tasks=tasks)
 
     def alignment(
-        self,
-        states: Tensor,
-        descriptions: Tensor,
-        *,
-        generator: torch.Generator | None = None,
+        self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Logits [B, 2, K]: learned factor × mean cosine of a state to an action's descriptions.
 

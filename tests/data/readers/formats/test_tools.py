@@ -7,17 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import (
-    BORIS,
-    CHAPTERS,
-    CVAT,
-    CVAT_TRACKS,
-    SRT,
-    VIA_JSON,
-    VTT,
-    cvat,
-    spans,
-)
+from samples import BORIS, CHAPTERS, CVAT, CVAT_TRACKS, SRT, VIA_JSON, VTT, cvat, spans
 
 from cefito.data.readers.formats import FORMATS, Choices
 from cefito.data.readers.step_source import read_steps
