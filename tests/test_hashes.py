@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cefito import files
 from cefito.errors import CefitoError
 from cefito.files import file_digest, unsealed, value_sealed
-from cefito.training.log import read_metrics
+from cefito.training.checkpoint import read_metrics
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

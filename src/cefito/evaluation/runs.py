@@ -13,13 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.folds import fold_view, known_videos, split_folds
-from cefito.data.prepared import PreparedDataset
+from cefito.data.prepared import PreparedDataset, fold_view, known_videos, split_folds
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.orders import Orders, training_orders
-from cefito.evaluation.plan_files import save_plans, window_plans
-from cefito.evaluation.records import Evaluation, FoldScores, RunEvaluation, TasksWithoutTraining
+from cefito.evaluation.metrics import Orders, training_orders
+from cefito.evaluation.records import (
+    Evaluation,
+    FoldScores,
+    RunEvaluation,
+    TasksWithoutTraining,
+    save_plans,
+    window_plans,
+)
 from cefito.evaluation.score import (
     evaluate_planner,
     evaluate_plans,

@@ -41,7 +41,7 @@ class ExhaustiveSearch(MemorySettings, Search):
         blocks = 1
         if not (size.free and self._walks(field, size.leaves)):
             blocks = -(-size.leaves // self._block(field))
-        apart = size.tokens_apart(size.leaves)
+        apart = 1 + 2 * field.horizon * size.leaves  # 2T each in any batches, and the root
         # each block computes the path to its first sequence again
         shared = size.tree_tokens + 2 * field.horizon * (blocks - 1)
         tokens = sum(

@@ -7,8 +7,7 @@ from small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
-from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
+from cefito.planners.schema.planner import SchemaLoss, SchemaNetwork, SchemaPlanner
 from cefito.planners.shared.descriptions import EndMeans
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for

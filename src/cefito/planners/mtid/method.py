@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveInt
 
 from cefito.planners.base import Abilities
-from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.diffusion.method import DiffusionConfig
 from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Size
