@@ -26,7 +26,7 @@ from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.simple.planners import NearestPlanner
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 

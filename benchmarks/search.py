@@ -33,7 +33,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.files import write_json
-from cefito.planners.cefito.objective import ENERGY, Weights
+from cefito.planners.cefito.hypotheses import ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cefito import files
 from cefito.errors import CefitoError
 from cefito.files import file_digest, unsealed, value_sealed
-from cefito.training.log import read_metrics
+from cefito.training.checkpoint import read_metrics
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -89,8 +89,7 @@ def sparse(path):
     ],
 )
 @pytest.mark.parametrize(
-    "read",
-    [files.read_json, files.read_text, lambda path, _: read_metrics(path)],
+    "read", [files.read_json, files.read_text, lambda path, _: read_metrics(path)]
 )
 def test_reading_is_bounded(make, message, read, tmp_path):
     make(tmp_path / "file")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cefito.planners.methods import RunConfig as RunConfig
     from cefito.planners.methods import load_config as load_config
     from cefito.planners.queries import Queries as Queries
-    from cefito.planners.simple.frequent import FrequentPlanner as FrequentPlanner
-    from cefito.planners.simple.nearest import NearestPlanner as NearestPlanner
+    from cefito.planners.simple.planners import FrequentPlanner as FrequentPlanner
+    from cefito.planners.simple.planners import NearestPlanner as NearestPlanner
     from cefito.runs.run import Run as Run
     from cefito.search import Constraints as Constraints
     from cefito.search import ExhaustiveSearch as ExhaustiveSearch
@@ -56,8 +56,7 @@ _NAMES = {
     "planners.cefito.planner": ("CefitoPlanner",),
     "planners.methods": ("RunConfig", "load_config"),
     "planners.queries": ("Queries",),
-    "planners.simple.frequent": ("FrequentPlanner",),
-    "planners.simple.nearest": ("NearestPlanner",),
+    "planners.simple.planners": ("FrequentPlanner", "NearestPlanner"),
     "progress": ("progress",),  # the module itself, for cefito.progress.bar()
     "runs.run": ("Run",),
     "search": (

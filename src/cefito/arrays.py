@@ -154,13 +154,11 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
                     raise DataError(
                         f"{path}: has no member '{name}' (found: {found}). {remedy}".rstrip()
                     )
-            return {name: _member(archive, members[name]) for name in names}
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read a member; unpack at most the bytes that its header declares."""
-    with archive.open(info) as stream:
-        return _array(stream, info.file_size)
+            arrays = {}
+            for name in names:
+                with archive.open(members[name]) as stream:  # at most the declared bytes
+                    arrays[name] = _array(stream, members[name].file_size)
+            return arrays
 
 
 def _array(stream: IO[bytes], size: int) -> NDArray[Any]:

@@ -205,8 +205,9 @@ def load_tensors(
         explained(path, "truncated or not a safetensors file", remedy, *kinds, error=error),
         safe_open(path, framework=framework) as archive,
     ):
-        names = list(archive.keys())
-        tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
+        tensors = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+        for name, tensor in tensors.items():  # copies: tensors of a file are the file, mapped
+            tensors[name] = aligned(tensor) if framework == "np" else tensor.clone()
         return tensors, archive.metadata() or {}
 
 
@@ -271,11 +272,6 @@ def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) 
                 f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
                 "numbers). Get the file again, or train again."
             )
-
-
-def _aligned(tensor: Any) -> Any:
-    """A copy of a tensor of a file, which would else be the file itself, mapped; aligned."""
-    return aligned(tensor) if isinstance(tensor, np.ndarray) else tensor.clone()
 
 
 def sha256(path: Path) -> str:

@@ -81,16 +81,13 @@ def determining(settings: Any, *values: Precision) -> Any:
     """Return settings for JSON, without the precisions of trainings, at any depth."""
     if isinstance(settings, Mapping):
         kept = {name: determining(value, *values) for name, value in settings.items()}
-        if _of_training(settings) and (not values or settings["precision"] in values):
+        trains = "optimiser" in settings and "precision" in settings
+        if trains and (not values or settings["precision"] in values):
             del kept["precision"]
         return kept
     if isinstance(settings, list | tuple):
         return [determining(part, *values) for part in settings]
     return settings
-
-
-def _of_training(section: Mapping[str, Any]) -> bool:
-    return "optimiser" in section and "precision" in section
 
 
 _KINDS = ("cpu", "cuda", "mps", "xpu")

@@ -11,7 +11,7 @@ from cefito.batch.planning import QuerySettings
 from cefito.errors import CefitoError
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.simple.planners import NearestPlanner
 
 from .conftest import observed
 from .test_batch import read

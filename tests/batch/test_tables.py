@@ -135,11 +135,7 @@ def test_rows_of_parquet(parquet, group):
     ("name", "content", "message"),
     [
         ("q.txt", b"", "expected .jsonl, .csv or .parquet."),
-        (
-            "q.csv",
-            b"id,video\n",
-            "column 'video': no such column. Columns are task,",
-        ),
+        ("q.csv", b"id,video\n", "column 'video': no such column. Columns are task,"),
         ("q.csv", b"id,id\n", "column 'id' occurs twice"),
         ("q.csv", b'"id\n', "cannot be read"),
         ("q.parquet", b"", "cannot be read ("),

@@ -69,8 +69,7 @@ def test_names_move_no_terminal(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [("ascii", "a \\u2192 \\xe9 \\u8336"), ("utf-8", "a → é 茶")],
+    ("encoding", "shown"), [("ascii", "a \\u2192 \\xe9 \\u8336"), ("utf-8", "a → é 茶")]
 )
 def test_consoles_of_few_letters(encoding, shown, monkeypatch):
     buffer = io.BytesIO()

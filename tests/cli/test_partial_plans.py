@@ -164,8 +164,8 @@ def words(tmp_path_factory):
 
 
 def test_a_goal_in_words(words, call):
-    from cefito.encoders.goal_text import GoalTexts
     from cefito.encoders.images import PretrainedImages
+    from cefito.encoders.text import GoalTexts
     from cefito.inference.answer import answer
     from cefito.inference.query import query_from_video
     from cefito.runs.run import open_run

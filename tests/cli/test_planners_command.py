@@ -18,5 +18,4 @@ def test_methods_and_rows_as_tables(capsys):
     assert "not published" in lines["nearest"]
     assert sorted(line.split()[0] for line in rows.splitlines()[2:]) == sorted(ROWS)
     kinds = {line.split()[0]: line.split()[-1] for line in rows.splitlines()[2:]}
-    assert kinds["pkg-oracle-ends"] == "oracle"
     assert kinds["pkg"] == "pkg"

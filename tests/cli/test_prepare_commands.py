@@ -12,14 +12,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cooking import (
-    FILES,
-    KITCHEN,
-    ROWS,
-    accept_features,
-    cook_values,
-    write_cook_files,
-)
+from cooking import FILES, KITCHEN, ROWS, accept_features, cook_values, write_cook_files
 
 
 def one_line(text):

@@ -9,8 +9,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.windows import cut_windows
-from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.orders import training_orders
+from cefito.evaluation.metrics import metric_heads, training_orders
 from cefito.evaluation.score import evaluate_planner
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot

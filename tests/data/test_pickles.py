@@ -65,16 +65,12 @@ class Calls:
     [
         (pickle.dumps(Calls(Path.touch, Path("ran"))), "it names pathlib"),
         (pickle.dumps(Calls(np.load, "x")), "it names numpy.load, which no array needs"),
-        (pickle.dumps({1, 2}), "more than arrays and plain containers"),
         (pickle.dumps(np.array(["a"])), "an array of type 'U1'"),
         (pickle.dumps(np.zeros(2, [("a", "f4")])), "an array of type 'V4'"),
         (pickle.dumps(np.zeros(5), protocol=4).replace(b"K\x05", b"K\x06"), "has 40 bytes"),
         (b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aK\x01sb.", "it changes an object"),
-        # a tuple that holds itself 2^60 times, as a key: its hash would not end
-        (b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.", "a key is neither"),
         # C's unpickler would reserve 32 GiB for these entries
         (b"\x80\x02K\x01r\xff\xff\xff\xff.", None),
-        (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"ab.", "not plain"),
         (b"\x80\x04\x95" + b"\xff" * 8, "is truncated"),
         (b"", "is truncated"),
         (b"\x93NUMPY\x01\x00", "is truncated"),

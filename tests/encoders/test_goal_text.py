@@ -5,9 +5,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from cefito.encoders.goal_text import GoalTexts
 from cefito.encoders.images import PretrainedImages
-from cefito.encoders.text import PretrainedText
+from cefito.encoders.text import GoalTexts, PretrainedText
 from cefito.errors import ConfigError, DataError
 from tiny_models import tiny_clip, tiny_dinov2
 

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from cefito.encoders import video as module
-from cefito.encoders.video import (
-    Pictures,
-    extract_features,
-    open_encoder,
-    record,
-)
+from cefito.encoders.video import Pictures, extract_features, open_encoder, record
 from cefito.errors import ConfigError, DataError
 from cefito.inference.observer import ObservationRecipe, Observer
 

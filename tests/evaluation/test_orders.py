@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data.vocabulary import VocabularyMatch
-from cefito.evaluation.orders import MIN_VIDEOS, keeps_orders, training_orders
+from cefito.evaluation.metrics import MIN_VIDEOS, keeps_orders, training_orders
 
 
 def dataset(*videos, split="train"):

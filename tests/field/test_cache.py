@@ -2,8 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cefito.field.children import FrozenLinear
 from cefito.field.fields import IncrementalField
-from cefito.field.frozen import FrozenLinear
 from drawn import drawn
 from random_fields import random_field
 

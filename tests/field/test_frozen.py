@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field.frozen import FrozenLinear
+from cefito.field.children import FrozenLinear
 from drawn import drawn
 
 

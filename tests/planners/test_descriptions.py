@@ -7,11 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from cefito.errors import DataError
-from cefito.planners.shared.descriptions import (
-    EndMeans,
-    name_vectors,
-    read_descriptions,
-)
+from cefito.planners.shared.descriptions import EndMeans, name_vectors, read_descriptions
 
 KNOBS = {"train": 12, "val": 4, "test": 4, "dim": 5}
 NAMES = ("pour water", "Pour water", "crêpe wenden", "加水", "")

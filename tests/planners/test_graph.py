@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.planners.shared.graph import (
+from cefito.planners.shared.transitions import (
     cheapest_paths,
     transition_costs,
     transition_counts,

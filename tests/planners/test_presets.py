@@ -10,12 +10,7 @@ import pytest
 
 import cefito.planners
 from cefito.errors import ConfigError
-from cefito.planners.methods import (
-    METHODS,
-    load_config,
-    method_settings,
-    preset_names,
-)
+from cefito.planners.methods import METHODS, load_config, method_settings, preset_names
 from cefito.settings import Settings, flattened, setting_names
 
 PRESETS = preset_names()

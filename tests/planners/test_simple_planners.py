@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from cefito.evaluation import evaluate_planner
 from cefito.planners.base import Queries, Shape
-from cefito.planners.simple.frequent import FrequentPlanner
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from made_windows import taxonomy_of, windows_of
 
 TASKS, ACTIONS = 3, 5

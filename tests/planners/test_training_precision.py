@@ -10,7 +10,7 @@ from cefito.planners.methods import METHODS, find_method, load_config, precision
 from cefito.runtime import generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 from tiny_runs import TINY_RUN, often_or_nightly
 

@@ -7,8 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import cut_windows
-from cefito.planners.shared.graph import transition_counts
-from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
+from cefito.planners.shared.transitions import (
+    counted_transitions,
+    decode,
+    log_guarded,
+    transition_counts,
+)
 from cefito.search.problem import SearchCost
 
 KNOBS = {"train": 30, "val": 4, "test": 4, "dim": 4}

@@ -6,7 +6,7 @@ import html5lib
 import pytest
 
 from cefito.evaluation.statistics import calibration
-from cefito.report.charts import coverage_chart, line_chart, reliability_chart
+from cefito.report.page import coverage_chart, line_chart, reliability_chart
 
 CALIBRATION = calibration([0.1, 0.4, 0.9], [0, 1, 1])
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cefito.evaluation.plan_files import WindowPlans
-from cefito.evaluation.records import RunEvaluation, VideoIntervals
+from cefito.evaluation.records import RunEvaluation, VideoIntervals, WindowPlans
 from cefito.inference.answer import PlannedSequence
 from cefito.report.breakdowns import surest
 from cefito.report.page import comparison_lead, run_lead

@@ -3,7 +3,6 @@ import json
 import os
 import shutil
 import zipfile
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +28,9 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
+from cefito.evaluation.sharing import import_field
 from cefito.inference.answer import answer
 from cefito.planners.queries import Queries
-from cefito.runs.checkpoints import import_field
 from cefito.runs.finetune import finetune
 from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
@@ -181,14 +180,11 @@ def test_heads_of_the_config_and_chosen_weights(
     ("model", "more", "words"),
     [
         ({"num_heads": 7}, {}, "model.num_heads = 7, which does not divide 384"),
-        ({"num_heads": "6"}, {}, "model.num_heads = '6'"),
-        ({"num_heads": True}, {}, "model.num_heads = True"),
         ({"causal_attention": False}, {}, "model.causal_attention = False instead of True"),
         ({"depth": 6}, {}, "model.depth = 6 instead of 4"),
         ({"hidden_dim": 512, "mlp_ratio": 2}, {}, "model.hidden_dim = 512 instead of 384, model."),
         ({"observation_dim": 1536}, {}, f"model.observation_dim = 1536 instead of {E}"),
         ({}, {"horizon": 4}, "horizon = 4 instead of 3"),
-        ({}, {"num_actions": 133}, f"num_actions = 133 instead of {K}"),
         ({}, {"num_tasks": 18}, "num_tasks = 18 instead of 3"),
     ],
 )
@@ -411,15 +407,7 @@ def test_files_that_are_no_checkpoints(tmp_path, field_file, refused):
         refused(tmp_path / "bad.pth", f"no tensors under 'ema' (found: {found})")
 
 
-class Subclass(torch.Tensor):
-    """A tensor of a class of its own."""
-
-
 BIAS = "predictor.norm.bias"
-
-
-def without(part):
-    return lambda found: {name: tensor for name, tensor in found.items() if part not in name}
 
 
 def shaped(name, *shape):
@@ -433,58 +421,37 @@ def altered(change, name=BIAS):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (without("mask_token"), ["missing are action_mask_token, state_mask_token."]),
-        (without("blocks.3"), ["missing are predictor.blocks.3.attn.proj.bias, ", "and 5 more"]),
-        (shaped("head.bias", 1), ["unknown are head.bias."]),
+        (
+            lambda found: {name: each for name, each in found.items() if "blocks.3" not in name},
+            "tensor 'predictor.blocks.3.attn.proj.bias' is missing",
+        ),
         (
             lambda found: {f"module.{name}": tensor for name, tensor in found.items()},
-            ["missing are action_mask_token", "unknown are module.action_mask_token"],
+            "bad.pth: not an energy field (",
         ),
+        (shaped("head.bias", 1), "tensor 'head.bias' is unknown"),
         (
             shaped("predictor.state_embed.weight", D, E + 1),
-            [f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]"],
+            f"'predictor.state_head.weight' has shape [{E}, {D}]",
         ),
-        (shaped("predictor.pos_embed", 6, D), [f"pos_embed [6, {D}] instead of [5, {D}]"]),
-        (shaped("predictor.pos_embed", 0, D), [f"pos_embed [0, {D}] instead of [3, {D}]"]),
+        (shaped("predictor.pos_embed", 0, D), "does not hold sinusoidal positions"),
         (
-            shaped("predictor.action_head.weight", K + 1, D),
-            [f"predictor.action_head.bias [{K}] instead of [{K + 1}]"],
+            shaped("predictor.state_embed.weight", D),
+            "not an energy field (tuple index out of range)",
         ),
-        (shaped("state_mask_token", 1, 1, D), ["state_mask_token [1, 1, 384] instead of [384]"]),
-        (shaped("predictor.state_embed.weight", D), ["not matrices"]),
-        *(
-            (altered(change), [f"'{BIAS}' holds values other than finite"])
-            for change in (
-                lambda x: x * np.nan,
-                lambda x: x.double() * 1e300,
-                *(
-                    partial(torch.Tensor.to, dtype=dtype)
-                    for dtype in (torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)
-                ),
-                lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
-            )
-        ),
-        *(
-            (altered(change), [f"'{BIAS}' is not stored in full"])
-            for change in (
-                lambda x: x[:1].clone().expand(10**9),
-                lambda x: x.to_sparse(),
-                lambda x: x.reshape(2, -1).to_sparse_csr(),
-                lambda x: x.to("meta"),
-                lambda x: torch.nested.nested_tensor([x, x]),
-                lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
-            )
-        ),
-        (altered(lambda x: x.as_subclass(Subclass)), ["holds pickled objects", "Subclass"]),
+        (altered(lambda x: x * np.nan), f"'{BIAS}' holds NaN or infinity"),
+        (altered(lambda x: x.double() * 1e300), f"'{BIAS}' holds NaN or infinity"),
+        (altered(lambda x: x.to(torch.int64)), f"'{BIAS}' is not one of plain"),
+        (altered(lambda x: x.to_sparse()), f"'{BIAS}' is not one of plain"),
+        (altered(lambda x: x.to("meta")), f"'{BIAS}' is not one of plain"),
         (  # cosines first
             altered(lambda x: x.roll(D // 2, dims=1), "predictor.pos_embed"),
-            ["does not hold sinusoidal positions"],
+            "does not hold sinusoidal positions",
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of odd kinds of tensors
 def test_tensors_of_another_network(tensors, refused, change, words):
-    refused(change(tensors[3]), "bad.pth", *words)
+    refused(change(tensors[3]), "bad.pth", words)
 
 
 def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
@@ -507,9 +474,9 @@ def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (classifier_shapes(tasks=TASKS + 1), f"fc4.weight [4, {E // 3}] instead of [3, {E // 3}]"),
-        ({"fc1.weight": (4, E)}, "missing are fc1.bias, fc2.bias, fc2.weight and 4 more"),
-        ({**classifier_shapes(), "fc5.bias": (1,)}, "unknown are fc5.bias"),
+        (classifier_shapes(tasks=TASKS + 1), f"'fc4.weight' has shape [4, {E // 3}]"),
+        ({"fc1.weight": (4, E)}, "'fc1.bias' is missing"),
+        (shapes(horizon=3), "'action_mask_token' is unknown"),
     ],
 )
 def test_a_classifier_that_does_not_fit(found, words, field_file, tmp_path, refused):

@@ -14,7 +14,7 @@ from cefito.runs.train import train_run
 
 TOY = """
 from cefito.planners.methods import Method, PlannerVariant
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.simple.planners import NearestPlanner
 from cefito.settings import Settings
 
 class ToyConfig(Settings):

@@ -49,13 +49,7 @@ from .naive import naive_search
 TOY = "toy"
 GENEROUS: dict[str, object] = {}
 # nothing is affordable, little is kept, one child at a time
-TIGHT = {
-    "memory_mib": 1e-6,
-    "budget_gflop": 0,
-    "proposals": 3,
-    "starts": 1,
-    "refinements": 2,
-}
+TIGHT = {"memory_mib": 1e-6, "budget_gflop": 0, "proposals": 3, "starts": 1, "refinements": 2}
 
 
 class ToySearch(Search):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.search import StepCosts
-from cefito.search import cost_batch as module
-from cefito.search.cost_batch import CostBatch
+from cefito.search import step_costs as module
+from cefito.search.step_costs import CostBatch
 
 from .conftest import chains
 from .test_step_costs import shapes

@@ -84,12 +84,7 @@ SETS = [[0, 2, 5], [0, 2, 5], [1, 3, 4, 6], [0, 2, 5], [7], [1, 3, 4, 6]]
     [(3, "l2", 40), (3, "mean_square", 12), (4, "mean_square", 40)],
 )
 def test_exhaustive_equals_naive(horizon, distance, observation_dim):
-    made = make_field(
-        horizon,
-        horizon=horizon,
-        observation_dim=observation_dim,
-        distance=distance,
-    )
+    made = make_field(horizon, horizon=horizon, observation_dim=observation_dim, distance=distance)
     incremental, problems = IncrementalField(made), random_problems(horizon, SETS, observation_dim)
     slow = naive_search(incremental, problems, 10)
     five = 5 * 3 * incremental.bytes_per_child(1, leaf=False) * horizon / 2**20

@@ -132,11 +132,7 @@ def reference(
     return interpolated(3, [step for step in steps if step[:2] == (d, c)], below)
 
 
-@given(
-    corpus=corpora(),
-    task=st.integers(0, 3),
-    **settings_of_priors,
-)
+@given(corpus=corpora(), task=st.integers(0, 3), **settings_of_priors)
 @example(corpus=SMALL, task=0, order=3, strengths=(1.0, 1.0, 1.0))
 @example(corpus=SMALL, task=2, order=3, strengths=(1.0, 1.0, 1.0))
 def test_every_distribution_sums_to_one_and_is_the_reference(corpus, task, order, strengths):

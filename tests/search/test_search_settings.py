@@ -3,11 +3,7 @@ import pytest
 from cefito.errors import ConfigError
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.search import AutoSearch, ExhaustiveSearch, GuidedSearch
-from cefito.search.settings import (
-    SearchConfig,
-    make_search,
-    search_settings,
-)
+from cefito.search.settings import SearchConfig, make_search, search_settings
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.study.published import PublishedRow, PublishedScore, published_rows
+from cefito.study.tables import PublishedRow, PublishedScore, published_rows
 
 DATASETS = ("crosstask", "coin", "niv")
 TABLES = ("main", "ablation", "text-encoder", "task-classifier", "oracle", "reproduction")

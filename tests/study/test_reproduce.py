@@ -5,15 +5,15 @@ import pytest
 
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.plan_files import WindowPlans
+from cefito.evaluation.records import WindowPlans
 from cefito.inference.answer import PlannedSequence
 from cefito.study import reproduce
 from cefito.study.figures import Curve, draw_curves, draw_plans
-from cefito.study.published import published_rows
 from cefito.study.reproduce import EXPERIMENTS, experiment_study, find_experiment
 from cefito.study.results import gather
 from cefito.study.running import run_study
 from cefito.study.study import Study
+from cefito.study.tables import published_rows
 from cefito.study.trials import ROWS, FailedTrial
 from tiny_runs import TINY_RUN
 

@@ -13,7 +13,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.executors import EXECUTORS, Killed, make_executor
 from cefito.planners.methods import METHODS, Method, PlannerVariant
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.simple.planners import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import running
 from cefito.study.results import gather
@@ -107,9 +107,9 @@ def test_rows_that_do_not_exist(names, message):
 def test_all_rows():
     names = [row.name for row in find_rows(["all"])]
     assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
-    assert not {"pkg-oracle-ends", "cefito-literal", "viterbi-unaligned"} & {*names}
+    assert not {"cefito-literal", "viterbi-unaligned"} & {*names}
     left_out = {*METHODS} - {ROWS[name].method for name in names}
-    assert all(row.oracle or row.ablation for row in ROWS.values() if row.method in left_out)
+    assert all(row.ablation for row in ROWS.values() if row.method in left_out)
     first, *rest = find_rows(["pdpp", "all", "frequent-true-task"])
     assert (first.name, rest[-1].name) == ("pdpp", "frequent-true-task")
     assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]
@@ -118,7 +118,6 @@ def test_all_rows():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"true_ends": True}, "makes no use of the true ends; of the methods only pkg, .* do"),
         ({"search": {"method": "beam"}}, "has no search to choose; of the methods only cefito"),
         ({"true_task": True}, r"nearest window makes no use .* only cefito, .* do"),
     ],

@@ -7,9 +7,9 @@ import pytest
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
-from cefito.study.published import published_rows
 from cefito.study.rendering import Entry, Table, latex, markdown
 from cefito.study.results import Results
+from cefito.study.tables import published_rows
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]

@@ -29,7 +29,7 @@ class PlainFieldLoss(FieldLoss):
         goals = predictor.head(latents[:, -1], actions[:, -1]).unflatten(0, (-1, count))
         energies = field.distance(goals, field.target(goal)[:, None])
         if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct_latents(centred, latents)
+            logits = predictor.reconstruct(centred, latents, latents=True)
         else:
             states = predictor.head(latents, actions)
             if self.config.auxiliary.goal == "true":

@@ -7,8 +7,13 @@ from torch import nn
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
-from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
-from cefito.training.log import MetricsLog, read_metrics
+from cefito.training.checkpoint import (
+    MetricsLog,
+    TrainingState,
+    load_checkpoint,
+    read_metrics,
+    save_checkpoint,
+)
 
 
 def fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:

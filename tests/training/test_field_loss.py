@@ -10,12 +10,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.settings import FieldConfig
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.settings import (
-    AuxiliaryConfig,
-    FieldTrainingConfig,
-    LossConfig,
-    MarginConfig,
-)
+from cefito.training.settings import AuxiliaryConfig, FieldTrainingConfig, LossConfig, MarginConfig
 
 from .made import ACTIONS, ROWS, E, K, T, generator, windows
 from .reference import PlainFieldLoss, margin

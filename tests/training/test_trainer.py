@@ -11,9 +11,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cefito.errors import RunError
 from cefito.training import trainer as trainer_module
-from cefito.training.log import MetricsLog, read_metrics
-from cefito.training.result import TrainingResult
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.checkpoint import MetricsLog, read_metrics
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingResult
 from cefito.training.trainer import Term, Training
 
 Weights = dict[str, Tensor]

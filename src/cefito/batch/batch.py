@@ -232,10 +232,7 @@ class _Files:
         write_json(path, depends_on)
 
     def finish(
-        self,
-        depends_on: dict[str, Any],
-        shards: Shards,
-        headers: Sequence[ShardHeader],
+        self, depends_on: dict[str, Any], shards: Shards, headers: Sequence[ShardHeader]
     ) -> Counts:
         """Concatenate the shards, write the record, and return the counts."""
         counts = sum((header.counts for header in headers), Counts())

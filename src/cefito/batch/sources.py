@@ -95,11 +95,7 @@ class QuerySource:
 
 
 def open_source(
-    run: Run,
-    path: Path,
-    *,
-    split: str | None = None,
-    given: Given = _OBSERVATIONS,
+    run: Run, path: Path, *, split: str | None = None, given: Given = _OBSERVATIONS
 ) -> QuerySource:
     """Open a prepared data set, a folder of features or a table, see `open_table`.
 

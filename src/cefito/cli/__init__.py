@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -40,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "new-planner": ("methods:new_planner", "A package for a planner of your own."),
     "compare": ("compare:compare", "Planners beside each other: train, score, tables."),
     "report": (
-        "report:report",
+        "share:report",
         "One HTML file about a run or a comparison, to look at and to pass on.",
     ),
     "reproduce": ("compare:reproduce", "A table or figure of the paper, on a prepared data set."),
@@ -143,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as problem:
         (message, code), cause = _explain(problem, kept), problem
     if shows_traceback and cause is not None:
-        console.show_traceback(cause)
+        sys.stderr.write(console.printable("".join(traceback.format_exception(cause))))
     with suppress(OSError, console.ReaderGone):
         sys.stdout.flush()
     sys.stderr.write(f"error: {console.printable(console.one_line(message))}\n")

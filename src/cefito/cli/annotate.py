@@ -88,7 +88,8 @@ def _report(folder: Path, files: tuple[Path, ...]) -> None:
         one: RecognisedVideo = parse_record(RecognisedVideo, line, place, expected, DataError)
         proposed[one.video] = one
     task = next(iter({one.task for one in proposed.values()}), None)
-    found = read_steps(files, choices=Choices(task=task) if _lacks_task(files) else Choices())
+    without_task = all(path.suffix.lower() in (".eaf", ".vtt", ".srt") for path in files)
+    found = read_steps(files, choices=Choices(task=task if without_task else None))
     names, pairs, left = found.annotations.taxonomy.actions, [], []
     for video in found.annotations.videos:
         steps = [
@@ -114,8 +115,3 @@ def _report(folder: Path, files: tuple[Path, ...]) -> None:
         f"{counts.edits} edits instead of {3 * counts.steps} from nothing (a label and two borders "
         f"a step): {percent(counts.saved)} saved"
     )
-
-
-def _lacks_task(files: tuple[Path, ...]) -> bool:
-    """Whether the files are of a form without a task."""
-    return all(path.suffix.lower() in (".eaf", ".vtt", ".srt") for path in files)

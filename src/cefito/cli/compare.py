@@ -107,7 +107,7 @@ def compare(
         planners: Rows of the tables, separated by commas, as cefito planners lists them: such as
             cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given, with -stored-task the one that
-            the data set stores (cefito evaluate --stored-task). Or all (without oracles and
+            the data set stores (cefito evaluate --stored-task). Or all (without
             ablations). By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
@@ -139,12 +139,7 @@ def compare(
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
-    study = options.study(
-        dataset,
-        rows=rows,
-        horizons=chosen,
-        shortest=shortest,
-    )
+    study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
     with log_warnings(), _showing_what_is_done(study, against, table):
         problems = run_study(
@@ -268,7 +263,7 @@ def reproduce(
     if experiment.dataset and (dataset / "dataset").is_dir():
         given, dataset = dataset, options.out / "data"
         if not dataset.exists():
-            observed = Observed(beyond="rewrite")
+            observed = Observed(beyond="rewrite")  # type: ignore[call-arg]
             prepare_benchmark(experiment.dataset, annotations=given, out=dataset, observed=observed)
     others = None if horizons is None else numbers(horizons, "--horizons")
     study = experiment_study(table, options.study(dataset, rows=()), horizons=others)

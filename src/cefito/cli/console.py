@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import IntEnum
@@ -250,11 +249,6 @@ def one_line(text: str) -> str:
     text = " ".join(text.split())
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
-
-
-def show_traceback(problem: BaseException) -> None:
-    """Write the traceback of an error to stderr."""
-    sys.stderr.write(printable("".join(traceback.format_exception(problem))))
 
 
 def talk(message: str, *, urgent: bool = False) -> None:

@@ -116,13 +116,7 @@ def procedure(text: Path, target: Path, /) -> None:
 
 
 @app.command
-def download(
-    name: str | None = None,
-    target: Path = Path(),
-    /,
-    *,
-    json: Flag = False,
-) -> None:
+def download(name: str | None = None, target: Path = Path(), /, *, json: Flag = False) -> None:
     """Download weights, annotations or features; without a name, list what is available.
 
     Args:

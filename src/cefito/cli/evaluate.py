@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
@@ -73,8 +76,32 @@ def _number(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else "–"
 
 
-_Given = given_options(*Given.model_fields)
-_OBSERVATIONS = _Given()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Scoring(given_options(*Given.model_fields)):  # type: ignore[misc]
+    """Options of commands that score plans of windows.
+
+    Attributes:
+        sample: Score a fixed random sample of this many windows.
+        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
+        per_task: Also show the scores of each task.
+        device: auto, cpu or cuda.
+        json: Print JSON instead of a table.
+    """
+
+    sample: int | None = None
+    save_plans: Path | None = None
+    per_task: Flag = False
+    device: str = "auto"
+    json: Flag = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return arguments of functions that score."""
+        asked = {"sample": self.sample, "plans_file": self.save_plans, "progress": progress}
+        return {**asked, **self.given()}
+
+
+_ALL = Scoring()
 
 
 def evaluate(
@@ -82,17 +109,12 @@ def evaluate(
     /,
     *,
     split: str = "test",
-    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
-    sample: int | None = None,
-    save_plans: Path | None = None,
-    per_task: Flag = False,
+    scoring: Scoring = _ALL,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
     order: Path | None = None,
     horizon: int | None = None,
     steps: str | None = None,
-    device: str = "auto",
-    json: Flag = False,
 ) -> None:
     """Score a run: success rate, accuracies, IoU, edit similarity, calibration, cost.
 
@@ -102,10 +124,7 @@ def evaluate(
     Args:
         run: Run folder, as cefito train makes it.
         split: train, val or test.
-        given: What the planner is given.
-        sample: Score a fixed random sample of this many windows.
-        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
-        per_task: Also show the scores of each task.
+        scoring: What is scored, and what is shown.
         options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
@@ -114,8 +133,6 @@ def evaluate(
         horizon: Number of actions, for a folder with runs of several.
         steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
             (2-4); all by default.
-        device: auto, cpu or cuda.
-        json: Print JSON instead of a table.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.inference.question import run_for_steps
@@ -124,26 +141,12 @@ def evaluate(
     check_split(split)
     with log_warnings():
         opened = options.applied(
-            run_for_steps(run, horizon=horizon, steps=steps, device=pick_device(device))
+            run_for_steps(run, horizon=horizon, steps=steps, device=pick_device(scoring.device))
         )
         scores, path = evaluate_run(
-            opened,
-            split=split,
-            sample=sample,
-            dataset=dataset,
-            plans_file=save_plans,
-            order=order,
-            progress=progress,
-            **given.given(),  # type: ignore[attr-defined]
+            opened, split=split, dataset=dataset, order=order, **scoring.settings()
         )
-    _report(
-        scores,
-        changed_search(opened),
-        path,
-        save_plans=save_plans,
-        per_task=per_task,
-        json=json,
-    )
+    _report(scores, changed_search(opened), path, scoring)
 
 
 def cross_validate(
@@ -159,12 +162,7 @@ def cross_validate(
     seed: int = 0,
     set_: Settings = (),
     out: Path | None = None,
-    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
-    sample: int | None = None,
-    save_plans: Path | None = None,
-    per_task: Flag = False,
-    device: str = "auto",
-    json: Flag = False,
+    scoring: Scoring = _ALL,
 ) -> None:
     """Score a method on all videos of training and validation, each by a run that never saw it.
 
@@ -179,12 +177,7 @@ def cross_validate(
         seed: Seed of the folds and of the trainings.
         set_: Change a setting of the preset; may be repeated.
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
-        given: What the planner is given.
-        sample: Score a fixed random sample of this many windows.
-        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
-        per_task: Also show the scores of each task.
-        device: auto, cpu or cuda.
-        json: Print JSON instead of a table.
+        scoring: What is scored, and what is shown.
     """
     from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
@@ -212,46 +205,39 @@ def cross_validate(
             seed=seed,
             all_videos=all_videos,
             out=out,
-            sample=sample,
-            plans_file=save_plans,
-            device=pick_device(device),
-            progress=progress,
-            **given.given(),  # type: ignore[attr-defined]
+            device=pick_device(scoring.device),
+            **scoring.settings(),
         )
     path = None if out is None else out / "folds.json"
-    _report(scores, {}, path, save_plans=save_plans, per_task=per_task, json=json)
+    _report(scores, {}, path, scoring)
 
 
 def _report(
-    scores: RunEvaluation,
-    changed: Mapping[str, object],
-    path: Path | None,
-    *,
-    save_plans: Path | None,
-    per_task: bool,
-    json: bool,
+    scores: RunEvaluation, changed: Mapping[str, object], path: Path | None, shown: Scoring
 ) -> None:
     """Print scores, with changed settings of the search and the file that keeps them."""
-    if save_plans is not None:
-        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
-    if json:
+    if shown.save_plans is not None:
+        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {shown.save_plans}")
+    if shown.json:
         print_json(scores.to_dict())
         return
     how = [scores.conditions]
     for name, value in changed.items():
-        shown = f"{value:g}" if isinstance(value, float) else value
-        how.append(f"{option_of(name).removeprefix('--')} {shown}")
+        text = f"{value:g}" if isinstance(value, float) else value
+        how.append(f"{option_of(name).removeprefix('--')} {text}")
     table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
-    if per_task:
+    if shown.per_task:
         table("", *task_table(scores))
-    else:
-        _talk_of_tasks(scores)
+    elif len(parts := scores.per_task) > 1:
+        ends = (end(parts, key=lambda part: part.success_rate) for end in (min, max))
+        low, high = (f"{part.success_rate:.2f} ({part.name})" for part in ends)
+        talk(f"SR of {len(parts)} tasks: {low} to {high}; --per-task shows all")
     if scores.clean is not None and scores.wrong is not None:
-        parts = {"without an error": scores.clean, "with a step done wrongly": scores.wrong}
-        for name, part in parts.items():
+        apart = {"without an error": scores.clean, "with a step done wrongly": scores.wrong}
+        for name, part in apart.items():
             rates = [part.metrics[metric] for metric in ("success_rate", "mean_accuracy")]
-            shown = " and mAcc ".join(f"{rate:.2f}" for rate in rates)
-            talk(f"{counted(part.windows, 'window')} {name}: SR {shown}")
+            both = " and mAcc ".join(f"{rate:.2f}" for rate in rates)
+            talk(f"{counted(part.windows, 'window')} {name}: SR {both}")
     fallback = scores.tasks_without_training
     if fallback and fallback.tasks:
         talk(
@@ -263,23 +249,14 @@ def _report(
     if scores.folds is not None:
         rates = [fold.metrics["success_rate"] for fold in scores.folds]
         videos = sum(len(fold.videos) for fold in scores.folds)
-        shown = ", ".join(f"{rate:.2f}" for rate in rates)
-        talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {shown}")
+        listed = ", ".join(f"{rate:.2f}" for rate in rates)
+        talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {listed}")
     unkept = "nothing was kept" + " (--out keeps the runs)" * (scores.folds is not None)
     kept = unkept if path is None else f"kept in {path}"
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
         f"forwards a query, {learned:,} parameters; {exact}; {kept}"
     )
-
-
-def _talk_of_tasks(scores: RunEvaluation) -> None:
-    """Show the range of the tasks' success rates in a line."""
-    parts = scores.per_task
-    if len(parts) > 1:
-        ends = (end(parts, key=lambda part: part.success_rate) for end in (min, max))
-        low, high = (f"{part.success_rate:.2f} ({part.name})" for part in ends)
-        talk(f"SR of {len(parts)} tasks: {low} to {high}; --per-task shows all")
 
 
 def _title(scores: RunEvaluation) -> str:
@@ -320,11 +297,7 @@ def calibrate(
         chosen = pick_device(device)
         opened = open_run(run, horizon=horizon, device=chosen)
         table = calibrate_run(
-            opened,
-            folds=folds,
-            dataset=dataset,
-            device=chosen,
-            progress=passing_progress,
+            opened, folds=folds, dataset=dataset, device=chosen, progress=passing_progress
         )
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"

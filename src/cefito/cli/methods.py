@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Flag, Settings, known_settings
-
-if TYPE_CHECKING:
-    from cefito.planners.methods import PlannerVariant
 
 
 def planners(*, json: Flag = False) -> None:
@@ -24,8 +21,7 @@ def planners(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of tables.
     """
-    from cefito.planners.methods import METHODS
-    from cefito.study.method_catalogue import listed_methods
+    from cefito.planners.methods import METHODS, listed_methods
 
     with log_warnings():
         methods = listed_methods()
@@ -54,18 +50,11 @@ def planners(*, json: Flag = False) -> None:
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
         [
-            (row.name, row.title, row.method, _kind(row))
+            (row.name, row.title, row.method, "ablation" if row.ablation else "")
             for method in METHODS.values()
             for row in method.variants
         ],
     )
-
-
-def _kind(row: PlannerVariant) -> str:
-    """Return why "all" leaves a row out; empty if it does not."""
-    if row.oracle:
-        return "oracle"
-    return "ablation" if row.ablation else ""
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:

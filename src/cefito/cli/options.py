@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import make_dataclass
 from pathlib import Path
 from types import UnionType
@@ -18,6 +18,7 @@ from cefito.times import TIME_FORMS, parse_seconds
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
+    from pydantic.fields import FieldInfo
 
 
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
@@ -80,7 +81,7 @@ def _quoted(text: str) -> str:
 
 
 _OTHER_NAMES = {  # settings whose options have another name
-    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"},
+    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"}
 }
 
 
@@ -155,21 +156,38 @@ def options_class(
     return Parameter(name="*", **own)(made)
 
 
+def field_options(
+    fields: Mapping[str, FieldInfo],
+    *,
+    names: Mapping[str, str] = {},
+    kinds: Mapping[Any, Any] = {},
+    group: Group | None = None,
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of the option of each field that has a description.
+
+    `names` has other names of options, by field; `kinds` other types, by the type of the field.
+    """
+    for name, field in fields.items():
+        kind = {bool: Flag, **kinds}.get(field.annotation, field.annotation)
+        several = kind is Several
+        text = f"{field.description}" + ' May be repeated; "" for an empty list.' * several
+        if field.description:
+            parameter = Parameter(name=names.get(name), help=text, group=group)
+            yield name, Annotated[kind, parameter], () if several else field.default
+
+
 class GivenOptions:
     """Options of what a planner is given of windows; each is a field of `Given`."""
 
     def given(self) -> dict[str, bool]:
         """Return what is given, by field."""
-        return {name: True for name, value in vars(self).items() if value}
+        return {name: True for name in Given.model_fields if getattr(self, name, False)}
 
 
 def given_options(*names: str) -> type[GivenOptions]:
     """Return the class of the options of some fields of `Given`."""
-    fields = ((name, Given.model_fields[name]) for name in names)
-    options = [
-        (name, Annotated[Flag, Parameter(help=field.description)], False) for name, field in fields
-    ]
-    made: type[GivenOptions] = options_class(GivenOptions, options, GIVEN)
+    options = field_options({name: Given.model_fields[name] for name in names}, group=GIVEN)
+    made: type[GivenOptions] = options_class(GivenOptions, options)
     return made
 
 

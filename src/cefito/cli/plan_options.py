@@ -21,6 +21,7 @@ from cefito.cli.options import (
     Flag,
     Moment,
     Several,
+    field_options,
     options_class,
 )
 from cefito.errors import ConfigError
@@ -157,27 +158,14 @@ def _facts() -> dict[str, FieldInfo]:
     return {name: one for name, one in Question.model_fields.items() if name != "constraints"}
 
 
-def _question_options() -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, type and default of each option."""
-    for name, fact in _facts().items():
-        kind = _FROM_TEXT.get(fact.annotation, fact.annotation)
-        several = kind is Several
-        text = f"{fact.description}" + ' May be repeated; "" for an empty list.' * several
-        default = () if several else fact.default
-        yield name, Annotated[kind, Parameter(help=text)], default
-
-
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    PlanOptions = options_class(PlanOptions, _question_options(), PLANS)
+    PlanOptions = options_class(PlanOptions, field_options(_facts(), kinds=_FROM_TEXT), PLANS)
 
 DEFAULTS = PlanOptions()
 
 
 _KINDS = {  # options that choose a kind of query, and those that go with it
-    "a video of a data set": (
-        {"video"},
-        {"from_step", "without_goal", "after_done", "dataset"},
-    ),
+    "a video of a data set": ({"video"}, {"from_step", "without_goal", "after_done", "dataset"}),
     "a video file": ({"video"}, {"start", "end", "encoder", "weights"}),
     "features": ({"features"}, {"start", "end", "seconds", "precision"}),
     "files of observations": ({"initial", "goal"}, set[str]()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,12 @@ from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
-from cefito.cli.options import Flag, Several, options_class, pairs
+from cefito.cli.options import Flag, Several, field_options, options_class, pairs
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.readers.formats.document import Choices
 from cefito.errors import ConfigError
 from cefito.files import check_new
-from cefito.settings import Settings, validated
+from cefito.settings import validated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,21 +71,17 @@ class Observed:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def _options(kind: type[Settings], *left_out: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, type and default of the option of each setting."""
-    for name, field in kind.model_fields.items():
-        if name == "timeline":  # your own data have another default
-            yield name, Annotated[bool | None, Parameter(help=field.description)], None
-        elif name not in left_out:
-            known = Flag if field.annotation is bool else field.annotation
-            yield name, Annotated[known, Parameter(help=field.description)], field.default
-
-
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
     _COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
     _column = ("column", Annotated[Several, Parameter(help=_COLUMN)], ())
-    StepOptions = options_class(StepOptions, [*_options(Choices, "columns"), _column])
-    Observed = options_class(Observed, _options(ObservationOptions))
+    _choices = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
+    StepOptions = options_class(StepOptions, [*_choices, _column])
+    # whether rows are kept has another default for your own data
+    _observing = field_options(ObservationOptions.model_fields, kinds={bool: bool | None})
+    _UNSET = {"timeline": None}
+    Observed = options_class(
+        Observed, [(name, kind, _UNSET.get(name, default)) for name, kind, default in _observing]
+    )
 
 NO_CHOICES = StepOptions()
 
@@ -230,16 +225,10 @@ def captaincook4d(
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers.captaincook4d import (
-        downloaded_files,
-        prepare_captaincook4d,
-        read_captaincook4d,
-    )
+    from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
 
     if observed.features or observed.videos:
-        files = downloaded_files(source)
-        parts = files["annotations"], files["split"], files["names"]
-        _prepare(partial(read_captaincook4d, *parts), target, observed, encoder)
+        _prepare(partial(read_captaincook4d, source), target, observed, encoder)
         return
     if (replace(observed, name=None), encoder) != (_DEFAULTS, DEFAULT_ENCODER):
         raise ConfigError("of these options, downloaded features of steps take --name only.")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Group
 
 from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
-from cefito.cli.options import Flag, SeveralPaths, options_class
+from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
 from cefito.errors import ConfigError
 from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
@@ -31,17 +31,9 @@ class LimitOptions:
     """Limits of the service. Fields: those of `Limits` that have a description."""
 
 
-def _limit_options() -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, type and default of each option."""
-    for name, limit in Limits.model_fields.items():
-        if limit.description:
-            option = _NAMES.get(name, "--" + name.replace("_", "-"))
-            parameter = Parameter(name=option, help=limit.description)
-            yield name, Annotated[limit.annotation, parameter], limit.default
-
-
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    LimitOptions = options_class(LimitOptions, _limit_options(), Group("Limits", sort_key=1))
+    _OPTIONS = field_options(Limits.model_fields, names=_NAMES)
+    LimitOptions = options_class(LimitOptions, _OPTIONS, Group("Limits", sort_key=1))
 
 _DEFAULTS = LimitOptions()
 
@@ -136,13 +128,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def mcp(
-    run: Path,
-    /,
-    *more: Path,
-    dataset: SeveralPaths = (),
-    device: str = "auto",
-) -> None:
+def mcp(run: Path, /, *more: Path, dataset: SeveralPaths = (), device: str = "auto") -> None:
     """Offer plans to an agent on this machine, by the Model Context Protocol, until stdin ends.
 
     cefito serve --mcp offers the same tools over HTTP.

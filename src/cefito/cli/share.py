@@ -1,13 +1,19 @@
-"""`cefito export`, and checkpoints of the authors."""
+"""Commands that share runs: `cefito report`, `export`, and checkpoints of the authors."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, talk
+from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.options import Flag, check_split, given_options
+from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.report import ComparisonReport, RunReport
+
 
 Licence = Annotated[str, Parameter(name="--license")]
 
@@ -56,7 +62,7 @@ def import_checkpoint(
             to plan.
         weights: ema (averaged, which the authors evaluate) or raw.
     """
-    from cefito.runs.checkpoints import import_field
+    from cefito.evaluation.sharing import import_field
 
     with log_warnings():
         run = import_field(
@@ -74,3 +80,86 @@ def import_checkpoint(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"
     )
+
+
+_Given = given_options("without_goal", "after_done", "with_elapsed")
+_OBSERVATIONS = _Given()
+
+
+def report(
+    place: Path,
+    /,
+    *,
+    out: Path | None = None,
+    split: str = "test",
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
+    sample: int | None = None,
+    queries: int = 300,
+    dataset: Path | None = None,
+    videos: Path | None = None,
+    without_frames: Flag = False,
+    horizon: int | None = None,
+    steps: str | None = None,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Write a report of a run or of a comparison: one HTML file that needs no network.
+
+    A run is scored as cefito evaluate does, unless its folder holds scores together with plans
+    from before; both are kept there. A comparison is read as it is.
+
+    Args:
+        place: Run folder, as cefito train makes it, or the folder of a comparison, as cefito
+            compare makes it.
+        out: The .html file to write.
+        split: Of a run: train, val or test.
+        given: Of a run: what the planner is given.
+        sample: Of a run: score a fixed random sample of this many windows.
+        queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
+        dataset: Of a run: where its data set is, if not where it was trained, or another one to
+            score it on.
+        videos: Of a run: folder of the data set's videos, found by their ids, if not where the
+            data set says. The gallery then shows a frame of each query's start and end, up to 6 kB
+            each and 3 MB in all.
+        without_frames: Of a run: show no frames.
+        horizon: Of a folder that holds runs of several: number of actions.
+        steps: Of a run of several lengths: numbers of steps of the plans, one (3) or a range (2-4);
+            all by default.
+        device: auto, cpu or cuda.
+        json: Print the same numbers as JSON.
+    """
+    from cefito.files import check_target
+    from cefito.inference.question import run_for_steps
+    from cefito.report import report_comparison, report_run, save_report
+    from cefito.runtime import pick_device
+    from cefito.study.results import RESULTS
+
+    if out is None and not json:
+        raise ConfigError("nothing to write: give --out report.html, or --json.")
+    check_split(split)
+    if videos is not None and without_frames:
+        raise ConfigError("--videos and --without-frames exclude each other; give one.")
+    if out is not None:
+        check_target(out, (".html",), "target")
+    with log_warnings():
+        found: RunReport | ComparisonReport
+        if (place / RESULTS).exists():
+            found = report_comparison(place)
+        else:
+            found = report_run(
+                run_for_steps(place, horizon=horizon, steps=steps, device=pick_device(device)),
+                split=split,
+                sample=sample,
+                dataset=dataset,
+                queries=queries,
+                videos=videos,
+                frames=not without_frames,
+                progress=progress,
+                **given.given(),  # type: ignore[attr-defined]
+            )
+    if out is not None:
+        save_report(found, out)
+        talk(f"wrote {out}: {found.title}, {out.stat().st_size / 1e3:,.0f} kB")
+    if json:
+        print_json(found.to_dict())
+    return 0

@@ -13,11 +13,6 @@ from cefito.data.prepared import open_dataset
 from cefito.data.readers.source import ERRORS_FILE, read_common
 from cefito.data.windows import count_windows, split_videos
 
-
-def _is_prepared(folder: Path) -> bool:
-    return (folder / "dataset.json").exists() or not (folder / "taxonomy.json").exists()
-
-
 HORIZONS = range(1, 7)
 
 
@@ -27,7 +22,7 @@ def describe(path: Path, *, horizons: Iterable[int] = HORIZONS) -> dict[str, Any
     By horizon: "windows" of each annotated split; "held_out", the windows of train and val after
     `split_videos` (None if the annotations have val); "candidates", |A|^T over the test windows.
     """
-    if not _is_prepared(path):
+    if (path / "taxonomy.json").exists() and not (path / "dataset.json").exists():
         of_errors = (path / ERRORS_FILE).exists()
         annotations = read_common(path).annotations if of_errors else read_annotations(path)
         head = {"name": annotations.taxonomy.dataset, "kind": "annotations"}

@@ -12,7 +12,6 @@ import pickle
 import re
 import struct
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -76,10 +75,6 @@ class _Array(np.ndarray[Any, Any]):
         super().__setstate__((1, shape, dtype, bool(fortran), values))  # type: ignore[arg-type]
 
 
-def _new_array(*_: object) -> _Array:
-    return _Array((0,), np.uint8)
-
-
 def _scalar(kind: _Type, value: bytes) -> Any:
     return np.frombuffer(value, kind.dtype, count=1)[0].item()
 
@@ -88,51 +83,23 @@ def _from_buffer(values: bytes, kind: _Type, shape: tuple[int, ...], order: Any)
     return np.frombuffer(values, kind.dtype).reshape(shape, order=order)
 
 
-def _encoded(text: str, _: str) -> bytes:
-    return text.encode("latin-1")
-
-
 _ARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")  # NumPy 1 and 2
 _GLOBALS = {
     ("numpy", "ndarray"): None,  # only an argument of _reconstruct
     ("numpy", "dtype"): _Type,
-    **{(module, "_reconstruct"): _new_array for module in _ARRAYS},
+    **{(module, "_reconstruct"): lambda *_: _Array((0,), np.uint8) for module in _ARRAYS},
     **{(module, "scalar"): _scalar for module in _ARRAYS},
-    ("_codecs", "encode"): _encoded,  # protocols 0 to 2
+    ("_codecs", "encode"): lambda text, _: text.encode("latin-1"),  # protocols 0 to 2
     ("numpy.core.numeric", "_frombuffer"): _from_buffer,  # protocol 5
     ("numpy._core.numeric", "_frombuffer"): _from_buffer,
 }
-_LEFT_OUT = (
-    *("PERSID", "BINPERSID", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"),
-    *("FROZENSET", "ADDITEMS"),
-)
-_KEYS = {"SETITEM": slice(-2, -1), "SETITEMS": slice(0, None, 2), "DICT": slice(0, None, 2)}
-"""Places of the keys on the stack, by operations that fill dictionaries."""
 
 
-def _checked(unpickler: Any, *, name: str) -> None:
-    """Perform an operation unless it changes an object, or hashes a tuple, which may not end."""
-    stack = unpickler.stack
-    if name == "BUILD" and not isinstance(stack[-2], (_Array, _Type)):
+def _build(unpickler: Any) -> None:
+    """Set the state of arrays and types; functions and classes are not changed."""
+    if not isinstance(unpickler.stack[-2], (_Array, _Type)):
         raise pickle.UnpicklingError("it changes an object")
-    keys = stack[_KEYS[name]] if name in _KEYS else []
-    if not all(isinstance(key, int | float | str | bytes) for key in keys):
-        raise pickle.UnpicklingError("a key is neither a number nor text")
-    pickle._Unpickler.dispatch[_code(name)](unpickler)
-
-
-def _refused(_: Any) -> None:
-    raise pickle.UnpicklingError("it holds more than arrays and plain containers")
-
-
-def _bytes(unpickler: Any) -> None:
-    """Read bytes of a stated length, for which no memory is reserved before they are there."""
-    size = int.from_bytes(unpickler.read(8), "little")
-    unpickler.append(unpickler.read(size))
-
-
-def _code(name: str) -> int:
-    return int(getattr(pickle, name)[0])
+    pickle._Unpickler.dispatch[pickle.BUILD[0]](unpickler)
 
 
 # in Python: C's reserves memory for as many entries as a pickle of a few bytes says it has
@@ -141,9 +108,7 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **pickle._Unpickler.dispatch,
-        **{_code(name): partial(_checked, name=name) for name in ("BUILD", *_KEYS)},
-        _code("BYTEARRAY8"): _bytes,
-        **{_code(name): _refused for name in _LEFT_OUT},
+        pickle.BUILD[0]: _build,
     }
 
     @override

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -105,9 +105,8 @@ class Windows:
 
     def sample(self, size: int | None, seed: int) -> Windows:
         """A fixed random sample of at most `size` windows, in their order; all if None."""
-        if size is None or size >= len(self):
-            return self
-        return self.subset(self.sample_rows(size, seed))
+        rows = self.sample_rows(size, seed)
+        return self if len(rows) == len(self) else self.subset(rows)
 
     def sample_rows(self, size: int | None, seed: int) -> NDArray[np.int64]:
         """Rows of `sample`."""
@@ -208,7 +207,14 @@ def cut_windows(
         dataset=dataset.name,
         split=split,
         predicted=_predicted(videos, places),
-        wrong=_wrong(videos, places),
+        wrong=None
+        if all(each.clean for each in videos)
+        else np.array(
+            [
+                any(step.errors for step in videos[index].steps[first : first + size])
+                for index, first, size in places
+            ]
+        ),
     )
     if shortest is None:
         return windows
@@ -231,16 +237,6 @@ def _predicted(
     return np.array([-1 if row is None else row[first] for row, (_, first, _) in rows])
 
 
-def _wrong(
-    videos: Sequence[Video], places: Sequence[tuple[int, int, int]]
-) -> NDArray[np.bool_] | None:
-    """Whether the window at each place holds an error; None if no video has one."""
-    if all(video.clean for video in videos):
-        return None
-    rows = ((videos[video].steps[first : first + length]) for video, first, length in places)
-    return np.array([any(step.errors for step in steps) for steps in rows])
-
-
 def _seconds(video: Video, first: int, length: int) -> np.float32:
     """Seconds from the start of a step to the end of another; NaN if times are not in order."""
     seconds = video.steps[first + length - 1].end - video.steps[first].start
@@ -259,10 +255,7 @@ def padded_rows(rows: Sequence[Sequence[int]], width: int = 0) -> NDArray[np.int
 def reversed_windows(windows: Windows) -> Windows:
     """The same windows backwards: observations exchanged, actions in reverse order."""
     return replace(
-        windows,
-        initial=windows.goal,
-        goal=windows.initial,
-        actions=windows.actions[:, ::-1].copy(),
+        windows, initial=windows.goal, goal=windows.initial, actions=windows.actions[:, ::-1].copy()
     )
 
 
@@ -350,20 +343,13 @@ class ActionSpace:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a dictionary for JSON."""
-        return {
-            "source": self.source,
-            "fallback": list(self.fallback),
-            "actions": [list(row) for row in self.actions],
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ActionSpace:
-        """Convert from the dictionary of `to_dict`."""
-        return cls(
-            actions=tuple(tuple(row) for row in value["actions"]),
-            source=value["source"],
-            fallback=tuple(value["fallback"]),
-        )
+        """Convert from the dictionary of `to_dict`, or from JSON."""
+        actions, fallback = value["actions"], value["fallback"]
+        return cls(tuple(map(tuple, actions)), value["source"], tuple(fallback))
 
 
 def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> ActionSpace:

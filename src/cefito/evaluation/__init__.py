@@ -1,9 +1,16 @@
 """Evaluation: metrics, statistics, and the scoring of planners and runs on windows."""
 
-from cefito.evaluation.metrics import MetricSums, metric_value
-from cefito.evaluation.orders import training_orders
-from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
-from cefito.evaluation.records import Evaluation, RunEvaluation, TaskScores, VideoIntervals
+from cefito.evaluation.metrics import MetricSums, metric_value, training_orders
+from cefito.evaluation.records import (
+    Evaluation,
+    RunEvaluation,
+    TaskScores,
+    VideoIntervals,
+    WindowPlans,
+    read_plans,
+    save_plans,
+    window_plans,
+)
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.score import evaluate_planner, task_scores, video_intervals
 

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from cefito.data.folds import fold_view, split_folds
-from cefito.data.prepared import PreparedDataset
+from cefito.data.prepared import PreparedDataset, fold_view, split_folds
 from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
 from cefito.inference.sets import LARGEST_SET, first_steps

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.folds import fold_view, known_videos, split_folds
-from cefito.data.prepared import PreparedDataset
+from cefito.data.prepared import PreparedDataset, fold_view, known_videos, split_folds
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.orders import Orders, training_orders
-from cefito.evaluation.plan_files import save_plans, window_plans
+from cefito.evaluation.metrics import Orders, training_orders
 from cefito.evaluation.records import (
     Evaluation,
     FoldScores,
     RunEvaluation,
     TasksWithoutTraining,
+    save_plans,
+    window_plans,
 )
 from cefito.evaluation.score import (
     evaluate_planner,
@@ -110,12 +110,7 @@ def evaluate_run(
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # before planning needs more
     evaluation, plans = evaluate_planner(
-        run.planner,
-        chosen,
-        orders=orders,
-        sampled_from=len(windows),
-        progress=progress,
-        **given,
+        run.planner, chosen, orders=orders, sampled_from=len(windows), progress=progress, **given
     )
     tasks = planned_tasks(run.planner, Queries.from_windows(chosen, **given), plans)
     description = run.planner.describe()

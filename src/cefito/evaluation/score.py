@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import TOP_K, MetricSums, unpadded
-from cefito.evaluation.orders import Orders
+from cefito.evaluation.metrics import TOP_K, MetricSums, Orders, unpadded
 from cefito.evaluation.records import (
     Calibration,
     Evaluation,
@@ -31,7 +30,6 @@ from cefito.evaluation.statistics import (
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_elapsed, check_plans
 from cefito.planners.given import Given
-from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
@@ -153,12 +151,6 @@ def evaluate_planner(
         raise ConfigError(
             f"{len(windows)} windows of {windows.horizon} actions: {planner.name} is scored on one "
             f"or more of {planner.horizon}. Cut windows of this horizon."
-        )
-    if known.oracle_ends and not planner.abilities.true_ends:
-        raise ConfigError(
-            f"{planner.name} makes no use of the true first and last action; "
-            f"of the methods only {methods_with('true_ends')} do. Leave them out.",
-            setting="oracle_ends",
         )
     if known.with_elapsed:
         check_elapsed(planner)

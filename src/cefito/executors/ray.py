@@ -20,8 +20,12 @@ from typing import Any
 
 from cefito.errors import ConfigError, RunError, explained, install_command
 from cefito.executors.base import Executor, Failed, JobQueue, failure
-from cefito.executors.processes import threads_each
-from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
+from cefito.executors.processes import (
+    THREAD_SETTINGS,
+    CalledFunction,
+    pickled_outcome,
+    threads_each,
+)
 
 _STORE_BYTES = 128 << 20  # shared memory of a cluster on this machine; jobs and values are small
 _PATIENCE = 10.0  # seconds in which a cluster must answer

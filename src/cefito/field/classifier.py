@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.field.layers import Dropout
-from cefito.field.predictor import normalise
+from cefito.field.predictor import normalise, prepared
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 
 
@@ -86,11 +86,7 @@ class ProposalNetwork(nn.Module):
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
         """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K]."""
         drop = dropout or (lambda x: x)
-        x = torch.stack([initial, goal], dim=1)
-        if self.config.centre:
-            x = x - self.mean
-        if self.config.normalise:
-            x = normalise(x)
+        x = prepared(torch.stack([initial, goal], dim=1), self.config, self.mean)
         x = drop(x.flatten(1))
         hidden = drop(torch.relu(self.fc1(x)))
         hidden = drop(torch.relu(self.fc2(hidden)))

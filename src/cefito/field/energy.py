@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from cefito.field import packed
-from cefito.field.frozen import FrozenLinear
+from cefito.field import prefixes
+from cefito.field.children import FrozenLinear
 from cefito.field.predictor import Predictor
 from cefito.field.prefixes import PrefixTree, similar_rows
 from cefito.field.settings import DISTANCES, FieldConfig
@@ -161,11 +161,7 @@ class EnergyField(nn.Module):
         return torch.cat(energies)[torch.cat(rows).argsort()]
 
     def packed_latents(
-        self,
-        initial: Tensor,
-        actions: Tensor,
-        *,
-        every_state: bool = False,
+        self, initial: Tensor, actions: Tensor, *, every_state: bool = False
     ) -> Iterator[tuple[Tensor, PrefixTree, Tensor]]:
         """Yield the packed latents of pass 1 for groups of queries with trees of similar size.
 
@@ -181,7 +177,7 @@ class EnergyField(nn.Module):
             yield (
                 rows,
                 tree,
-                packed.latents(
+                prefixes.latents(
                     predictor,
                     tree,
                     root[rows],
@@ -199,4 +195,5 @@ class EnergyField(nn.Module):
         """Return the energies [B, M] of the candidates of a tree."""
         # latents of the goals, in the order of the leaves, [B, M, D]; targets [B, E]
         goals = self.predictor.head(latents, tree.actions[-1])  # [B, M, E]
-        return tree.unsort(self.distance(goals, target[:, None]))
+        leaves = self.distance(goals, target[:, None])
+        return leaves.gather(1, tree.order.argsort(dim=1))  # in the order of the candidates

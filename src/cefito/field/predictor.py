@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +37,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 def prepared_mask(mask: Tensor) -> Tensor:
     """Return a mask, True if a query may see a key, as `attend` takes it under autocast."""
     kind = mask.device.type
-    if not torch.is_autocast_enabled(kind):
-        return mask
-    return mask_for(mask, torch.get_autocast_dtype(kind))
-
-
-def mask_for(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask, True if a query may see a key, as `attend` takes it for a dtype."""
-    if not _by_products(dtype, mask.device):
+    dtype = torch.get_autocast_dtype(kind)
+    if not torch.is_autocast_enabled(kind) or not _by_products(dtype, mask.device):
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
@@ -64,6 +59,12 @@ EPSILON = 1e-6  # of the norms between and behind the blocks
 def normalise(x: Tensor, epsilon: float = EPSILON) -> Tensor:
     """Apply parameter-free layer norm over the last dimension, in at least float32."""
     return F.layer_norm(x.float(), x.shape[-1:], eps=epsilon)
+
+
+def prepared(x: Tensor, config: Any, mean: Tensor) -> Tensor:
+    """Return observations […, E], minus their mean and layer-normalised, each if configured."""
+    x = x - mean if config.centre else x
+    return normalise(x) if config.normalise else x
 
 
 def normalise_observation(x: Tensor, config: FieldConfig) -> Tensor:
@@ -295,31 +296,21 @@ class Predictor(nn.Module):
         """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path."""
         return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
 
-    def reconstruct(self, initial: Tensor, states: Tensor) -> Tensor:
+    def reconstruct(self, initial: Tensor, states: Tensor, *, latents: bool = False) -> Tensor:
         """Return the logits [B, T, K] of the actions between states [B, T, E] (pass 2, Supp. A).
 
         The action slots hold the action-mask token. The logits of a_t are read at the state after
         it: attention is causal, so the action slot itself would see neither that state nor the
-        goal.
+        goal. In the released code states are `latents` of pass 1, [B, T, D], unchanged in their
+        slots, and the logits of a_t are read at its own slot, without the final norm.
         """
         slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
-        x = self._interleave(self.state_token(initial), slots, self.state_token(states))
+        x = self._interleave(
+            self.state_token(initial), slots, states if latents else self.state_token(states)
+        )
         for block in self.blocks:
             x = block(x)
-        return self.action_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
-
-    def reconstruct_latents(self, initial: Tensor, latents: Tensor) -> Tensor:
-        """Return the logits [B, T, K] between latents [B, T, D] of pass 1 (pass 2, released code).
-
-        The state slots hold the latents unchanged. The logits of a_t are read at its own slot,
-        which holds the action-mask token and sees only the states before it, without the final
-        norm.
-        """
-        slots = self.action_mask_token.expand(latents.shape[0], latents.shape[1], -1)
-        x = self._interleave(self.state_token(initial), slots, latents)
-        for block in self.blocks:
-            x = block(x)
-        return self.action_head(x[:, 1::2])  # type: ignore[no-any-return]
+        return self.action_head(x[:, 1::2] if latents else self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
 
     def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
         """Interleave [B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], and add positions."""

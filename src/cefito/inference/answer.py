@@ -12,8 +12,7 @@ from pydantic import Field
 from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import in_words
 from cefito.errors import ConfigError
-from cefito.inference.asked import Asked
-from cefito.inference.contradictions import contradictions
+from cefito.inference.asked import Asked, contradictions
 from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import counted, percent

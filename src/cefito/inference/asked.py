@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
 from cefito.inference.query import check_width
 from cefito.inference.question import Question, planning
 from cefito.inference.sets import LARGEST_SET, check_coverage
+from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import (
     check_elapsed,
     check_min_probability,
@@ -20,7 +23,6 @@ from cefito.planners.checks import (
     check_queries,
     check_task_given,
 )
-from cefito.planners.queries import Queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
@@ -111,3 +113,111 @@ class Asked:
             self.constraints,
             self.query.extras,
         )
+
+
+UNLIKELY = 0.05
+"""Largest share of queries that are warned although they ask for the truth.
+
+It holds for calibrated probabilities: a choice is contradicted if all choices that are no likelier,
+itself among them, have less than this probability together.
+"""
+
+
+def contradictions(
+    planner: Planner,
+    query: Queries,
+    constraints: Constraints,
+    taxonomy: Taxonomy,
+    *,
+    task: int | None,
+) -> list[str]:
+    """Return a sentence for each part of a query that its observations contradict.
+
+    Constraints beyond those on single steps and pairs of steps are judged by the task that they
+    lead to.
+
+    Args:
+        planner: The planner; without probabilities it contradicts nothing.
+        query: One query.
+        constraints: Constraints on its plans.
+        taxonomy: Names of the tasks and actions.
+        task: The task of its best plan.
+    """
+    found: list[str] = []
+    if query.tasks is not None and query.done is not None:
+        given = taxonomy.tasks[query.tasks[0]]
+        foreign = sorted(set(query.done[0].tolist()) - {-1, *given.actions})
+        names = taxonomy.names(foreign)
+        found += [
+            f"'{name}' was done but is not among the steps of '{given.name}'" for name in names
+        ]
+    if replace(query, tasks=None).empty.any():  # nothing that could contradict
+        return found
+    tasks, steps = planner.marginals(query)
+    if tasks is not None and task is not None and _is_unlikely(tasks[0], task):
+        likely, other = (
+            f"'{taxonomy.tasks[one].name}' ({_percent(tasks[0, one])})"
+            for one in (int(tasks[0].argmax()), task)
+        )
+        led = "with these constraints the best plan is of" if query.tasks is None else "given is"
+        found.append(f"the observations point to the task {likely}; {led} {other}")
+    if steps is not None and constraints:
+        names = [action.name for action in taxonomy.actions]
+        found += _of_steps(steps[0], constraints, names)
+    return list(dict.fromkeys(found))  # actions of one name give one sentence
+
+
+def _of_steps(
+    steps: NDArray[np.float64],  # probability of each action at each step [T, K]
+    constraints: Constraints,
+    names: list[str],
+) -> Iterator[str]:
+    def seen(step: int, actions: list[int]) -> str:
+        """Describe the probability of actions at a step, counted from 0."""
+        either = dict.fromkeys(f"'{names[action]}'" for action in actions)
+        share = _percent(steps[step, actions].sum())
+        return f"{' or '.join(either)} at step {step + 1} ({share})"
+
+    for number, action in constraints.pinned:
+        step = number - 1
+        if _is_unlikely(steps[step] / steps[step].sum(), action):  # if a plan has the step
+            likely = seen(step, [int(steps[step].argmax())])
+            own = _percent(steps[step, action])
+            yield f"the observations point to {likely}; '{names[action]}' is pinned there ({own})"
+    for action in constraints.required:
+        if _is_unlikely(steps.sum(axis=0), action):  # p(it occurs) ≤ Σ_t p(a_t = action)
+            most = _percent(steps[:, action].sum())
+            yield (
+                f"the observations point to other actions than '{names[action]}' (at most {most}), "
+                "which is required"
+            )
+    if constraints.forbidden:
+        forbidden = list(dict.fromkeys(constraints.forbidden))
+        # p(no step has one of them) ≤ 1 − max_t Σ_forbidden p(a_t = action)
+        step = int(steps[:, forbidden].sum(axis=1).argmax())
+        forbidden.sort(key=lambda action: -steps[step, action])
+        together = steps[step, forbidden].cumsum()
+        if together[-1] > 1 - UNLIKELY:
+            enough = forbidden[: 1 + int((together > 1 - UNLIKELY).argmax())]
+            yield f"the observations point to {seen(step, enough)}, which is forbidden"
+    excluded = [
+        (last, first, f"'{names[first]}' must come first") for first, last in constraints.before
+    ]
+    if constraints.no_repeats:
+        often = ((steps > 1 - UNLIKELY).sum(axis=0) > 1).nonzero()[0].tolist()
+        excluded += [(action, action, "no action may occur twice") for action in often]
+    for earlier, later, rule in excluded:
+        for step, after in combinations(range(len(steps)), 2):
+            # p(a_s = earlier and a_t = later) ≥ p(a_s = earlier) + p(a_t = later) − 1
+            if steps[step, earlier] + steps[after, later] - 1 > 1 - UNLIKELY:
+                both = f"{seen(step, [earlier])} and {seen(after, [later])}"
+                yield f"the observations point to {both}; {rule}"
+
+
+def _is_unlikely(probabilities: NDArray[np.float64], choice: int) -> bool:
+    """Whether a choice is among the least likely, which have little probability together."""
+    return bool(probabilities[probabilities <= probabilities[choice]].sum() < UNLIKELY)
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.1f} %" if probability >= 0.001 else "below 0.1 %"

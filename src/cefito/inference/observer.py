@@ -21,7 +21,7 @@ from cefito.runs.matching import DECIDING
 if TYPE_CHECKING:
     import torch
 
-    from cefito.encoders.goal_text import GoalTexts
+    from cefito.encoders.text import GoalTexts
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
 
@@ -122,7 +122,7 @@ class ObservationRecipe:
 
     def check_text(self, encoder: str | None = None) -> None:
         """Refuse goals in words for features whose space texts do not share (ConfigError)."""
-        from cefito.encoders.goal_text import SHARED_LAYER
+        from cefito.encoders.text import SHARED_LAYER
 
         if self.made_with.get("layer") == SHARED_LAYER or (encoder and not self.made_with):
             return
@@ -266,8 +266,8 @@ class Observer:
 
     @cached_property
     def _texts(self) -> GoalTexts:
-        from cefito.encoders.goal_text import GoalTexts
         from cefito.encoders.images import PretrainedImages
+        from cefito.encoders.text import GoalTexts
         from cefito.encoders.video import Pictures
 
         recipe = self.recipe

@@ -19,7 +19,7 @@ from cefito.search.problem import Plans
 from cefito.settings import Record
 
 if TYPE_CHECKING:
-    from cefito.training.result import TrainingResult
+    from cefito.training.settings import TrainingResult
     from cefito.training.trainer import TrainingContext
 
 __all__ = [
@@ -41,7 +41,6 @@ class Abilities:
     constraints: bool = False  # plans can satisfy constraints
     search: bool = False
     true_task: bool = True  # uses the true task if given
-    true_ends: bool = False  # uses the true first and last action if given
     probabilities: bool = False  # at least under some settings of its search
     finetuning: bool = False  # learns further windows, also of new tasks and actions
     # plans several numbers of steps, also without an observation, and after steps done before

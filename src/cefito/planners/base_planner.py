@@ -35,9 +35,7 @@ class BasePlanner(Planner):
     def describe(self) -> Description:
         """Describe its parts."""
         return Description(
-            name=self.name,
-            parameters=self.parameters,
-            probabilities=self.abilities.probabilities,
+            name=self.name, parameters=self.parameters, probabilities=self.abilities.probabilities
         )
 
     def refit(self, *_: Any, **__: Any) -> Fitted[Self]:

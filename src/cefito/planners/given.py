@@ -29,10 +29,6 @@ class Given(Record):
         "Give the task that the data set stores of each window, as a classifier of others "
         "predicted it (event_class_top1 of the authors' window files).",
     )
-    oracle_ends: bool = _given(
-        "true ends",
-        "Give the true first and last action of each window; only for pkg and pkg-beam.",
-    )
     without_goal: bool = _given(
         "no goal", "Plan without the goal observation, by a run of several lengths."
     )

@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
 from importlib.metadata import EntryPoint
 from importlib.resources.abc import Traversable
@@ -25,7 +25,7 @@ from typing import Any, cast
 from pydantic import Field
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Abilities, Planner
+from cefito.planners.base import Abilities, Planner, Shape
 from cefito.plugins import Registry
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
@@ -47,11 +47,6 @@ DESCRIPTIONS = "descriptions of states"
 GRAPH = "graph of training windows"
 TEXT = "text vectors of actions"
 
-ORACLES = {
-    "true_task": "the task",
-    "true_ends": "the true ends",
-}
-"""Truth that a variant may be given; each is also a field of `Abilities`."""
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
 """Ends of a variant's name if it is given the true task, or the one that the data set stores."""
 
@@ -89,7 +84,6 @@ class PlannerVariant(Settings):
     search: Mapping[str, Any] = {}  # changes of the search in planning
     exhaustive: bool = False  # so costly that long horizons are scored on a sample
     true_task: bool = False
-    true_ends: bool = Field(default=False, exclude_if=not_)
     # given the task that a classifier of others predicted
     stored_task: bool = Field(default=False, exclude_if=not_)
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
@@ -97,16 +91,7 @@ class PlannerVariant(Settings):
     @property
     def given(self) -> dict[str, bool]:
         """What the planner is given, by fields of `Given`."""
-        return {
-            "oracle_task": self.true_task,
-            "stored_task": self.stored_task,
-            "oracle_ends": self.true_ends,
-        }
-
-    @property
-    def oracle(self) -> bool:
-        """Whether it is given truth that no planner can know."""
-        return any(getattr(self, name) for name in ORACLES)
+        return {"oracle_task": self.true_task, "stored_task": self.stored_task}
 
     def apply(self, planner: Planner) -> Planner:
         """Return a planner that searches as the row says."""
@@ -184,7 +169,7 @@ class Method:
     paper: Paper | None = None  # None if unpublished
     # of its planners, as their class has them; None: a list imports the class to know and count
     abilities: Abilities | None = None
-    # of each network at the published size (`method_catalogue.PUBLISHED`), if its paper has one
+    # of each network at the published size (`PUBLISHED`), if its paper has one
     parameters: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # beside windows and its own networks
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
@@ -215,7 +200,7 @@ METHODS: Registry[Method] = Registry(
             "cefito+chain": "cefito.method:CEFITO_CHAIN",
             "any-length": "any_length.method:ANY_LENGTH",
             "viterbi": "viterbi.method:VITERBI",
-            "pdpp": "pdpp.method:PDPP",
+            "pdpp": "diffusion.method:PDPP",
             "mtid": "mtid.method:MTID",
             "kepp": "kepp.method:KEPP",
             "schema": "schema.method:SCHEMA",
@@ -382,3 +367,52 @@ def _reader(section: str) -> type[Settings] | None:
     """The settings class of a method with a section; None if no method has it."""
     kinds = (method.settings for method in METHODS.values())
     return next((kind for kind in kinds if section in kind.model_fields), None)
+
+
+PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)
+"""CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
+
+
+def listed_methods() -> list[dict[str, Any]]:
+    """Return all registered methods as values for JSON, in the order of their registration.
+
+    A list needs no network of methods that declare their abilities, as all of this package do.
+    """
+    return [
+        {
+            "name": name,
+            "title": method.title or name,
+            "what": method.line,
+            "package": " ".join(METHODS.package(name) or ()) or None,
+            "paper": None if method.paper is None else method.paper.to_dict(),
+            "needs": list(method.needs),
+            "uses": list(method.uses),
+            "can": list(abilities_of(method)),
+            # of each network at the published size
+            "parameters": dict(method.parameters if method.abilities else published_sizes(method))
+            or None,
+            "rows": [
+                {key: getattr(row, key) for key in ("name", "title", "ablation")}
+                for row in method.variants
+            ],
+        }
+        for name, method in METHODS.items()
+    ]
+
+
+def abilities_of(method: Method) -> tuple[str, ...]:
+    """Return the abilities of a method's planners, in words."""
+    abilities = method.abilities or method.planner.abilities
+    able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
+    return tuple(name.replace("_", " ") for name in able)
+
+
+def published_sizes(method: Method) -> dict[str, int]:
+    """Return the parameters of each network in the preset `paper`, built without memory."""
+    import torch
+
+    config = load_config(
+        "paper", method=method.name, dataset="crosstask", horizon=PUBLISHED.horizon
+    )
+    with torch.device("meta"):
+        return method.planner.sizes(config.settings, PUBLISHED)

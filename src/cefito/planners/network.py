@@ -31,8 +31,12 @@ from cefito.runtime import (
     generator_for,
     named_stream,
 )
-from cefito.training.result import TrainingResult
-from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
+from cefito.training.settings import (
+    PlannerTrainingConfig,
+    StoppingConfig,
+    TrainingConfig,
+    TrainingResult,
+)
 from cefito.training.trainer import TrainingContext
 
 Network = TypeVar("Network", bound=nn.Module)

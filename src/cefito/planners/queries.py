@@ -22,7 +22,7 @@ LARGEST = 1e12
 
 Features of real models stay below a few thousand.
 """
-_ARRAYS = ("initial", "goal", "tasks", "ends", "seen", "done", "elapsed")
+_ARRAYS = ("initial", "goal", "tasks", "seen", "done", "elapsed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,6 @@ class Queries:
     initial: NDArray[np.floating[Any]]  # initial observations [N, E], kept as float32
     goal: NDArray[np.floating[Any]]  # goal observations [N, E], kept as float32
     tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
-    ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
     # whether the initial observation and the goal are known, bool [N, 2]; None if all are. The rows
     # of unknown observations are never read
     seen: NDArray[np.bool_] | None = None
@@ -59,12 +58,8 @@ class Queries:
                 f"{list(self.goal.shape)}; both must be the same [N, E]."
             )
         count = len(self)
-        for name, shape, words in (
-            ("tasks", (count,), "the id of each query's task"),
-            ("ends", (count, 2), "the ids of each query's first and last action"),
-        ):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _ids(given, name, shape, words))
+        if self.tasks is not None:
+            object.__setattr__(self, "tasks", _tasks(self.tasks, count))
         if self.seen is not None:
             expected = f"booleans [{count}, 2], for the initial observation and the goal"
             _shaped(self.seen, "seen", (count, 2), "b", expected)
@@ -129,7 +124,6 @@ class Queries:
             initial=windows.initial,
             goal=windows.goal,
             tasks=tasks,
-            ends=windows.ends if known.oracle_ends else None,
             seen=np.tile([True, False], (len(windows), 1)) if known.without_goal else None,
             done=windows.before if known.after_done else None,
             elapsed=windows.elapsed if known.with_elapsed else None,
@@ -177,7 +171,7 @@ class Queries:
         )
 
     def check_ids(self, name: str, known: int) -> None:
-        """Refuse tasks, ends or steps done with ids from `known` on (DataError)."""
+        """Refuse tasks or steps done with ids from `known` on (DataError)."""
         ids = getattr(self, name)
         if ids is None:
             return
@@ -192,7 +186,7 @@ class Queries:
     @property
     def extras(self) -> tuple[str, ...]:
         """Names of the arrays besides observations; queries can be joined if these are equal."""
-        names = ("tasks", "ends", "done", "elapsed")
+        names = ("tasks", "done", "elapsed")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -230,9 +224,7 @@ class Queries:
         """Return the same queries, all with the same goal observation [E]."""
         known = np.stack([self.known[:, 0], np.ones(len(self), dtype=np.bool_)], axis=1)
         return replace(
-            self,
-            goal=np.tile(goal, (len(self), 1)),
-            seen=None if known.all() else known,
+            self, goal=np.tile(goal, (len(self), 1)), seen=None if known.all() else known
         )
 
 
@@ -281,13 +273,14 @@ def _shaped(
     return array
 
 
-def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[np.int64]:
-    ids = _shaped(given, name, shape, "iu", f"whole numbers {list(shape)}, {words}")
-    negative = np.flatnonzero((ids < 0).any(axis=tuple(range(1, ids.ndim))))
+def _tasks(given: Any, count: int) -> NDArray[np.int64]:
+    words = "the id of each query's task"
+    ids = _shaped(given, "tasks", (count,), "iu", f"whole numbers [{count}], {words}")
+    negative = np.flatnonzero(ids < 0)
     if len(negative):
         raise DataError(
-            f"queries, '{name}', row {negative[0]} (counted from 0): "
-            f"{ids[negative[0]].tolist()}; expected {words}, or None."
+            f"queries, 'tasks', row {negative[0]} (counted from 0): {ids[negative[0]]}; expected "
+            f"{words}, or None."
         )
     return ids.astype(np.int64, copy=False)
 

@@ -15,7 +15,7 @@ from cefito.executors.base import Done, Failed
 from cefito.executors.processes import ProcessExecutor
 from cefito.files import load_weights
 from cefito.progress import silent
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 
 _WORTH_A_PROCESS = 50_000  # examples of a training

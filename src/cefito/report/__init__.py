@@ -1,8 +1,7 @@
 """One-file reports: a record with every number, as JSON or rendered as a page."""
 
-from cefito.report.comparison_report import report_comparison
 from cefito.report.page import rendered, save_report
-from cefito.report.run_report import report_run
+from cefito.report.run_report import report_comparison, report_run
 from cefito.report.schema import ComparisonReport, RunReport
 
 __all__ = [

@@ -11,10 +11,10 @@ import numpy as np
 
 from cefito.data.windows import Windows
 from cefito.evaluation.metrics import unpadded
-from cefito.evaluation.plan_files import WindowPlans
+from cefito.evaluation.records import WindowPlans
 from cefito.evaluation.statistics import video_interval
 from cefito.report.schema import Confusion, GalleryQuery, Group, Kind, LossCurve
-from cefito.training.log import incomplete, read_metrics
+from cefito.training.checkpoint import incomplete, read_metrics
 
 KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
 """Kinds of mistakes, as whole plans have them; "missing" is of annotated steps."""

@@ -73,7 +73,8 @@ def with_frames(
     there = [number for number, query in enumerate(queries) if query.video in files.paths]
     if not there:
         return list(queries), files.note or "There are no frames: none of the videos has a file."
-    chosen = there[: TOTAL // (2 * _in_file(_LEAST))]
+    # characters of the least bytes in base64, of two frames each
+    chosen = there[: TOTAL // (2 * (-(-_LEAST // 3) * 4))]
     most = min(EACH, TOTAL // (2 * len(chosen)) // 4 * 3)
     wanted: dict[str, list[int]] = defaultdict(list)
     for number in chosen:
@@ -104,11 +105,6 @@ def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, st
         for time, picture in thumbnails(path, times, most=most)
     }
     return {time: made[max(0.0, time)] for time in moments}
-
-
-def _in_file(size: int) -> int:
-    """Number of characters of this many bytes in base64."""
-    return -(-size // 3) * 4
 
 
 def _missing(queries: int, there: int, chosen: int, broken: Sequence[str]) -> str:

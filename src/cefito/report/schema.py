@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from cefito.evaluation.plan_files import WindowPlans
-from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation
+from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation, WindowPlans
 from cefito.files import FileRecord
 from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference

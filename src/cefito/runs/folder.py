@@ -25,7 +25,7 @@ from cefito.data.windows import Errors, Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
 from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 
 if TYPE_CHECKING:
     from cefito.planners.base import Planner

@@ -125,12 +125,6 @@ def components_of(field: Searchable) -> Sequence[Component]:
     return (Component(field),)
 
 
-def empty_prefixes(component: Component, initial: Tensor, goal: Tensor) -> Any:
-    """Return a cache with the empty prefixes of queries [Q, E], as a component reads them."""
-    ends = (goal, initial) if component.reversed else (initial, goal)
-    return component.energies.cached(*ends)
-
-
 def working_bytes(device: torch.device, memory_mib: float) -> int:
     """Return the bytes that a search may use at once: on a CPU at most `CACHE_MIB`."""
     return int((min(memory_mib, CACHE_MIB) if device.type == "cpu" else memory_mib) * 2**20)
@@ -174,10 +168,7 @@ class SpaceSize:
 
     @classmethod
     def of(
-        cls,
-        actions: Sequence[int],
-        horizon: int,
-        constraints: Constraints = Constraints(),
+        cls, actions: Sequence[int], horizon: int, constraints: Constraints = Constraints()
     ) -> SpaceSize:
         """Count the actions of each step, as far as pinned and forbidden actions restrict them."""
         usable = len(set(actions) - set(constraints.forbidden))
@@ -194,10 +185,6 @@ class SpaceSize:
     def tree_tokens(self) -> int:
         """Tokens of a walk of the whole tree of prefixes, or of suffixes if these are more."""
         return max(_tree_tokens(self.choices), _tree_tokens(self.choices[::-1]))
-
-    def tokens_apart(self, sequences: int) -> int:
-        """Most tokens of `count` sequences evaluated in any batches: 2T each, and the root."""
-        return 1 + 2 * len(self.choices) * sequences
 
 
 def _tree_tokens(choices: Sequence[int]) -> int:

@@ -41,7 +41,7 @@ class ExhaustiveSearch(MemorySettings, Search):
         blocks = 1
         if not (size.free and self._walks(field, size.leaves)):
             blocks = -(-size.leaves // self._block(field))
-        apart = size.tokens_apart(size.leaves)
+        apart = 1 + 2 * field.horizon * size.leaves  # 2T each in any batches, and the root
         # each block computes the path to its first sequence again
         shared = size.tree_tokens + 2 * field.horizon * (blocks - 1)
         tokens = sum(
@@ -129,12 +129,7 @@ class _Walk:
     """One walk of the trees of some free queries that allow the same actions."""
 
     def __init__(
-        self,
-        field: Searchable,
-        spaces: Sequence[Space],
-        top_k: int,
-        room: int,
-        watch: Watch,
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, room: int, watch: Watch
     ) -> None:
         self.field, self.components = field, components_of(field)
         self.spaces, self.room, self.watch = spaces, room, watch

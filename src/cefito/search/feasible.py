@@ -126,15 +126,12 @@ class Feasible:
         _, first, inverse = np.unique(self._packed(states), return_index=True, return_inverse=True)
         states = states[first]
         completable = np.zeros((len(states), self._kinds), dtype=np.bool_)
-        for kind in self._next_kinds(done):
+        for kind in [self._pinned[done]] if done in self._pinned else range(self._kinds):
             completable[:, kind] = self._completable(done + 1, self._followed(states, kind))
         result: NDArray[np.bool_] = (possible & completable[inverse.reshape(-1)])[:, self._kind]
         if self._once:
             np.put_along_axis(result, prefixes, False, axis=1)
         return result
-
-    def _next_kinds(self, done: int) -> list[int]:
-        return [self._pinned[done]] if done in self._pinned else list(range(self._kinds))
 
     def _followed(self, states: NDArray[np.int64], kinds: Any) -> NDArray[np.int64]:
         """Return the states [n, S] after an action of one kind, or of a kind each [n]."""

@@ -185,7 +185,9 @@ class _Climb:
             return wanted
         # If all sequences of a round are known already, the next round begins at once.
         while not len(wanted) and self.rounds_left:
-            best = nsmallest(self.settings.starts, self.score, key=self._standing)
+            best = nsmallest(
+                self.settings.starts, self.score, key=lambda one: (self.score[one], one)
+            )
             # Neighbours of the best come first, of all starts at once so that the network computes
             # large batches. One round takes at most a quarter of what is left, which keeps some for
             # better starts among the neighbours.
@@ -207,9 +209,6 @@ class _Climb:
             self.rounds_left -= 1
             wanted = self._unseen(wanted)
         return wanted
-
-    def _standing(self, rank: int) -> tuple[float, int]:
-        return self.score[rank], rank
 
     def _sequence(self, rank: int) -> NDArray[np.int64]:
         (sequence,) = places(np.array([rank]), self.space.size, self.space.horizon)

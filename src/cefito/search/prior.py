@@ -121,17 +121,12 @@ class NGramPrior:
         """
         own: dict[str, Any] = {"action_count": action_count, "actions": actions, "known": known}
         fitted = cls.fit(sequences, tasks, order=max(orders), **own)
-        usable = fitted._allows(val_sequences, val_tasks)
+        # of padded sequences whose task allows all actions
+        allowed = fitted._allowed[val_tasks[:, None], val_sequences] | (val_sequences < 0)
+        usable = allowed.all(axis=1)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
         order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
         return cls.fit(sequences, tasks, order=order, strengths=strengths, **own)
-
-    def _allows(
-        self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
-    ) -> NDArray[np.bool_]:
-        """Whether tasks [n] allow all actions of padded sequences [n, T]."""
-        own = self._allowed[tasks[:, None], sequences] | (sequences < 0)
-        return np.asarray(own.all(axis=1))
 
     def costs(self, task: int, horizon: int) -> StepCosts:
         """Return −log p of sequences of one task, over the places of its allowed actions.
@@ -145,10 +140,6 @@ class NGramPrior:
             shape = (len(ids),) * min(step + 1, self.order)
             tables.append(np.ascontiguousarray(np.broadcast_to(cost, shape)))
         return StepCosts(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
-
-    def table_bytes(self, size: int) -> int:
-        """Return the approximate memory of the tables of a task with this number of actions."""
-        return 8 * int(size**self.order)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""

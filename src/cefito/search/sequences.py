@@ -14,7 +14,6 @@ from cefito.search.base import (
     IncrementalEnergies,
     Searchable,
     components_of,
-    empty_prefixes,
     observations,
     to_device,
     working_bytes,
@@ -97,7 +96,8 @@ class SequenceEnergies:
         cache = self._caches.get(id(component))
         if cache is None:
             ends = observations(self.spaces, component.energies.device)
-            cache = self._caches[id(component)] = _Cache(empty_prefixes(component, *ends))
+            ends = ends[::-1] if component.reversed else ends
+            cache = self._caches[id(component)] = _Cache(component.energies.cached(*ends))
             self.tokens += 1
             self.listed += 1
         elif cache.prefixes.kept_bytes > self._most:

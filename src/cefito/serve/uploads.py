@@ -23,8 +23,7 @@ import numpy as np
 
 from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
 from cefito.executors.base import attempt
-from cefito.executors.processes import WorkerProcess
-from cefito.executors.worker import CalledFunction
+from cefito.executors.processes import CalledFunction, WorkerProcess
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError

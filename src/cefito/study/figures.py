@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.evaluation.plan_files import WindowPlans
-from cefito.evaluation.records import Calibration
+from cefito.evaluation.records import Calibration, WindowPlans
 from cefito.evaluation.statistics import seed_interval
 
 COLORS = {

@@ -23,8 +23,7 @@ from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError
-from cefito.evaluation.plan_files import WindowPlans, window_plans
-from cefito.evaluation.records import Evaluation
+from cefito.evaluation.records import Evaluation, WindowPlans, window_plans
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_bytes
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
@@ -81,19 +80,20 @@ def run_quickstart(
         DataError: A file cannot be downloaded, or is not the published one.
         RunError: The folder holds something.
     """
-    if kind == "world":
-        config = config or load_config("quickstart", method="cefito+chain")
-        world = _made(folder, "world", partial(write_world, seed=seed))
-        return _tour(world, folder, config, seed, progress)
-    make = partial(of_films, seed=seed, progress=progress)
     if kind == "real":
         _download(downloads, progress)
-        make = partial(prepare_captaincook4d, downloads)
-    dataset = _made(folder, "data", make)
-    config = config or load_config("quickstart", dataset=dataset.name)
-    chain = method_settings("chain", config.sections, place="quickstart")
-    own = RunConfig("chain", config.preset, chain)
-    return _tour(dataset, folder, own, seed, progress, simple=config)
+    make: dict[Kind, Callable[[Path], PreparedDataset]] = {
+        "world": partial(write_world, seed=seed),
+        "pixels": partial(of_films, seed=seed, progress=progress),
+        "real": partial(prepare_captaincook4d, downloads),
+    }
+    dataset = _made(folder, "world" if kind == "world" else "data", make[kind])
+    config = config or load_config("quickstart", method="cefito+chain", dataset=dataset.name)
+    own = config
+    if kind != "world":
+        chain = method_settings("chain", config.sections, place="quickstart")
+        own = RunConfig("chain", config.preset, chain)
+    return _tour(dataset, folder, own, config, seed, progress)
 
 
 def write_pictures(made: Quickstart) -> tuple[Path, Path]:
@@ -155,15 +155,11 @@ def _tour(
     dataset: PreparedDataset,
     folder: Path,
     config: RunConfig,
+    simple: RunConfig,  # of the simple methods
     seed: int,
     progress: Progress,
-    *,
-    simple: RunConfig | None = None,
 ) -> Quickstart:
-    """Train, plan the test windows, compare.
-
-    The simple methods have the run's settings and task classifier, or those of `simple`.
-    """
+    """Train, plan the test windows, compare."""
     run = train_run(
         dataset,
         folder / "run",
@@ -178,11 +174,9 @@ def _tour(
     )
     evaluation, plans = evaluate_planner(run.planner, test)
     evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    context = TrainingContext(
-        folder=run.folder if simple is None else folder / "simple", key=dataset.fingerprint
-    )
+    context = TrainingContext(folder=folder / "simple", key=dataset.fingerprint)
     for name in SIMPLE:
-        settings = method_settings(name, (simple or config).sections, place="quickstart")
+        settings = method_settings(name, simple.sections, place="quickstart")
         fit = find_method(name).planner.fit
         planner = fit(train, val, settings=settings, seed=seed, context=context).planner
         evaluations.append(evaluate_planner(planner, test)[0])

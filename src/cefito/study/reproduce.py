@@ -11,7 +11,7 @@ import numpy as np
 
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
-from cefito.evaluation.plan_files import window_plans
+from cefito.evaluation.records import window_plans
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.planners.methods import PlannerVariant
 from cefito.runs.run import open_run

@@ -26,15 +26,9 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    action_space,
-    cut_windows,
-    steps_text,
-)
+from cefito.data.windows import Selection, Windows, action_space, cut_windows, steps_text
 from cefito.errors import ConfigError, RunError, explained
-from cefito.evaluation.orders import Orders, training_orders
+from cefito.evaluation.metrics import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
 from cefito.runtime import check_seed, determining, pick_device
@@ -112,7 +106,6 @@ class Study:
                 horizon,
                 seed,
                 *["stored task"] * row.stored_task,
-                *["true ends"] * row.true_ends,
                 *([] if shortest is None else [shortest, *(part.key for part in of_lengths)]),
             ]
         )

@@ -1,15 +1,20 @@
-"""Tables of a study's results: scores and differences."""
+"""Tables of a study's results: scores and differences, beside published results."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 
+from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.evaluation.statistics import (
@@ -19,7 +24,6 @@ from cefito.evaluation.statistics import (
     paired_difference,
     seed_interval,
 )
-from cefito.study.published import published_lines, published_rows
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
@@ -61,7 +65,7 @@ def result_tables(
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
     """Scores of all rows at one horizon, by success rate: mean over seeds, half the 90 % interval.
 
-    The two best of each column are ranked, without oracles and rows scored on a sample.
+    The two best of each column are ranked, without rows given a task or scored on a sample.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -94,7 +98,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             found = [metric_interval(trials, name) for name in metrics]
             title = row.title + f" ({trials[0].windows} windows)" * sampled
             scored.append(
-                (found, not (row.oracle or row.stored_task or sampled), title, _costs(trials))
+                (found, not (row.true_task or row.stored_task or sampled), title, _costs(trials))
             )
             few += [row.title] * (len(trials) < _SEEDS)
     scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
@@ -259,3 +263,122 @@ def paired_rows(
     ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
     difference = paired_difference(ours, theirs, video[both])
     return difference if common else replace(difference, seeds=None), len(both)
+
+
+_PUBLISHED = (
+    "Published rows: ± is the full width of a percentile bootstrap over seeds; epochs were chosen "
+    "on test; mIoU is bitwise on action ids, and no set IoU; rows of an own protocol have other "
+    "windows and metrics."
+)
+_SIMULATED = " They are of real features, the others of simulated ones: not comparable."
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A published number, in per cent."""
+
+    value: float
+    width: float | None = None  # printed after ±; as by `bootstrap_width` in the unified protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """One method on one data set and horizon, in one table; scores are None if not given."""
+
+    table: str  # "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction"
+    dataset: str  # "crosstask", "coin" or "niv"; always the real one
+    horizon: int
+    method: str  # its name as printed
+    source: str  # paper and table, or repository
+    protocol: str  # "unified", or "own" of rows that are not comparable; the file describes both
+    notes: tuple[str, ...] = ()  # caveats of its numbers
+    success_rate: PublishedScore | None = None
+    mean_accuracy: PublishedScore | None = None
+    mean_iou_bitwise: PublishedScore | None = None  # on action ids, see `mean_iou_bitwise`
+    mean_iou_own: PublishedScore | None = None  # of any definition
+    task_accuracy: PublishedScore | None = None
+
+
+def published_rows(dataset: str, horizon: int, table: str = "main") -> list[PublishedRow]:
+    """Published rows for one data set and horizon; perhaps none.
+
+    Those of the main table by descending success rate, others in the order of the tables.
+    Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
+    """
+    rows = _all_rows()
+    tables = sorted({row.table for row in rows})
+    if table not in tables:
+        raise ConfigError(f"no published table '{table}'; there are {', '.join(tables)}.")
+    found = [
+        row
+        for row in rows
+        if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
+    ]
+    if table == "main":
+        found.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
+    return found
+
+
+@cache
+def _all_rows() -> tuple[PublishedRow, ...]:
+    text = (resources.files("cefito.study") / "published.json").read_text(encoding="utf-8")
+    value = json.loads(text)
+    return tuple(
+        row
+        for table in value["tables"]
+        for entry in table["rows"]
+        for row in _rows(table, entry, value["footnotes"])
+    )
+
+
+def _rows(
+    table: dict[str, Any], entry: dict[str, Any], footnotes: list[dict[str, Any]]
+) -> Iterator[PublishedRow]:
+    """One row for each horizon of an entry."""
+    for horizon, numbers in entry["scores"].items():
+        scores = {
+            metric: PublishedScore(*pair)
+            for metric, pair in zip(table["metrics"], numbers, strict=True)
+        }
+        notes = [entry["note"]] if "note" in entry else []
+        notes += [
+            note["text"]
+            for note in footnotes
+            if entry["method"] in note["methods"]
+            and entry["protocol"] == note["protocol"]
+            and table["dataset"] in note.get("datasets", [table["dataset"]])
+            and table["table"] in note.get("tables", [table["table"]])
+            and int(horizon) in note.get("horizons", [int(horizon)])
+        ]
+        yield PublishedRow(
+            table=table["table"],
+            dataset=table["dataset"],
+            horizon=int(horizon),
+            method=entry["method"],
+            source=table["source"],
+            protocol=entry["protocol"],
+            notes=tuple(notes),
+            **scores,
+        )
+
+
+def published_lines(
+    rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
+) -> tuple[list[tuple[Entry, ...]], list[str]]:
+    """Lines of published rows beside those of real or simulated data, and notes."""
+    if not rows:
+        return [], []
+    footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each
+    marks = {note: ascii_lowercase[place] for place, note in enumerate(footnotes)}
+    lines = []
+    for row in rows:
+        marked = ", ".join(marks[note] for note in row.notes)
+        name = row.method + ", own protocol" * (row.protocol == "own")
+        texts = [f"{name} [{marked}]" if marked else name]
+        for score in (getattr(row, metric, None) for metric in metrics):
+            width = "" if score is None or score.width is None else f" ± {score.width:.2f}"
+            texts.append(NONE if score is None else f"{score.value:.2f}{width}")
+        texts += [NONE] * (columns - len(texts))
+        lines.append(tuple(Entry(text=text) for text in texts))
+    notes = [_PUBLISHED + _SIMULATED * simulated]
+    return lines, notes + [f"[{mark}] {note}" for note, mark in marks.items()]

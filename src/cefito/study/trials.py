@@ -16,7 +16,6 @@ from cefito.evaluation.records import ABSENT, Evaluation
 from cefito.files import FileRecord, read_json
 from cefito.planners.methods import (
     METHODS,
-    ORACLES,
     STORED_TASK,
     TRUE_TASK,
     PlannerVariant,
@@ -24,10 +23,10 @@ from cefito.planners.methods import (
     find_method,
     methods_with,
 )
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 
 ALL = "all"
-"""Name of all rows but oracles and ablations."""
+"""Name of all rows but ablations."""
 ROWS: dict[str, PlannerVariant] = {
     row.name: row for method in METHODS.values() for row in method.variants
 }
@@ -37,14 +36,12 @@ ROWS: dict[str, PlannerVariant] = {
 def check_variant(row: PlannerVariant) -> None:
     """Refuse a row that asks for what its method cannot do."""
     method = find_method(row.method)
-    for ability, truth in ORACLES.items():
-        given = getattr(row, ability) or (ability == "true_task" and row.stored_task)
-        if given and not getattr(method.planner.abilities, ability):
-            raise ConfigError(
-                f"'{row.name}': {method.title or method.name} makes no use of {truth}; of the "
-                f"methods only {methods_with(ability)} do.",
-                setting="planners",
-            )
+    if (row.true_task or row.stored_task) and not method.planner.abilities.true_task:
+        raise ConfigError(
+            f"'{row.name}': {method.title or method.name} makes no use of the task; of the "
+            f"methods only {methods_with('true_task')} do.",
+            setting="planners",
+        )
     if row.search and not method.planner.abilities.search:
         raise ConfigError(
             f"'{row.name}': the method '{row.method}' has no search to choose; of the methods only "
@@ -61,7 +58,7 @@ def find_rows(names: Sequence[str]) -> tuple[PlannerVariant, ...]:
             rows += [
                 row
                 for row in ROWS.values()
-                if not (row.oracle or row.ablation or row.name in names)
+                if not (row.true_task or row.ablation or row.name in names)
             ]
             continue
         end = next((end for end in (TRUE_TASK, STORED_TASK) if name.endswith(end)), "")

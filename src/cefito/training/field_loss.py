@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field import packed
 from cefito.field.energy import EnergyField
+from cefito.field.prefixes import reconstruct, reconstruct_latents
 from cefito.training.augmentation import ActionMeans
 from cefito.training.losses import WindowLoss, adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
@@ -84,24 +83,19 @@ class FieldLoss(WindowLoss):
                     for name, term in terms.items()
                 }
 
-    def _terms(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        candidates: Tensor,
-    ) -> Mapping[str, Term]:
+    def _terms(self, initial: Tensor, goal: Tensor, candidates: Tensor) -> Mapping[str, Term]:
         positives, negatives = candidates[:, 0], candidates[:, 1:]
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
             energies, losses = self._reconstructed(initial, goal, candidates)
             for name, part in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
-                count = torch.tensor(part.numel(), device=part.device)
-                terms[f"auxiliary{name}"] = Term(weight / 2, part.sum(), count)
+                terms[f"auxiliary{name}"] = _sum_of(weight / 2, part)
         else:
             energies = self.module.candidate_energies(initial, goal, candidates)
             if weight:
-                terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight)
+                _, losses = self._reconstructed(initial, goal, candidates[:, :1])
+                terms["auxiliary"] = _sum_of(weight, losses)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
     def validate(self) -> Mapping[str, float]:
@@ -118,27 +112,6 @@ class FieldLoss(WindowLoss):
         margins = adaptive_margins(positives, negatives, loss.margin)
         return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
-    def _auxiliary(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        actions: Tensor,
-        weight: float,
-    ) -> Term:
-        """Return the cross-entropy of the actions of one sequence a row [B, T], by both passes."""
-        predictor, centred = self.module.predictor, self.module.centred(initial)
-        latents = predictor.latents(centred, actions)  # [B, T, D]
-        if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct_latents(centred, latents)
-        else:
-            states = predictor.head(latents, actions)
-            if self.config.auxiliary.goal == "true":
-                true = predictor.normalised(self.module.centred(goal))[:, None]
-                states = torch.cat([states[:, :-1], true], dim=1)
-            logits = predictor.reconstruct(centred, states)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="sum")
-        return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))
-
     def _reconstructed(
         self, initial: Tensor, goal: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -148,7 +121,7 @@ class FieldLoss(WindowLoss):
         """
         field, predictor, count = self.module, self.module.predictor, candidates.shape[1]
         kind = self.config.auxiliary
-        reconstruct = packed.reconstruct_latents if kind.states == "latents" else packed.reconstruct
+        rebuild = reconstruct_latents if kind.states == "latents" else reconstruct
         centred, target = field.centred(initial), field.target(goal)
         true = predictor.normalised(field.centred(goal))[:, None]  # [B, 1, E]
         rows, energies, losses = [], [], []
@@ -161,7 +134,7 @@ class FieldLoss(WindowLoss):
                 goals = true[group].expand(-1, count, -1)
                 states = torch.cat([states[:, :-count], goals], dim=1)
             losses.append(
-                reconstruct(
+                rebuild(
                     predictor,
                     tree,
                     predictor.state_token(centred[group]),
@@ -171,3 +144,7 @@ class FieldLoss(WindowLoss):
             )
         order = torch.cat(rows).argsort()
         return torch.cat(energies)[order], torch.cat(losses)[order]
+
+
+def _sum_of(weight: float, losses: Tensor) -> Term:
+    return Term(weight, losses.sum(), torch.tensor(losses.numel(), device=losses.device))

@@ -1,25 +1,14 @@
-"""Settings of trainings: common settings, and settings of field and classifier."""
+"""Settings of trainings, common and of field and classifier, and the record of a training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cefito.runtime import Precision
+from cefito.runtime import Capability, Precision, Resolved
 from cefito.settings import Settings
-
-__all__ = [
-    "AugmentationConfig",
-    "ClassifierTrainingConfig",
-    "EmaConfig",
-    "FieldTrainingConfig",
-    "MarginConfig",
-    "OptimiserConfig",
-    "PlannerTrainingConfig",
-    "StoppingConfig",
-    "TrainingConfig",
-]
 
 
 class OptimiserConfig(Settings):
@@ -191,3 +180,17 @@ class ClassifierTrainingConfig(TrainingConfig):
     # a video
     pairs: Literal["windows", "all"] = "windows"
     label_smoothing: float = Field(0.0, ge=0, lt=1)  # share of the target spread over all tasks
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Result of a training."""
+
+    epochs: int  # epochs that were run
+    best_epoch: int  # the epoch that was kept
+    scores: tuple[float, ...]  # its validation scores
+    resumed: bool  # whether it was resumed from a checkpoint
+    metrics: tuple[str, ...] = ()  # names of the scores
+    precision: Resolved = "float32"  # precision of matrix products
+    # support of the device for bfloat16
+    processor: Capability = field(default="none", compare=False)

@@ -21,18 +21,15 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
-from cefito.runtime import (
-    Resolved,
-    Stream,
-    capability,
-    determining,
-    generator_for,
-    resolve,
+from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
+from cefito.training.checkpoint import MetricsLog, TrainingState, load_checkpoint, save_checkpoint
+from cefito.training.settings import (
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+    TrainingResult,
 )
-from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
-from cefito.training.log import MetricsLog
-from cefito.training.result import TrainingResult
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 logger = logging.getLogger(__name__)
 

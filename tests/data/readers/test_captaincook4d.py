@@ -8,7 +8,11 @@ import pytest
 
 from cefito.data.annotations import Step, Video
 from cefito.data.downloads import download, find_places
-from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
+from cefito.data.readers.captaincook4d import (
+    downloaded_files,
+    prepare_captaincook4d,
+    read_captaincook4d,
+)
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.source import read_common
 from cefito.errors import DataError
@@ -41,20 +45,19 @@ def cook(tmp_path):
     split = {"train": ["1_7", "9_9"], "val": [], "test": ["2_1"]}
 
     def write(value=value, split=split, names=None):
-        contents = {"steps": value, "split": split, "names": {} if names is None else names}
-        paths = [tmp_path / f"{name}.json" for name in contents]
-        for path, content in zip(paths, contents.values(), strict=True):
-            path.write_text(json.dumps(content))
-        return paths
+        contents = {"annotations": value, "split": split, "names": {} if names is None else names}
+        for name, content in contents.items():
+            downloaded_files(tmp_path)[name].write_text(json.dumps(content))
+        return tmp_path
 
     return write, value, split
 
 
 def test_captaincook4d(cook):
     write, _, split = cook
-    whole = read_captaincook4d(*write(split=split | {"val": ["2_2"]}))
+    whole = read_captaincook4d(write(split=split | {"val": ["2_2"]}))
     assert [video.split for video in whole.annotations.videos] == ["train", "test", "val"]
-    found = read_captaincook4d(*write())
+    found = read_captaincook4d(write())
     names = found.annotations.taxonomy.names([0, 1, 2])
     assert names == ["step 2", "step 4", "step 9"]
     assert [task.actions for task in found.annotations.taxonomy.tasks] == [(1, 2), (0,)]
@@ -87,14 +90,14 @@ def test_captaincook4d_that_is_malformed(cook, edit, match):
     write, value, split = cook
     edit(value, split)
     with pytest.raises(DataError, match=match):
-        read_captaincook4d(*write(value, split))
+        read_captaincook4d(write(value, split))
 
 
 def test_steps_without_duration_are_left_out_and_counted(cook):
     write, value, _ = cook
     value["1_7"]["steps"][0]["end_time"] = 2
     value["1_7"]["steps"][2]["end_time"] = 2
-    found = read_captaincook4d(*write(value))
+    found = read_captaincook4d(write(value))
     assert found.annotations.videos[0].steps == (Step(1.25, 3.0, 1),)
     assert found.notes[0].startswith("2 steps have negative times or no duration: not performed")
 

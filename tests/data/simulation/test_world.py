@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset
-from cefito.data.simulation.world import (
-    WORLD_NAME,
-    WorldKnobs,
-    write_world,
-)
+from cefito.data.simulation.world import WORLD_NAME, WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError
 
 SMALL = WorldKnobs(train=24, val=12, test=12, dim=8)

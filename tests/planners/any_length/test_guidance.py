@@ -85,11 +85,7 @@ def test_steps_between_observations_against_enumeration(guide, windows):
             guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal)
         )
         outlook, ratios = guide.posterior(first, None, one_hot([], count)), guide.log_ratios(second)
-        expected, after, total = (
-            np.zeros((guide.lengths[-1], count)),
-            np.zeros(len(states)),
-            0.0,
-        )
+        expected, after, total = (np.zeros((guide.lengths[-1], count)), np.zeros(len(states)), 0.0)
         moves, stayed = {}, 0.0  # p(next | state) of each length, of all states
         for length, scores in zip(guide.lengths, outlook.scores, strict=True):
             logs = torch.full((len(states), len(states)), -torch.inf)

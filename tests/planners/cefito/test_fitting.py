@@ -9,15 +9,14 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from cefito.planners.cefito import fitting
-from cefito.planners.cefito.fitting import (
+from cefito.planners.cefito.fit import (
     CANDIDATES,
     _candidates,
     _temperature,
     energy_weight,
     fit_weights,
 )
-from cefito.planners.cefito.objective import CHAIN, Weights
+from cefito.planners.cefito.hypotheses import CHAIN, Weights
 from cefito.planners.queries import Queries
 from tiny_cefito import fit
 
@@ -51,7 +50,7 @@ def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained, monkey
         parts = planner.chain, planner.incremental, val
         return fit_weights(*parts, windows=windows, progress=progress)
 
-    monkeypatch.setattr(fitting, "_BATCH", 4 * CANDIDATES)
+    monkeypatch.setattr("cefito.planners.cefito.fit._BATCH", 4 * CANDIDATES)
     assert fitted(0) == planner.fitted
     assert works == [("fitting the objective", len(val))]
     assert shown[:2] == [4, 4]

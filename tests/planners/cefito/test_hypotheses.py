@@ -10,8 +10,7 @@ import torch
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
-from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged
-from cefito.planners.cefito.objective import ENERGY, Hypothesis
+from cefito.planners.cefito.hypotheses import ENERGY, Hypotheses, Hypothesis, TaskSpaces, merged
 from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.cefito.fit import plan_scores, validation_problems
-from cefito.planners.cefito.hypotheses import Hypotheses
-from cefito.planners.cefito.objective import CHAIN, ENERGY, Weights
+from cefito.planners.cefito.hypotheses import CHAIN, ENERGY, Hypotheses, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, ExhaustiveSearch, SearchCost

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.planners.cefito.hypotheses import merged
-from cefito.planners.cefito.objective import Hypothesis, Posterior, Weights
+from cefito.planners.cefito.hypotheses import Hypothesis, Posterior, Weights, merged
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.model import ChainEvidence
 from cefito.planners.chain.states import TaskStates

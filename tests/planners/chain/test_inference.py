@@ -207,9 +207,7 @@ def test_tasks_weighed_by_a_power():
     blocks = TaskStates.make([[0, 1], [1, 2]], 3)
     generator = torch.Generator().manual_seed(0)
     chain = SequenceScores(
-        blocks,
-        torch.randn(5, 3, 4, generator=generator),
-        torch.randn(2, 2, 2, generator=generator),
+        blocks, torch.randn(5, 3, 4, generator=generator), torch.randn(2, 2, 2, generator=generator)
     )
     weighed = chain.weighing_tasks(0.4)
     expected = (0.4 * chain.log_tasks()).log_softmax(dim=1)

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.matrix import ColumnBlock, Layout
-from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.diffusion.method import DiffusionConfig
+from cefito.planners.diffusion.network import ColumnBlock, DiffusionNetwork, Layout
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 

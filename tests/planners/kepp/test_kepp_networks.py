@@ -5,16 +5,11 @@ import pytest
 import torch
 
 from cefito.planners.base import Shape
+from cefito.planners.diffusion.method import DiffusionConfig
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import DiffusionLoss
-from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.kepp.method import KeppConfig, KeppSettings, PlanConfig
-from cefito.planners.kepp.planner import (
-    KeppPlanner,
-    KeppStepNetwork,
-    PlanNetwork,
-    StepModel,
-)
+from cefito.planners.kepp.planner import KeppPlanner, KeppStepNetwork, PlanNetwork, StepModel
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 from made_windows import taxonomy_of, windows_of

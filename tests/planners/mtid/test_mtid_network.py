@@ -9,12 +9,7 @@ from torch.nn import functional as F
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
 from cefito.planners.mtid.method import MtidConfig
-from cefito.planners.mtid.planner import (
-    Interpolation,
-    LatentAttention,
-    MtidNetwork,
-    MtidPlanner,
-)
+from cefito.planners.mtid.planner import Interpolation, LatentAttention, MtidNetwork, MtidPlanner
 from cefito.planners.shared.layers import draw_layers, keep
 from cefito.runtime import generator_for
 from drawn import drawn, stirred

@@ -8,8 +8,7 @@ import torch
 
 from cefito.planners.network import data_shape
 from cefito.planners.p3iv.method import P3ivConfig
-from cefito.planners.p3iv.network import P3ivNetwork
-from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivPlanner, diversity
+from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivNetwork, P3ivPlanner, diversity
 from cefito.runtime import generator_for
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}

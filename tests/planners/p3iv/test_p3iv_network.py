@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.p3iv.method import P3ivConfig
-from cefito.planners.p3iv.network import Critic, P3ivNetwork
+from cefito.planners.p3iv.planner import Critic, P3ivNetwork
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 

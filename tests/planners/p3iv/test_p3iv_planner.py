@@ -6,8 +6,7 @@ from small_methods import small_method
 
 from cefito.errors import ConfigError
 from cefito.planners.network import data_shape
-from cefito.planners.p3iv.network import P3ivNetwork
-from cefito.planners.p3iv.planner import P3ivPlanner
+from cefito.planners.p3iv.planner import P3ivNetwork, P3ivPlanner
 from cefito.runtime import generator_for
 from cefito.training.trainer import TrainingContext
 from same import same_weights

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
 from cefito.planners.schema.method import SchemaConfig
-from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.planner import SchemaNetwork, SchemaPlanner
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 

@@ -7,8 +7,7 @@ from small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
-from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
+from cefito.planners.schema.planner import SchemaLoss, SchemaNetwork, SchemaPlanner
 from cefito.planners.shared.descriptions import EndMeans
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
@@ -140,10 +139,7 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
         np.testing.assert_allclose(np.exp(-plan.energies), values[order], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("file", ""), ("names", " (name hashes)")],
-)
+@pytest.mark.parametrize(("kind", "said"), [("file", ""), ("names", " (name hashes)")])
 def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     train, val = world
     value = str(tmp_path / "given.npy") if kind == "file" else kind

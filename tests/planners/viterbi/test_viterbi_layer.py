@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from cefito.planners.viterbi.network import clamped_transitions, decode, log_marginals
+from cefito.planners.viterbi.planner import clamped_transitions, decode, log_marginals
 
 SMALL = {
     "batch": st.integers(0, 3),

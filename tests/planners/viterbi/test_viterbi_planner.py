@@ -8,12 +8,16 @@ from torch.nn import functional as F
 
 from cefito.errors import RunError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.shared.graph import transition_counts, transition_probabilities
 from cefito.planners.shared.layers import keep
-from cefito.planners.shared.transitions import k_best
+from cefito.planners.shared.transitions import k_best, transition_counts, transition_probabilities
 from cefito.planners.viterbi.method import ViterbiConfig, ViterbiSettings
-from cefito.planners.viterbi.network import ViterbiNetwork, clamped_transitions, log_marginals
-from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
+from cefito.planners.viterbi.planner import (
+    ViterbiLoss,
+    ViterbiNetwork,
+    ViterbiPlanner,
+    clamped_transitions,
+    log_marginals,
+)
 from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn

@@ -24,13 +24,7 @@ from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.data.readers.feature_files import FeatureArray, FeatureError, FileFolder, load_features
-from cefito.data.readers.observing import (
-    Beyond,
-    check_layout,
-    is_beyond,
-    kept_steps,
-    observe,
-)
+from cefito.data.readers.observing import Beyond, check_layout, is_beyond, kept_steps, observe
 from cefito.data.readers.source import Source
 from cefito.data.timeline import Timeline
 from cefito.errors import DataError, explained
@@ -138,10 +132,7 @@ def prepare(
     taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
     paths, unused, notes = _files(source, FileFolder(features))
-    with (
-        progress("videos", total=len(paths)) as advance,
-        ThreadPoolExecutor(_THREADS) as pool,
-    ):
+    with progress("videos", total=len(paths)) as advance, ThreadPoolExecutor(_THREADS) as pool:
         found = []
         for each in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
             found.append(each)

@@ -1,20 +1,203 @@
 """The published benchmarks CrossTask, COIN and NIV, in any public form of their annotations.
 
-The form (`_FORMS`) is recognised by content.
+The form (`_FORMS`) is recognised by content. CrossTask's release: each action belongs to one task
+(133 actions); equal names share an id in the second vocabulary (105); `videos_val.csv` lists the
+test videos. COIN's own JSON: a task is a `recipe_type`, an action an `id` of an annotation; action
+ids that begin with 1 are lowered by 1; ids that never occur keep their place under a made-up name.
 """
 
 from __future__ import annotations
 
+import csv
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cefito.data.annotations import Taxonomy
-from cefito.data.readers.coin import is_coin, read_coin
-from cefito.data.readers.crosstask import find_release, read_release
-from cefito.data.readers.source import Source, read_common
+from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc, parsing
+from cefito.data.readers.source import (
+    UNPUBLISHED,
+    Source,
+    check_repeats,
+    make_step,
+    padded,
+    read_common,
+)
 from cefito.data.readers.windows_json import WINDOWS, is_windows, of_vocabulary, read_windows
 from cefito.errors import ConfigError, DataError
-from cefito.files import MAX_BYTES, read_json
+from cefito.files import MAX_BYTES, read_json, read_text
+
+_TASKS, _SPLIT = "tasks_primary.txt", "videos_val.csv"
+_BLOCKS = (
+    "Expected blocks of five lines: task id, title, address, number of steps, names of the steps "
+    "with commas between."
+)
+
+
+def find_release(folder: Path) -> Path | None:
+    """Find the folder with `tasks_primary.txt`, this one or one directly in it."""
+    for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
+        if (place / _TASKS).is_file():
+            return place
+    return None
+
+
+def read_release(folder: Path) -> Source:
+    """Read CrossTask's release.
+
+    Annotations of tasks that are not primary are ignored. A video annotated for two tasks becomes
+    two videos, TASK_VIDEO each.
+    """
+    taxonomy, places = _tasks(folder / _TASKS)
+    place = folder / "annotations"
+    held = _test_videos(folder / _SPLIT)
+    videos: list[Video] = []
+    names: dict[str, tuple[str, ...]] = {}
+    members = [path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places]
+    tasks_of = Counter(nfc(path.stem).partition("_")[2] for path in members)
+    for path in members:
+        source_id, _, found_id = nfc(path.stem).partition("_")
+        task = places[source_id]
+        video = found_id if tasks_of[found_id] == 1 else nfc(path.stem)
+        names[video] = (nfc(path.stem), found_id)
+        split = "test" if (source_id, found_id) in held else "train"
+        actions = taxonomy.tasks[task].actions
+        steps = tuple(
+            make_step(start, end, actions[number - 1], place=line)
+            for number, start, end, line in _steps(path, len(actions))
+        )
+        videos.append(Video(video_id=video, split=split, task=task, steps=steps))
+    if not videos:
+        raise DataError(f"{place}: no TASK_VIDEO.csv of a task in {_TASKS}. Unpack it again.")
+    annotations = Annotations(taxonomy, tuple(videos))
+    return Source(
+        annotations=annotations,
+        form="CrossTask's release",
+        files=(folder / _TASKS, folder / _SPLIT),
+        names=names,
+        notes=(*check_repeats(annotations, place), UNPUBLISHED),
+    )
+
+
+def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
+    lines = [line.strip() for line in _text(path).splitlines()]
+    blocks: list[list[tuple[int, str]]] = [[]]
+    for number, line in enumerate(lines, start=1):
+        if line:
+            blocks[-1].append((number, line))
+        elif blocks[-1]:
+            blocks.append([])
+    tasks: list[tuple[str, range]] = []
+    names: list[str] = []
+    places: dict[str, int] = {}
+    for block in filter(None, blocks):
+        steps = [name.strip() for name in block[-1][1].split(",")]
+        fits = len(block) == 5 and block[3][1] == str(len(steps)) and all(steps)
+        if not fits or block[0][1] in places:
+            raise DataError(f"{path}, line {block[0][0]}: not a task, or a repeated one. {_BLOCKS}")
+        places[block[0][1]] = len(tasks)
+        tasks.append((block[1][1], range(len(names), len(names) + len(steps))))
+        names += steps
+    if not tasks:
+        raise DataError(f"{path}: holds no tasks. {_BLOCKS}")
+    shared = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    taxonomy = replace(
+        Taxonomy.from_names("crosstask", tasks, names),
+        shared=named_actions(shared),
+        to_shared=tuple(shared[name] for name in names),
+    )
+    return taxonomy, places
+
+
+def _test_videos(path: Path) -> set[tuple[str, str]]:
+    rows = [row for row in csv.reader(_text(path).splitlines()) if row]
+    for number, row in enumerate(rows, start=1):
+        if len(row) < 2:
+            raise DataError(f"{path}, line {number}: expected task,video,address.")
+    return {(row[0].strip(), row[1].strip()) for row in rows}
+
+
+def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
+            raise DataError(f"{place}: expected step,start,end with a step from 1 to {count}.")
+        found.append((int(cells[0]), cells[1], cells[2], place))
+    return found
+
+
+def _text(path: Path) -> str:
+    return nfc(read_text(path, "Expected text of CrossTask's release.", encoding="utf-8-sig"))
+
+
+_SPLITS = {"training": "train", "validation": "val", "testing": "test"}
+_SHAPE = (
+    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", '
+    '"segment": [start, end], "label"}]}.'
+)
+
+
+def read_coin(path: Path, value: dict[str, Any]) -> Source:
+    """Read the parsed content of COIN's file; each task owns the actions that occur in it."""
+    entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
+    ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]
+    if not ids:
+        raise DataError(f"{path}: holds no annotated steps. {_SHAPE}")
+    base = 0 if min(ids) == 0 else 1
+    action_names: dict[int, str] = {}
+    task_names: dict[int, str] = {}
+    owned: dict[int, set[int]] = defaultdict(set)
+    videos = []
+    for video, (task, task_name, split, raw) in entries.items():
+        place = f"{path}, video '{video}'"
+        _name(task_names, task, task_name, "recipe_type", place)
+        steps = []
+        for number, (action, name, segment) in enumerate(raw, 1):
+            _name(action_names, action - base, name, "step id (less 1)", place)
+            owned[task].add(action - base)
+            pair = isinstance(segment, list) and len(segment) == 2
+            start, end = segment if pair else (segment, None)
+            step_place = f"{place}, step {number} (counted from 1)"
+            steps.append(make_step(start, end, action - base, place=step_place))
+        videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
+    names = padded(task_names, kind="task", place=path)
+    tasks = [(name, owned[number]) for number, name in enumerate(names)]
+    actions = padded(action_names, kind="action", place=path)
+    annotations = Annotations(Taxonomy.from_names("coin", tasks, actions), tuple(videos))
+    return Source(
+        annotations=annotations,
+        form="COIN's annotations",
+        files=(path,),
+        names={
+            video: (f"{task_name}_{task}_{video}", video)
+            for video, (task, task_name, _, _) in entries.items()
+        },
+        notes=(*check_repeats(annotations, path), UNPUBLISHED),
+    )
+
+
+_Raw = list[tuple[int, str, Any]]
+
+
+def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
+    with parsing(f"{path}, video '{video}'", "a video of COIN", _SHAPE):
+        steps = [
+            (int(step["id"]), nfc(str(step["label"])).strip(), step["segment"])
+            for step in entry["annotation"]
+        ]
+        task, name = int(entry["recipe_type"]), nfc(str(entry["class"]))
+        return task, name, _SPLITS[entry["subset"]], steps
+
+
+def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
+    if names.setdefault(number, name) != name:
+        both = f"is '{name}' here, but '{names[number]}' in an earlier video"
+        raise DataError(f"{place}: {kind} {number} {both}. Correct one of them.")
+
 
 BENCHMARKS = ("crosstask", "coin", "niv")
 _FORMS = (
@@ -25,10 +208,7 @@ _FORMS = (
 
 
 def read_benchmark(
-    benchmark: str,
-    annotations: Path | str,
-    *,
-    taxonomy: Path | str | None = None,
+    benchmark: str, annotations: Path | str, *, taxonomy: Path | str | None = None
 ) -> Source:
     """Read a benchmark's annotations in any of their public forms.
 
@@ -78,7 +258,11 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         (path, read_json(path, _FORMS, most=MAX_BYTES)) for path in paths if path not in beside
     ]
     windows = [(path, content) for path, content in files if is_windows(content)]
-    database = [(path, content) for path, content in files if is_coin(content)]
+    database = [
+        (path, content)
+        for path, content in files
+        if isinstance(content, dict) and isinstance(content.get("database"), dict)
+    ]
     vocabulary = _taxonomy(taxonomy, [path for path in beside if path.is_file()])
     if windows and not database:
         notes = []

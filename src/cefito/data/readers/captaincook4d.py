@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -43,19 +43,12 @@ _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 _NAMES_SHAPE = 'Expected {step id: description}, as in {"1": "Pour-Pour 1 egg into the cup"}.'
 
 
-def read_captaincook4d(
-    annotations: Path | str, split: Path | str, names: Path | str, errors: Path | str | None = None
-) -> Source:
-    """Read the step annotations and the split; recordings in no split are left out with a note.
+def read_captaincook4d(folder: Path | str) -> Source:
+    """Read the step annotations, the split and the errors in a download's folder.
 
-    Args:
-        annotations: The complete step annotations, JSON.
-        split: Recordings of train, val and test, JSON.
-        names: Descriptions by step id, JSON.
-        errors: Errors of the steps, JSON; None if they are not known.
+    Recordings in no split are left out with a note.
     """
-    found = None if errors is None else _read_errors(Path(errors))
-    return _read(Path(annotations), Path(split), Path(names), found)[0]
+    return _read(downloaded_files(folder))[0]
 
 
 def downloaded_files(folder: Path | str) -> dict[str, Path]:
@@ -87,8 +80,7 @@ def prepare_captaincook4d(
     check_new(target, name)
     files = downloaded_files(folder)
     embeddings = _read_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
-    errors = _read_errors(files["errors"]) if files["errors"].exists() else None
-    source, ids = _read(files["annotations"], files["split"], files["names"], errors, embeddings)
+    source, ids = _read(files, embeddings)
     videos = source.annotations.videos
     rows = np.concatenate(
         [
@@ -178,13 +170,11 @@ def _read_errors(path: Path) -> _Errors:
 
 
 def _read(
-    annotations: Path,
-    split: Path,
-    names: Path,
-    errors: _Errors | None,
-    kept: Collection[str] | None = None,
+    files: Mapping[str, Path], kept: Collection[str] | None = None
 ) -> tuple[Source, list[int]]:
     """The source of recordings that are in the split and in `kept`; the step id of each action."""
+    annotations, split, names = (files[name] for name in ("annotations", "split", "names"))
+    errors = _read_errors(files["errors"]) if files["errors"].exists() else None
     value = read_json(annotations, _SHAPE, most=MAX_BYTES)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
-from cefito.files import read_bytes
 from cefito.markup import listed
 
 _FALLBACK = "Windows-1252"
@@ -71,12 +69,6 @@ def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, 
         raise DataError(f"{path}: is a ZIP archive or a workbook. Unpack it, or save it as CSV.")
     names = " or ".join(name.upper() if name == "utf-8" else name for name in tried)
     raise DataError(f"{path}: is not text in {names}. Give its encoding.", setting="encoding")
-
-
-def read_csv(path: Path, remedy: str) -> tuple[Iterator[tuple[str, dict[str, Any]]], str]:
-    """Read a CSV file as `csv_rows` does; also return a note, "" if the text is Unicode."""
-    text, read_as = decoded(read_bytes(path, remedy), path)
-    return csv_rows(nfc(text), path, remedy), encoding_note(path, read_as)
 
 
 def encoding_note(path: Path, read_as: str) -> str:

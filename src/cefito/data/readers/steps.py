@@ -18,27 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import Faults, encoding_note, read_csv
+from cefito.data.readers.csv_file import Faults, csv_rows, decoded, encoding_note
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
-from cefito.data.readers.formats.document import MAX_RATE
-from cefito.data.readers.formats.films import film_address, named_films
+from cefito.data.readers.formats.document import MAX_RATE, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import write_text
+from cefito.files import read_bytes, write_text
 from cefito.markup import counted, listed
 from cefito.times import TIME_FORMS, parse_seconds
 
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
-_OTHERS = {
-    "MicroDVD captions, which are": r"\{[0-9]+\}\{[0-9]+\}",
-    "SSA captions, which are": r"\[Script Info\]",
-    "a Git LFS pointer, which is": "version https://git-lfs",
-    "a page of HTML, which is": r"(?i:<!doctype html|<html)",
-    "JSON": r"[{[]",
-    "XML": "<",
-    "a Praat TextGrid, which is": r'File type = "ooTextFile',
-    "FFmpeg's metadata, which are": ";FFMETADATA",
-}
-"""How files of kinds that are not read begin."""
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
@@ -114,10 +102,11 @@ def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
 def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
     if not used.step:
-        if used is FORMATS[-1] and (kind := _other_kind(document.head.lstrip())):
+        first = document.head.lstrip().partition("\n")[0]
+        if used is FORMATS[-1] and first and not re.match(r"[^<{[].*[,;\t|]", first):
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
-            problem = f"is {kind} of no known format ({known}). Give one of these, or a table"
-            raise DataError(f"{document.path}: {problem} of steps.")
+            problem = f"is of no known format ({known}). Give one of these, or a table of steps"
+            raise DataError(f"{document.path}: {problem}.")
         if document.choices.by_file:
             problem = "is a table, which names its videos. Leave it out"
             raise document.wrong(f"{problem}.", setting="by_file")
@@ -152,13 +141,6 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         error = document.wrong(f"holds {what}{only and f', only {only}'}. {document.remedy}")
         document.empty = f"hold {what}", error
     return rows
-
-
-def _other_kind(text: str) -> str:
-    """What a text without a known format is, in words; empty if it may be a table."""
-    found = [kind for kind, begin in _OTHERS.items() if re.match(begin, text)]
-    first = text.partition("\n")[0]
-    return found[0] if found else "text" * (bool(first) and not re.search(r"[,;\t|]", first))
 
 
 def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[StepRow]:
@@ -230,13 +212,15 @@ class _VideoTable:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._facts: dict[str, _Facts] = {}
-        self._named: dict[str, list[str]] = defaultdict(
-            list
-        )  # addresses in rows by their last part
+        self._named: dict[str, list[str]] = defaultdict(list)  # addresses by their last part
         self._row_of: dict[str, str] = {}  # of each film that was looked up, if there is one
         self._film_of: dict[str, str] = {}
         self._dropped = 0
-        rows, self._said = (iter(()), "") if path is None else read_csv(path, _TABLE)
+        self._said = ""
+        rows: Iterable[tuple[str, dict[str, Any]]] = ()
+        if path is not None:
+            text, read_as = decoded(read_bytes(path, _TABLE), path)
+            self._said, rows = encoding_note(path, read_as), csv_rows(nfc(text), path, _TABLE)
         for place, row in rows:
             cells = {name: " ".join(nfc(cell or "").split()) for name, cell in row.items()}
             video, split = film_address(cells.get("video", "")), cells.get("split", "").casefold()

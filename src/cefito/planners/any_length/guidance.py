@@ -113,7 +113,9 @@ class SequencePosterior:
         states, chains = self.chains.states, self.chains
         shown = states.padded(log_ratios)  # [C, A]
         first = states.padded((1 - same) * log_ratios)
-        prior = _log_prior(len(self.emissions), stay)
+        # log p(j) of the number of steps done between two observations [length]
+        going = (1 - stay) * (1 - GOING) * GOING ** torch.arange(len(self.emissions) - 1)
+        prior = torch.cat([torch.tensor([stay]), going]).log()
         scale = (self.log_lengths - self._log_partition)[:, None, None]
         # log p(b | a) of the transitions, Σ_b = 1; log Σ_b p(b | a) p(observation | b), [L, C, A]
         among = chains.backward(torch.zeros_like(self.messages[0]))
@@ -305,9 +307,3 @@ class SessionModel:
             )
         )
         return self.model.parts(known, self.model.lengths[:1])[1][0].log_marginals()[0, 0]
-
-
-def _log_prior(length: int, stay: float) -> Tensor:
-    """Return log p(j) of the number of steps done between two observations [length]."""
-    going = (1 - stay) * (1 - GOING) * GOING ** torch.arange(length - 1)
-    return torch.cat([torch.tensor([stay]), going]).log()

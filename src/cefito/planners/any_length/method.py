@@ -21,11 +21,7 @@ class AnyLengthTrainingConfig(ChainTrainingConfig):
     """How it is trained: as the chain, with parts of what is known hidden in some windows."""
 
     optimiser: OptimiserConfig = OptimiserConfig(
-        epochs=30,
-        batch_size=256,
-        learning_rate=9e-4,
-        weight_decay=0.01,
-        schedule="cosine",
+        epochs=30, batch_size=256, learning_rate=9e-4, weight_decay=0.01, schedule="cosine"
     )
     hide_initial: float = Field(0.05, ge=0, lt=1)  # share of windows without initial observation
     hide_goal: float = Field(0.25, ge=0, lt=1)  # share of windows without goal

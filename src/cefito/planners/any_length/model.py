@@ -17,10 +17,7 @@ from typing_extensions import override
 from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.any_length.method import (
-    AnyLengthConfig,
-    AnyLengthSettings,
-)
+from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.usual import (
     CENTRES,
@@ -32,7 +29,6 @@ from cefito.planners.any_length.usual import (
     first_pool,
     fitted_pool,
     pooled,
-    pooled_lengths,
 )
 from cefito.planners.base import Queries
 from cefito.planners.chain.calibration import fit_confidence, known_states
@@ -41,7 +37,7 @@ from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
 from cefito.search.ngrams import START
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 
 _BLOCK = 512  # queries scored at once
@@ -326,7 +322,8 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             shortest = self._plain_scores(self.lengths[0], known).log_marginals()[:, 0]
         # log p(T | t, h) [B, C, L'], so that p(T, s) = p(s) p(T | t(s), h)
         usual = self._usual_lengths(history, lengths)
-        of_tasks = pooled_lengths(logs[:, None], usual, self.pools[LENGTH])
+        a, b, _ = self.pools[LENGTH]
+        of_tasks = (a * logs[:, None] + b * usual).log_softmax(dim=-1)
         alone = (kind == 0) | (kind == 1)
         joint = torch.where(alone[:, None, None], of_tasks[:, self.states.tasks], 0.0)
         for place, scores in enumerate(every):

@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthTrainingConfig
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, dropped
+from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, WordSharing, dropped
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.chain.words import WordSharing
 from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.base import Abilities, Description, Planner, Queries, Vocabulary
+from cefito.planners.base import Description, Planner, Queries, Vocabulary
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
 from cefito.progress import Progress, silent
@@ -34,7 +33,6 @@ class PredictedLengthPlanner(BasePlanner):
         ConfigError: The planners are not one for each length.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_ends=True)
     lengths: AnyLengthPlanner
     planners: tuple[Planner, ...]  # one for each of its lengths, ascending
 

@@ -280,11 +280,6 @@ def _counts_left(
     return after, at
 
 
-def pooled_lengths(logs: Tensor, usual: Tensor, weights: Weights) -> Tensor:
-    """Return the pool of log p_n and log p_u [..., L] of the length."""
-    return (weights[0] * logs + weights[1] * usual).log_softmax(dim=-1)
-
-
 def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
     """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3]."""
     a, b, r = weights.T[:, :, None]

@@ -15,18 +15,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
-from cefito.errors import DataError, RunError
+from cefito.errors import DataError, RunError, explained
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
-from cefito.files import check_array, load_torch, sha256
+from cefito.files import check_array, load_torch, load_weights, sha256
 from cefito.planners.base import Shape
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -38,8 +37,6 @@ from cefito.settings import flattened
 FIELD, CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
 _TOKENS = ("state_mask_token", "action_mask_token")  # without the prefix `predictor.` there
-_POSITIONS = "predictor.pos_embed"
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3  # most offending names in a message
 Weights = Literal["ema", "raw"]
 """Weights of a checkpoint: averaged, which the authors evaluate, or as the optimiser left them."""
@@ -66,20 +63,13 @@ def from_checkpoint(
                 "remove it."
             )
     tensors, record = _read(checkpoint, "ema" if weights == "ema" else "model", FIELD)
-    _check_names(checkpoint, tensors, field_shapes(1, 1, 1, 1), FIELD)
-    try:
-        sizes = (
-            tensors["predictor.state_embed.weight"].shape[1],
-            tensors["predictor.action_head.weight"].shape[0],
-            tensors["predictor.action_embed.weight"].shape[1],
-            (tensors[_POSITIONS].shape[0] - 1) // 2,
-        )
-    except IndexError as problem:
-        raise RunError(
-            f"{checkpoint}: its weights are not matrices. Expected the {FIELD} of the paper's size."
-        ) from problem
-    _check_shapes(checkpoint, tensors, field_shapes(*(max(size, 1) for size in sizes)), FIELD)
-    observation_dim, actions, width, horizon = sizes
+    remedy = "Give one of the paper's form."
+    with explained(checkpoint, f"not an {FIELD}", remedy, LookupError, error=RunError):
+        observation_dim = tensors["predictor.state_embed.weight"].shape[1]
+        actions = tensors["predictor.action_head.weight"].shape[0]
+        width = tensors["predictor.action_embed.weight"].shape[1]
+        positions = tensors.pop("predictor.pos_embed")
+        horizon = max(1, (positions.shape[0] - 1) // 2)
     if actions != len(known.actions):
         raise RunError(
             f"{checkpoint}: knows {actions} actions, {taxonomy} lists {len(known.actions)}. Give "
@@ -92,22 +82,24 @@ def from_checkpoint(
         | {"model.observation_dim": observation_dim},
     )
     settings = _released(known.dataset, horizon, heads)
+    text = read_action_text(action_text, known)
+    check_array(text, shape=(actions, width), place=str(action_text), rows="action")
     field = EnergyField(
         config=settings.field,
         observation_dim=observation_dim,
         action_count=actions,
         horizon=horizon,
-        action_vectors=torch.from_numpy(_text(action_text, known, width)),
+        action_vectors=torch.from_numpy(text),
     )
-    if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
+    own = field.predictor.pos_embed
+    if positions.shape != own.shape or not torch.allclose(positions, own, rtol=0, atol=1e-5):
         raise RunError(
-            f"{checkpoint}: '{_POSITIONS}' does not hold sinusoidal positions, the sines of all "
-            "frequencies and then the cosines. Only checkpoints with these can be imported."
+            f"{checkpoint}: 'predictor.pos_embed' does not hold sinusoidal positions, the sines of "
+            "all frequencies and then the cosines. Only checkpoints with these can be imported."
         )
-    untrained = field.state_dict()
-    field.load_state_dict(
-        {name: own if name in _OWN else tensors[_foreign(name)] for name, own in untrained.items()}
-    )
+    named = {f"predictor.{name}" if name in _TOKENS else name: tensors[name] for name in tensors}
+    kept = {name: field.state_dict()[name] for name in _OWN}
+    load_weights(field, named | kept, str(checkpoint))
     space = ActionSpace(
         actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=()
     )
@@ -116,7 +108,14 @@ def from_checkpoint(
         taxonomy=known,
         space=space,
         incremental=IncrementalField(field.eval()),
-        prior=_no_prior(space, known),
+        prior=NGramPrior(  # without counts: all sequences are equally likely
+            events=np.zeros((0, 4), dtype=np.int64),
+            counts=np.zeros(0, dtype=np.int64),
+            actions=space.actions,
+            action_count=actions,
+            order=1,
+            strengths=(1.0, 1.0, 1.0),
+        ),
     )
     return planner, record
 
@@ -127,10 +126,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     tensors, record = _read(path, "model", CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations
     network = TaskClassifier(config=config, observation_dim=observation_dim, task_count=task_count)
-    expected = _shapes(network)
-    _check_names(path, tensors, expected, CLASSIFIER)
-    _check_shapes(path, tensors, expected, f"{CLASSIFIER} of this run's observations and tasks")
-    network.load_state_dict({**tensors, "mean": network.mean})
+    load_weights(network, {**tensors, "mean": network.mean}, str(path))
     search = planner.settings.search.model_copy(update={"task_model": "classifier"})
     settings = planner.settings.model_copy(update={"classifier": config, "search": search})
     shape = Shape(
@@ -143,49 +139,11 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     return replace(planner, settings=settings, task_model=model), record
 
 
-def field_shapes(
-    observation_dim: int, actions: int, width: int, horizon: int
-) -> dict[str, list[int]]:
-    """Return names and shapes of the tensors of a checkpoint of an energy field."""
-    with torch.device("meta"):
-        field = EnergyField(
-            config=_released().field,
-            observation_dim=observation_dim,
-            action_count=actions,
-            horizon=horizon,
-            action_vectors=torch.empty(actions, width),
-        )
-    return _shapes(field) | {_POSITIONS: list(field.predictor.pos_embed.shape)}
-
-
-def _shapes(network: nn.Module) -> dict[str, list[int]]:
-    """Return the shapes of a network's tensors by their names in checkpoints."""
-    tensors = network.state_dict().items()
-    return {_foreign(name): list(tensor.shape) for name, tensor in tensors if name not in _OWN}
-
-
 def _released(dataset: str = "", horizon: int = 0, heads: int = 6) -> CefitoSettings:
     overrides = {"field.action_encoding": "text", "field.heads": heads}
     config = load_config("released", dataset=dataset, horizon=horizon, overrides=overrides)
     settings: CefitoSettings = config.settings
     return settings
-
-
-def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
-    """A prior without counts: all sequences are equally likely."""
-    return NGramPrior(
-        events=np.zeros((0, 4), dtype=np.int64),
-        counts=np.zeros(0, dtype=np.int64),
-        actions=space.actions,
-        action_count=len(taxonomy.actions),
-        order=1,
-        strengths=(1.0, 1.0, 1.0),
-    )
-
-
-def _text(path: Path, taxonomy: Taxonomy, width: int) -> NDArray[np.float32]:
-    text = read_action_text(path, taxonomy)
-    return check_array(text, shape=(len(text), width), place=str(path), rows="action")
 
 
 def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
@@ -217,23 +175,12 @@ def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> i
     return int(heads)
 
 
-def _foreign(name: str) -> str:
-    """A checkpoint's name for a tensor of our field."""
-    short = name.removeprefix("predictor.")
-    return short if short in _TOKENS else name
-
-
 def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of one part of a checkpoint as float32, and a record of the file for JSON."""
     content = load_torch(path, "Get the file again (.pth).")
     tensors = content.get(part) if isinstance(content, dict) else None
-    if (
-        not isinstance(tensors, dict)
-        or not tensors
-        or not all(
-            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
-        )
-    ):
+    named = isinstance(tensors, dict) and all(isinstance(name, str) for name in tensors)
+    if not (tensors and named and all(isinstance(one, Tensor) for one in tensors.values())):
         found = type(content).__name__
         if isinstance(content, dict):
             found = ", ".join(sorted(str(name) for name in content)[:8])
@@ -241,22 +188,10 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
             f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a "
             f"checkpoint of the authors' {title}."
         )
-    plain: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if (
-            tensor.layout != torch.strided
-            or tensor.is_nested
-            or tensor.device.type != "cpu"
-            or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
-        ):
-            raise RunError(f"{path}: tensor '{name}' is not stored in full. Save plain tensors.")
-        if tensor.dtype in _FLOATS:
-            plain[name] = tensor.detach().float()
-        if name not in plain or not bool(plain[name].isfinite().all()):
-            raise RunError(
-                f"{path}: tensor '{name}' holds values other than finite floating-point numbers. "
-                "Get the file again."
-            )
+        plain = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
+        if not (plain and tensor.is_floating_point()):
+            raise RunError(f"{path}: tensor '{name}' is not one of plain floating-point numbers.")
     counts = {name: content[name] for name in ("epoch", "step") if type(content.get(name)) is int}
     config = content.get("config") or {}
     if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
@@ -267,31 +202,7 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
         if value is None or isinstance(value, str | int | float)
     }
     record = {"file": path.name, "sha256": sha256(path), "weights": part, "config": config}
-    return plain, record | counts
-
-
-def _check_names(
-    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
-) -> None:
-    missing, unknown = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
-    wrong = [f"missing are {_few(missing)}"] if missing else []
-    wrong += [f"unknown are {_few(unknown)}"] if unknown else []
-    if wrong:
-        raise RunError(
-            f"{path}: its tensors are not those of the authors' {title}: {'; '.join(wrong)}."
-        )
-
-
-def _check_shapes(
-    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
-) -> None:
-    wrong = [
-        f"{name} {list(tensors[name].shape)} instead of {shape}"
-        for name, shape in expected.items()
-        if list(tensors[name].shape) != shape
-    ]
-    if wrong:
-        raise RunError(f"{path}: has tensors of other shapes than the {title}: {_few(wrong)}.")
+    return {name: tensor.float() for name, tensor in tensors.items()}, record | counts
 
 
 def _few(entries: list[str]) -> str:

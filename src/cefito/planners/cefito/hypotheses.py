@@ -1,10 +1,14 @@
-"""Hypotheses: the tasks that a query may belong to, and a search problem for each."""
+"""The objective and its hypotheses: tasks that a query may belong to, a search problem for each.
+
+Probabilities of plans are shares of exp(−score), since the objective is log-linear.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,15 +18,84 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
-from cefito.planners.cefito.objective import Hypothesis, Weights
 from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.constraints import UNCONSTRAINED, Constraints
-from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
-from cefito.search.step_costs import StepCosts
+from cefito.search.step_costs import CostBatch, StepCosts
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the two terms of the score, of which the lowest is best.
+
+        score = energy · E(a) − chain · log q(c, a | observations)
+
+    q(c, a) is the probability of the task times the chain's probability of the sequence within it.
+    """
+
+    energy: float
+    chain: float
+
+
+ENERGY = Weights(energy=1.0, chain=0.0)
+"""The energy alone (paper, Eq. 4)."""
+CHAIN = Weights(energy=0.0, chain=1.0)
+"""The chain alone, as it was calibrated."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A task that a query may belong to."""
+
+    query: int
+    task: int
+    log_probability: float  # of the task given the observations; 0 if the task is given
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Turns the scores of the sequences found into probabilities.
+
+        p(plan) = M · exp(−score) / Σ_found exp(−score),    M = Σ_found q(c, a) / Σ q(c, a)
+
+    M is the probability of all sequences found together under the chain, so that sequences and
+    tasks that were not searched keep their probability under it. Under constraints the share of the
+    allowed sequences that were found is not known; M is then 1, and plans are only compared with
+    each other.
+    """
+
+    # least number of sequences of each task that are compared if probabilities need a search
+    COMPARED: ClassVar[int] = 64
+
+    evidence: ChainEvidence  # the chain of some queries
+    log_tasks: NDArray[np.float64]  # log-probability of each task, −∞ if another is given, [N, C]
+    constrained: bool
+
+    def weighed(self, query: int, plans: Plans, found: Sequence[tuple[Hypothesis, Plans]]) -> Plans:
+        """Return the best plans of a query with their probabilities."""
+        scores = np.concatenate([part.scores for _, part in found]) if found else np.zeros(0)
+        if not np.isfinite(scores).any():  # nothing found, or a field that diverged
+            return replace(plans, probabilities=np.zeros(len(plans)), searched_mass=0.0)
+        mass = None if self.constrained else self._mass(query, found)
+        # exp(−score) / Σ_found exp(−score), [k]
+        shares = np.exp(-plans.scores - np.logaddexp.reduce(-scores))
+        probabilities = shares if mass is None else mass * shares
+        return replace(plans, probabilities=probabilities, searched_mass=mass)
+
+    def _mass(self, query: int, found: Sequence[tuple[Hypothesis, Plans]]) -> float:
+        tasks = np.repeat(
+            np.array([hypothesis.task for hypothesis, _ in found], dtype=np.int64),
+            [len(part) for _, part in found],
+        )
+        sequences = np.concatenate([part.actions for _, part in found])
+        # log q(c, a) = log q(a | c) + log p(c) of the sequences found
+        logs = self.evidence.log_sequences(query, tasks, sequences) + self.log_tasks[query, tasks]
+        every = self.log_tasks[query, np.isfinite(self.evidence.sums[query])]  # that has sequences
+        return min(1.0, float(np.exp(np.logaddexp.reduce(logs) - np.logaddexp.reduce(every))))
+
 
 _PLAUSIBLE = np.log(1e-3)
 """Least log-probability of a task that is searched besides the likeliest."""
@@ -245,7 +318,7 @@ def searched_together(
     most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** horizon))
     room = _TABLES_MIB * 2**20
     for task, size in list(sizes.items())[1:]:
-        room -= prior.table_bytes(size)
+        room -= 8 * size**prior.order  # about the bytes of its tables
         if room < 0:
             return min(most, [one.task for one in hypotheses].index(task))
     return most

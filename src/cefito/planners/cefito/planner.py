@@ -30,15 +30,19 @@ from cefito.planners.base_planner import BasePlanner
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
+    CHAIN,
+    ENERGY,
     Hypotheses,
+    Hypothesis,
+    Posterior,
     TaskSpaces,
+    Weights,
     likely,
     merged,
     no_plans,
     searched_together,
 )
 from cefito.planners.cefito.method import ABILITIES, CefitoSettings
-from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Posterior, Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.planner import likeliest_sequences
 from cefito.planners.checks import check_finite, check_queries
@@ -292,10 +296,7 @@ class CefitoPlanner(BasePlanner):
                 setting="objective",
             )
         spaces = TaskSpaces(
-            space=self.space,
-            taxonomy=self.taxonomy,
-            horizon=self.horizon,
-            constraints=constraints,
+            space=self.space, taxonomy=self.taxonomy, horizon=self.horizon, constraints=constraints
         )
         blocks = queries.blocks(self.queries_at_once)
         listed = not self.weights.energy and not constraints

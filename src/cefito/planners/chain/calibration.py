@@ -87,10 +87,7 @@ def fit_confidence(
         return np.asarray(logs.double().exp().cpu().numpy())
 
     return confident_temperature(
-        sure,
-        right.cpu().numpy(),
-        videos=videos,
-        centre=_SURER * fit_temperature(chain, states),
+        sure, right.cpu().numpy(), videos=videos, centre=_SURER * fit_temperature(chain, states)
     )
 
 

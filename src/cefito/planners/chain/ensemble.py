@@ -20,14 +20,13 @@ from cefito.data.windows import Windows, extended_space
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.network import ObservationEncoder
+from cefito.planners.chain.network import ObservationEncoder, learning_words
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.chain.words import learning_words
 from cefito.planners.network import Ensemble, Sized, ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 
 Network = TypeVar("Network", bound=ObservationEncoder)
 

@@ -49,11 +49,7 @@ class ChainTrainingConfig(PlannerTrainingConfig):
     """
 
     optimiser: OptimiserConfig = OptimiserConfig(
-        epochs=120,
-        batch_size=256,
-        learning_rate=9e-4,
-        weight_decay=0.01,
-        schedule="cosine",
+        epochs=120, batch_size=256, learning_rate=9e-4, weight_decay=0.01, schedule="cosine"
     )
     ema: EmaConfig = EmaConfig(decay=0.0)
     stopping: StoppingConfig = StoppingConfig(every=10_000, patience=0, windows=0)

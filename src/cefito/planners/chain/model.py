@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows
+from cefito.field.predictor import prepared
 from cefito.planners.base import Marginals, Queries
 from cefito.planners.chain.calibration import (
     Confidence,
@@ -33,7 +34,7 @@ from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 
 _BLOCK = 512  # queries scored at once
@@ -215,10 +216,7 @@ class _JoinedMembers:
     def emissions(self, initial: Tensor, goal: Tensor) -> Tensor:
         """Return the emissions [B, T, S] of observations [B, E] (see `ChainNetwork.forward`)."""
         observations = torch.cat([initial, goal]).float()[None]  # [1, 2·B, E]
-        if self.config.centre:
-            observations = observations - self.mean  # [M, 2·B, E]
-        if self.config.normalise:
-            observations = F.layer_norm(observations, observations.shape[-1:], eps=1e-6)
+        observations = prepared(observations, self.config, self.mean)  # [M, 2·B, E]
         observations = observations.expand(len(self.encoder), -1, -1)
         encoded = torch.baddbmm(self.encoder_bias, observations, self.encoder)  # [M, 2·B, W]
         encoded = encoded.unflatten(1, (2, -1)).permute(2, 0, 1, 3)  # [B, M, 2, W]

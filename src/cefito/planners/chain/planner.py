@@ -75,10 +75,7 @@ class Listed(NamedTuple):
 
 
 def likeliest_plans(
-    scores: SequenceScores,
-    queries: Queries,
-    top_k: int,
-    constraints: Constraints = UNCONSTRAINED,
+    scores: SequenceScores, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
 ) -> list[Plans]:
     """Return the likeliest sequences of some queries, whose scores fit the memory.
 

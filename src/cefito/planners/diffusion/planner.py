@@ -1,4 +1,9 @@
-"""Planning by a denoised matrix: scores of actions, best plans, and methods that give a task."""
+"""Planning by a denoised matrix: scores of actions, best plans, methods that give a task, and PDPP.
+
+PDPP is projected diffusion for procedure planning (Wang et al., CVPR 2023), reimplemented from its
+published description. A network learns to restore the actions of noised plans, given the task and
+the two observations; a plan is denoised from noise in a few deterministic steps.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,14 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Fitted, Marginals, Queries, Shape
-from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
+from cefito.planners.diffusion.method import DiffusionConfig
+from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon, task_layout
 from cefito.planners.network import NetworkPlanner, TrainedNetwork
 from cefito.planners.queries import finite_outputs
-from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
+from cefito.training.losses import PlanLoss, mean_term
 from cefito.training.trainer import Term
 
 
@@ -77,9 +83,7 @@ Network = TypeVar("Network", bound=DiffusionNetwork)
 
 @torch.inference_mode()
 def sampled_scores(
-    model: TrainedNetwork[Network],
-    queries: Queries,
-    known: NDArray[np.int64] | None = None,
+    model: TrainedNetwork[Network], queries: Queries, known: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
     """The score of each action at each step of each query, [N, T, K], given sources [N, ...]."""
     blocks = () if known is None else model.on_device(known) * len(model.network.layout.before)
@@ -163,3 +167,21 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         scores = sampled_scores(self, queries, self.predict_tasks(queries))
         return best_plans(scores, top_k, self.horizon * self.config.sampling)
+
+
+class PdppNetwork(DiffusionNetwork):
+    """Denoises matrices of task, action and observation; the task is given."""
+
+    def __init__(self, config: DiffusionConfig, shape: Shape) -> None:
+        super().__init__(config=config, layout=task_layout(shape))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PdppPlanner(TaskDiffusionPlanner[PdppNetwork]):
+    """Plans by projected diffusion, as `TaskDiffusionPlanner` does."""
+
+    name = "PDPP"
+    title = "PDPP network"
+    part = "pdpp"
+    stream = 8
+    build = PdppNetwork

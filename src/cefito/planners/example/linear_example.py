@@ -18,10 +18,10 @@ from cefito.planners.methods import Method, rows
 from cefito.planners.network import NetworkPlanner
 from cefito.planners.queries import Queries, finite_outputs
 from cefito.planners.shared.layers import draw_layers
-from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import decode
 from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Settings
+from cefito.training.losses import PlanLoss, mean_term
 from cefito.training.settings import TrainingConfig
 
 

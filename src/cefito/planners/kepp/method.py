@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from cefito.planners.base import Abilities
-from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.diffusion.method import DiffusionConfig
 from cefito.planners.methods import GRAPH, Method, Paper, rows
 from cefito.settings import Settings
 

@@ -20,15 +20,24 @@ from typing_extensions import override
 from cefito.data.windows import Windows, video_folds
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.diffusion.matrix import ColumnBlock, Layout
-from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon, end_weights
+from cefito.planners.diffusion.network import (
+    BLOCK,
+    ColumnBlock,
+    DiffusionNetwork,
+    Layout,
+    check_horizon,
+    end_weights,
+)
 from cefito.planners.diffusion.planner import DiffusionLoss, best_plans, sampled_scores
 from cefito.planners.kepp.method import ABILITIES, KeppConfig, KeppSettings
 from cefito.planners.network import NetworkPlanner, TrainedNetwork, named_departures
-from cefito.planners.shared.graph import likeliest_walks, transition_probabilities
-from cefito.planners.shared.transitions import counted_transitions
+from cefito.planners.shared.transitions import (
+    counted_transitions,
+    likeliest_walks,
+    transition_probabilities,
+)
 from cefito.search.problem import Plans
-from cefito.training.result import TrainingResult
+from cefito.training.settings import TrainingResult
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveInt
 
 from cefito.planners.base import Abilities
-from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.diffusion.method import DiffusionConfig
 from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Size
@@ -65,11 +65,5 @@ MTID = Method(
     needs=(CLASSIFIER,),
     abilities=Abilities(),
     parameters={"task classifier": 7_094_290, "MTID network": 218_998_191},
-    variants=rows(
-        "mtid",
-        "MTID",
-        {
-            "masked": ("masked", {"mtid.mask": True}),
-        },
-    ),
+    variants=rows("mtid", "MTID", {"masked": ("masked", {"mtid.mask": True})}),
 )

@@ -17,8 +17,12 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.matrix import Projection, task_layout
-from cefito.planners.diffusion.network import DiffusionNetwork, TemporalUNet
+from cefito.planners.diffusion.network import (
+    DiffusionNetwork,
+    Projection,
+    TemporalUNet,
+    task_layout,
+)
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.mtid.method import MtidConfig
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping

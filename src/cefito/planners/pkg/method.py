@@ -6,7 +6,7 @@ from pydantic import Field
 
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Abilities
-from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, rows
+from cefito.planners.methods import GRAPH, Method, Paper, rows
 from cefito.settings import Settings
 from cefito.training.settings import (
     AugmentationConfig,
@@ -45,7 +45,7 @@ class PkgSettings(Settings):
     pkg: PkgConfig = PkgConfig()
 
 
-ABILITIES = Abilities(true_task=False, true_ends=True)
+ABILITIES = Abilities(true_task=False)
 
 _PAPER = Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265")
 
@@ -58,12 +58,7 @@ PKG = Method(
     paper=_PAPER,
     needs=(GRAPH,),
     abilities=ABILITIES,
-    variants=(
-        *rows("pkg", "PKG, exact"),
-        PlannerVariant(
-            name="pkg-oracle-ends", title="PKG, true ends (oracle)", method="pkg", true_ends=True
-        ),
-    ),
+    variants=rows("pkg", "PKG, exact"),
 )
 PKG_BEAM = Method(
     name="pkg-beam",

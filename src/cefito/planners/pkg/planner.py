@@ -18,7 +18,7 @@ from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner
 from cefito.planners.pkg.method import ABILITIES, PkgConfig, PkgSettings
 from cefito.planners.queries import finite_outputs
-from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
+from cefito.planners.shared.transitions import cheapest_paths, transition_costs, transition_counts
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.losses import ProposalLoss
 
@@ -93,33 +93,21 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
         logits = self.network(*self.observations(queries))
         return np.asarray(finite_outputs(logits, self.title).float().cpu().numpy())
 
-    def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
-        """The true first and last actions if given, else the likeliest, each by itself, [N, 2]."""
-        queries.check_ids("ends", self.shape.actions)
-        if queries.ends is not None:
-            return queries.ends
-        return np.asarray(self.logits(queries).argmax(axis=2), dtype=np.int64)
-
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         if self.horizon == 1:
             return self._single_actions(queries, top_k)
-        ends = [(first, last) for first, last in self.predict_ends(queries).tolist()]
+        # the likeliest first and last actions, each by itself
+        ends = [(first, last) for first, last in self.logits(queries).argmax(axis=2).tolist()]
         plans = {pair: self._paths(*pair, top_k) for pair in sorted(set(ends))}
         return [plans[pair] for pair in ends]
 
     def _single_actions(self, queries: Queries, top_k: int) -> list[Plans]:
-        queries.check_ids("ends", self.shape.actions)
-        if queries.ends is not None:
-            costs = np.where(np.arange(self.shape.actions) == queries.ends[:, :1], 0.0, np.inf)
-        else:
-            # −log p(first = a) − log p(last = a) [N, K]
-            logits = torch.from_numpy(self.logits(queries)).double()
-            costs = -logits.log_softmax(dim=2).sum(dim=1).numpy()
+        # −log p(first = a) − log p(last = a) [N, K]
+        logits = torch.from_numpy(self.logits(queries)).double()
         plans = []
-        for row in costs:
+        for row in -logits.log_softmax(dim=2).sum(dim=1).numpy():
             best = row.argsort(kind="stable")[:top_k]
-            best = best[np.isfinite(row[best])]
             cost = SearchCost(0, len(best))
             plans.append(Plans(best[:, None], row[best], row[best], cost, exact=True))
         return plans

@@ -11,8 +11,6 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import Settings
 from cefito.training.settings import ClassifierTrainingConfig
 
-__all__ = ["ClassifierSettings", "PlanningConfig"]
-
 
 class ClassifierSettings(Settings):
     """The sections that every method with a task classifier reads."""

@@ -8,7 +8,7 @@ FREQUENT_ABILITIES = Abilities(probabilities=True)
 
 NEAREST = Method(
     name="nearest",
-    planner="cefito.planners.simple.nearest:NearestPlanner",
+    planner="cefito.planners.simple.planners:NearestPlanner",
     title="nearest window",
     line="the training window of nearest observations",
     abilities=Abilities(),
@@ -16,7 +16,7 @@ NEAREST = Method(
 )
 FREQUENT = Method(
     name="frequent",
-    planner="cefito.planners.simple.frequent:FrequentPlanner",
+    planner="cefito.planners.simple.planners:FrequentPlanner",
     settings=ClassifierSettings,
     title="most frequent window",
     line="the training window that the predicted task shows most often",

@@ -134,10 +134,6 @@ def test_subjects_of_one_observation_are_chosen(read):
             r"line 2: has no .*, nor has line 4\.",
         ),
         (COLUMNS + ",Time\no1\n", "has no columns .*Choose Observations"),
-        (
-            "Observation id\to1\t\t\n\t\t\t\nMedia file(s)\t\t\t\nPlayer #1\ttea.mp4\t\t\n",
-            "is of BORIS up to version 7, which is not read. Choose Observations",
-        ),
     ],
 )
 def test_refused(text, message, read):

@@ -48,8 +48,6 @@ BROKEN = {
     "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
     "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
     "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
-    "via csv": ("VIA", "# Exported\n# CSV_HEADER = metadata_id,file_list\n", "Give the project"),
-    "boris project": ("BORIS", '{"behaviors_conf": {}, "observations": {}}', "Aggregated events"),
     "boris tabular": ("BORIS", "Observation id,Behavior,Time\no,boil,1\n", "Aggregated events"),
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
@@ -101,19 +99,10 @@ def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_pa
     assert found.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ('{"a": [1, 2]}', "JSON"),
-        ("[1]", "JSON"),
-        ("<?xml version='1.0'?><x/>", "XML"),
-        ("{", "JSON"),
-    ],
-)
-def test_unknown_json_and_xml_are_no_tables(text, kind, tmp_path):
+@pytest.mark.parametrize("text", ['{"a": [1, 2]}', "[1]", "<?xml version='1.0'?><x/>", "{"])
+def test_unknown_json_and_xml_are_no_tables(text, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    match = rf"x.csv: is {kind} of no known format \(table|x.csv: is {kind} of no known .*ELAN, CVA"
-    with pytest.raises(DataError, match=match):
+    with pytest.raises(DataError, match=r"x.csv: is of no known format \(ELAN, CVAT"):
         read_steps(tmp_path / "x.csv")
 
 

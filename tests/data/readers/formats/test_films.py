@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from samples import VTT
 
 from cefito.data.readers.formats import Choices, StepRow
-from cefito.data.readers.formats.films import film_address, named_films
+from cefito.data.readers.formats.document import film_address, named_films
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 

@@ -10,8 +10,7 @@ from cefito.data.readers.formats import (
     table,
     via,
 )
-from cefito.data.readers.formats.document import Choices, Document, Format
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Choices, Document, Format, StepRow
 
 __all__ = ["FORMATS", "Choices", "Document", "Format", "StepRow"]
 

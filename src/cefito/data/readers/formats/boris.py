@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.data.readers.csv_file import csv_rows
-from cefito.data.readers.formats.document import Document, Format
-from cefito.data.readers.formats.films import StepRow, film_address
+from cefito.data.readers.formats.document import Document, Format, StepRow, film_address
 from cefito.errors import DataError
 from cefito.markup import listed
 from cefito.times import parse_seconds
@@ -18,7 +17,6 @@ _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS.
 _MEDIA = ("media file name", "media file path", "media file")
 _NOTHING = ("", "na", "none", "not found", "live", "live observation")
 _PLAYER = re.compile(r"player #?(\d+)\s*:", re.I)
-_OLD = re.compile(r"\s*\"?observation id[\"\t;,][^\r\n]*[\r\n][\t;,\s]*\"?media file\(s\)", re.I)
 _SHOWN = 5  # observations or lines in a message
 
 
@@ -34,10 +32,6 @@ class _Observation:
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the state events; times count from the start of the observation's only video."""
-    if document.text.lstrip().startswith("{"):
-        raise document.wrong(f"is a project, not an export. {_AGGREGATED}")
-    if _OLD.match(document.head):
-        raise document.wrong(f"is of BORIS up to version 7, which is not read. {_AGGREGATED}")
     observations: dict[str, _Observation] = {}
     early: dict[str, None] = {}
     found: list[tuple[_Observation, str, StepRow]] = []
@@ -127,13 +121,8 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
 
 def _recognises(document: Document) -> bool:
-    text = document.head
-    if text.lstrip().startswith("{"):
-        return '"behaviors_conf"' in text
-    if _OLD.match(text):
-        return True
-    columns = {cell.strip(' "').casefold() for cell in re.split(r"[,;\t]", text.partition("\n")[0])}
-    columns = {cell.strip('\r "') for cell in columns}
+    cells = re.split(r"[,;\t]", document.head.partition("\n")[0])
+    columns = {cell.strip('\r "').casefold() for cell in cells}
     return "behavior" in columns and bool(columns & {"observation id", "start (s)"})
 
 

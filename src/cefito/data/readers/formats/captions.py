@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 
 from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import Document, Format
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, StepRow
 from cefito.times import parse_seconds
 
 _Line = tuple[int, str]  # number and text

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import Document, Format
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, StepRow
 from cefito.times import parse_seconds
 
 # one letter for one, so that places in a line stay

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, whole_number
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
 
 _FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
 _STEP = re.compile(r"step\s*=\s*([0-9]+)")

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, whole_number
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
 
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|wmv|ogv)$", re.I)
 _Span = tuple[float, float]
@@ -53,7 +52,9 @@ def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict
         for parent, followers in parts.items():
             listed = _in_order(followers)
             waiting[parent] += [[part] for part in listed] if whole else [listed]
-    _check_repeated(document, root, waiting)
+    every = (each for kind in ("ALIGNABLE", "REF") for each in root.iter(f"{kind}_ANNOTATION"))
+    named = ((each.attrib["ANNOTATION_ID"], each) for each in every)
+    document.unique((pair for pair in named if pair[0] in waiting), "annotations")
     ready = [parent for parent in waiting if parent in spans]
     for parent in ready:
         start, end = spans[parent]
@@ -71,15 +72,6 @@ def _in_order(followers: dict[str | None, list[str]]) -> list[str]:
     for part in listed:
         listed += followers.pop(part, [])
     return listed + [part for parts in followers.values() for part in parts]
-
-
-def _check_repeated(
-    document: Document, root: Element, referred: dict[str, list[list[str]]]
-) -> None:
-    """Refuse ids of several annotations to which others refer."""
-    every = (each for kind in ("ALIGNABLE", "REF") for each in root.iter(f"{kind}_ANNOTATION"))
-    named = ((each.attrib["ANNOTATION_ID"], each) for each in every)
-    document.unique((pair for pair in named if pair[0] in referred), "annotations")
 
 
 def _times(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, float | None]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds, parse_seconds
 
 _TASKS = re.compile(r'"annotations"\s*:')
@@ -66,7 +65,11 @@ def _read(document: Document) -> Iterator[StepRow]:
     unchecked = not any(task.annotations for task in tasks)
     for task in tasks:
         where = f"task {task.id}"
-        made = [each for each in task.predictions or () if _is_recognised(each)]
+        made = [
+            each
+            for each in task.predictions or ()
+            if isinstance(each, dict) and each.get("model_version") == RECOGNISED
+        ]
         if unchecked and made:
             document.notes["tasks with recognised steps that nobody has checked"] += 1
             recognised = document.record(_Annotation, made[0], f"{where}, prediction")
@@ -108,10 +111,6 @@ def _read(document: Document) -> Iterator[StepRow]:
         others = f", nor do those of {', '.join(unnamed[1:])}" if len(unnamed) > 1 else ""
         problem = f"its data name no video{others}. Put the address of the video into the entry"
         raise document.wrong(f"{problem} 'video'.", unnamed[0])
-
-
-def _is_recognised(prediction: Any) -> bool:
-    return isinstance(prediction, dict) and prediction.get("model_version") == RECOGNISED
 
 
 def _tasks(document: Document) -> list[_Task]:

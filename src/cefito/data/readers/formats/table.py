@@ -10,8 +10,7 @@ from typing import Any
 from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
-from cefito.data.readers.formats.document import Document, Format
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, StepRow
 from cefito.errors import DataError, explained, install_command
 from cefito.times import TIME_FORMS, parse_seconds
 

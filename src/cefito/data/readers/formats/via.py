@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord
-from cefito.data.readers.formats.films import StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds
 
-_VERSION_2 = re.compile(r'"_via_img_metadata"|"region_attributes"|\bregion_shape_attributes\b')
 _TEXT, _CHECKBOX = 1, 2  # types of attributes
 
 
@@ -48,11 +45,6 @@ class _Project(LooseRecord):
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the values of every attribute of the temporal segments."""
-    if _VERSION_2.search(document.head):
-        problem = "is of VIA 2, which has no temporal segments. Annotate steps with VIA 3"
-        raise document.wrong(f"{problem}.")
-    if "CSV_HEADER" in document.head:
-        raise document.wrong("is a CSV export, which is not read. Give the project, in JSON.")
     project = document.record(_Project, document.json())
     used = {str(entry.vid) for entry in project.metadata.values()}
     unused = sum(bool(view.fid_list) for key, view in project.view.items() if key not in used)
@@ -107,16 +99,9 @@ def _steps(
 
 def _recognises(document: Document) -> bool:
     text = document.head
-    if text.lstrip().startswith("{"):
-        three = '"vid_list"' in text or ('"fid_list"' in text and '"metadata"' in text)
-        return (
-            three
-            or '"_via_img_metadata"' in text
-            or ('"regions"' in text and '"file_attributes"' in text)
-        )
-    if text.startswith("#") and "CSV_HEADER" in text:
-        return True
-    return "region_shape_attributes" in text.partition("\n")[0]
+    return text.lstrip().startswith("{") and (
+        '"vid_list"' in text or ('"fid_list"' in text and '"metadata"' in text)
+    )
 
 
 FORMAT = Format(

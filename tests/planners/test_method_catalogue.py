@@ -1,7 +1,6 @@
 import pytest
 
-from cefito.planners.methods import METHODS
-from cefito.study.method_catalogue import listed_methods, published_sizes
+from cefito.planners.methods import METHODS, listed_methods, published_sizes
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""Settings that all networks of diffusion have."""
+"""Declaration of PDPP: projected diffusion of the matrix of task, actions and observations.
+
+Its settings are those of all networks of diffusion.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from typing import Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from cefito.planners.base import Abilities
+from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings, Size
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
@@ -44,3 +50,27 @@ class DiffusionConfig(Settings):
                 f"sampling takes {self.sampling} steps, more than the {self.steps} of the training"
             )
         return self
+
+
+class PdppSettings(ClassifierSettings):
+    """The sections that PDPP reads."""
+
+    pdpp: DiffusionConfig = DiffusionConfig()
+
+
+PDPP = Method(
+    name="pdpp",
+    planner="cefito.planners.diffusion.planner:PdppPlanner",
+    settings=PdppSettings,
+    title="PDPP",
+    line="diffusion over the matrix of task, actions and observations",
+    paper=Paper(
+        "PDPP: Projected Diffusion for Procedure Planning in Instructional Videos",
+        "CVPR 2023",
+        "2303.14676",
+    ),
+    needs=(CLASSIFIER,),
+    abilities=Abilities(),
+    parameters={"task classifier": 7_094_290, "PDPP network": 42_063_255},
+    variants=rows("pdpp", "PDPP"),
+)

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from small_methods import small_method
 
 from cefito.planners.base import Queries
-from cefito.planners.diffusion.planner import DiffusionLoss, best_plans
+from cefito.planners.diffusion.planner import DiffusionLoss, PdppNetwork, PdppPlanner, best_plans
 from cefito.planners.network import data_shape
-from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 

@@ -1,1 +1,0 @@
-"""Planning by denoising plans as matrices over time: the common parts of PDPP, MTID and KEPP."""

@@ -1,1 +1,0 @@
-"""A planner in one file, and a package made of it for a planner of one's own."""
