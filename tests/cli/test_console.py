@@ -1,4 +1,5 @@
 import signal
+import sys
 
 import pytest
 
@@ -31,3 +32,16 @@ def test_the_old_handler_comes_back_after_an_error():
     assert not stop()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_the_program_as_a_shell_finds_it(tmp_path, monkeypatch):
+    called = tmp_path / "cefito"
+    called.write_text("")
+    called.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(called)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert console.program() == str(called)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert console.program() == "cefito"
+    monkeypatch.setattr(sys, "argv", ["/x/__main__.py"])
+    assert console.program() == "cefito"

@@ -281,6 +281,14 @@ def print_bytes(data: bytes) -> None:
         lose_stdout(problem)
 
 
+def program() -> str:
+    """Return how a shell can call this program: its name, or its path if that finds another."""
+    called, found = Path(sys.argv[0]), shutil.which("cefito")
+    if called.name != "cefito" or (found is not None and Path(found).samefile(called)):
+        return "cefito"
+    return str(called)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a table to stdout, never cut: framed on a terminal, else aligned plain columns.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cefito.cli.console import log_warnings, progress, table, talk
+from cefito.cli.console import log_warnings, program, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
 from cefito.cli.options import Flag
 from cefito.errors import ConfigError
@@ -79,14 +79,16 @@ def quickstart(
         _show(title, found.plans, example.true_names)
     seconds = time.monotonic() - started
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
-    talk(
-        "What next:\n"
-        f"  one plan          cefito plan {out}/run {plan}\n"
-        f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}\n"
+    last = _LAST_REAL.format(out=out) if real else _LAST
+    lines = (
+        "What next:",
+        f"  one plan          cefito plan {out}/run {plan}",
+        f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}",
         "  your own videos   cefito data prepare custom STEPS.csv DATA --videos FOLDER"
-        f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN\n"
-        f"  {_LAST_REAL.format(out=out) if real else _LAST}"
+        f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN",
+        f"  {last}",
     )
+    talk("\n".join(lines).replace("cefito ", f"{program()} "))
 
 
 def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
