@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
@@ -144,14 +144,14 @@ def options_class(
     base: type, options: Iterable[tuple[str, Any, Any]], group: Group | None = None
 ) -> Any:
     """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
-    made = make_dataclass(
-        base.__name__,
-        options,
-        bases=(base,),
-        namespace={"__module__": base.__module__, "__doc__": base.__doc__},
-        frozen=True,
-        kw_only=True,
-    )
+    listed = list(options)
+    namespace = {
+        "__module__": base.__module__,  # where annotations as strings are looked up
+        "__doc__": base.__doc__,
+        "__annotations__": {name: kind for name, kind, _ in listed},
+        **{name: default for name, _, default in listed},
+    }
+    made = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
     own: dict[str, Any] = {} if group is None else {"group": group}
     return Parameter(name="*", **own)(made)
 
