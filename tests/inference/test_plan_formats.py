@@ -108,7 +108,7 @@ def test_formats_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_formats, "import_module", absent)
     with pytest.raises(ConfigError, match=r"format 'xml': unknown\. Choose one of jsonl, csv"):
         find_format("xml")
-    with pytest.raises(ConfigError, match=r"parquet: pyarrow is not .* pip install cefito\[table"):
+    with pytest.raises(ConfigError, match=r"parquet: pyarrow is not .* pip install .*\[table"):
         find_format("parquet")
     with pytest.raises(ConfigError, match=r"\.parquet: pyarrow is not installed"):
         format_of(tmp_path / "plans.parquet", "out")

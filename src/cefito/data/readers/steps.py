@@ -102,8 +102,8 @@ def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
 def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
     if not used.step:
-        first = document.head.lstrip().partition("\n")[0]
-        if used is FORMATS[-1] and first and not re.match(r"[^<{[].*[,;\t|]", first):
+        first = "" if used is not FORMATS[-1] else document.head.lstrip().partition("\n")[0]
+        if first and not re.match(r"[^<{[].*[,;\t|]", first):  # no table either
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
             problem = f"is of no known format ({known}). Give one of these, or a table of steps"
             raise DataError(f"{document.path}: {problem}.")
