@@ -118,8 +118,11 @@ def test_a_search_of_a_package(install, monkeypatch, caplog):
     install("finder", {"narrow": "finder:NARROW", "odd": "finder:ODD"}, code, group=SEARCHES.group)
     again(SEARCHES, monkeypatch)
     assert isinstance(make_search(search_settings(SearchConfig(), method="narrow")), NarrowSearch)
-    with pytest.raises(ConfigError, match=r"'odd' .* \(it reads far, which SearchConfig lacks\)"):
-        search_settings(SearchConfig(), method="odd")
+    assert make_search(search_settings(SearchConfig(), method="odd:far=5")).far == 5
+    assert make_search(search_settings(SearchConfig(), method="odd", memory_mib=9)).far == 3
+    for wrong, message in (("odd:near=1", "setting 'near': there is none"), ("odd:far=x", "'far'")):
+        with pytest.raises(ConfigError, match=f"search '{wrong}': .*{message}|{message}"):
+            search_settings(SearchConfig(), method=wrong)
     assert "narrow" in list(SEARCHES)
 
 
@@ -131,8 +134,12 @@ class OddSettings(MemorySettings):
     far: int = 3
 
 
+class OddSearch(OddSettings, GuidedSearch):
+    pass
+
+
 NARROW = type(SEARCHES["guided"])(NarrowSearch, SEARCHES["guided"].settings)
-ODD = type(SEARCHES["guided"])(NarrowSearch, OddSettings)
+ODD = type(SEARCHES["guided"])(OddSearch, OddSettings)
 
 
 def test_a_metric_of_a_package(install, monkeypatch):

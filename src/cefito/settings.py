@@ -200,7 +200,7 @@ def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     """Return nested values with those of dotted keys replaced; strings are read as TOML values."""
     result = dict(values)
     for key, part in overrides.items():
-        result = _merged(result, _nested(key, _parsed(part)))
+        result = _merged(result, _nested(key, parsed_value(part)))
     return result
 
 
@@ -305,7 +305,8 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _parsed(value: Any) -> Any:
+def parsed_value(value: Any) -> Any:
+    """Return what a text says in TOML, as a number or true; other texts and values as they are."""
     if not isinstance(value, str):
         return value
     try:

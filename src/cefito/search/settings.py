@@ -1,7 +1,7 @@
 """All searches by their names, and their settings.
 
 A new search is its own file and one entry of `SEARCHES`, or an entry point of another package in
-the group `cefito.searches`, which may read settings of `SearchConfig` alone.
+the group `cefito.searches`. Settings that `SearchConfig` lacks follow its name, "beam:width=5".
 `tests/search/test_contract.py` holds every entry to the contract of searches.
 """
 
@@ -16,7 +16,7 @@ from cefito.plugins import Registry
 from cefito.search.base import MemorySettings, Search, values_of
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
-from cefito.settings import Settings, validated
+from cefito.settings import Settings, parsed_value, validated
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,29 @@ class SearchEntry:
     """A registered search."""
 
     search: Callable[..., Search]  # makes it from the values of its settings
-    # the settings that it reads; other settings of searches are refused with it
+    # the settings that it reads, of `SearchConfig` or of its own; others are refused with it
     settings: type[Settings] = Settings
     exact: bool = False  # whether it proves every answer, unless it is stopped
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the settings that it reads."""
-        return tuple(self.settings.model_fields)
+        """Names of the settings of `SearchConfig` that it reads."""
+        return tuple(
+            name for name in self.settings.model_fields if name in SearchConfig.model_fields
+        )
 
-    def make(self, settings: Settings) -> Search:
-        """Return the search with the values of these settings."""
-        return self.search(**values_of(settings, self.settings))
+    def make(self, settings: SearchConfig) -> Search:
+        """Return the search with the values of these settings, and those behind its name."""
+        pairs = [part.partition("=") for part in settings.method.partition(":")[2].split(",")]
+        own = {name.strip(): parsed_value(text) for name, _, text in pairs if name}
+        known = {name: getattr(settings, name) for name in self.reads}
+        values = validated(self.settings, {**own, **known}, place=f"search '{settings.method}'")
+        return self.search(**values_of(values, self.settings))
 
 
 def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
     """Return what is wrong with a search of another package."""
-    if not isinstance(entry, SearchEntry):
-        return "its entry point is not a SearchEntry"
-    unknown = [setting for setting in entry.reads if setting not in SearchConfig.model_fields]
-    return f"it reads {', '.join(unknown)}, which SearchConfig lacks" if unknown else ""
+    return "" if isinstance(entry, SearchEntry) else "its entry point is not a SearchEntry"
 
 
 SEARCHES: Registry[SearchEntry] = Registry(
@@ -60,7 +63,8 @@ SEARCHES: Registry[SearchEntry] = Registry(
 
 
 def find_search(name: str) -> SearchEntry:
-    """Return a search by its name."""
+    """Return a search by its name, which settings of its own may follow behind a colon."""
+    name = name.partition(":")[0]
     if name not in SEARCHES:
         raise ConfigError(
             f"unknown search '{name}'; expected one of {', '.join(SEARCHES)}.", setting="method"
@@ -96,6 +100,7 @@ def search_settings(config: ConfigT, **overrides: Any) -> ConfigT:
     given = {name: value for name, value in overrides.items() if value is not None}
     settings = validated(type(config), {**config.model_dump(), **given}, place="search")
     chosen = find_search(settings.method)
+    chosen.make(settings)  # refuses unknown settings behind the name
     for name in given:
         readers = [method for method, entry in SEARCHES.items() if name in entry.reads]
         if readers and name not in chosen.reads:
