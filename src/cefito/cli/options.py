@@ -151,7 +151,7 @@ def options_class(
         "__annotations__": {name: kind for name, kind, _ in listed},
         **{name: default for name, _, default in listed},
     }
-    made = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
+    made: type = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
     own: dict[str, Any] = {} if group is None else {"group": group}
     return Parameter(name="*", **own)(made)
 
