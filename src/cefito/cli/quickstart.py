@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +89,7 @@ def quickstart(
         f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN",
         f"  {last}",
     )
-    talk("\n".join(lines).replace("cefito ", f"{program()} "))
+    talk(re.sub(r"(?<!method )cefito(?= )", lambda _: program(), "\n".join(lines)))
 
 
 def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
