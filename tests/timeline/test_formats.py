@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from cefito.cli import main
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction
@@ -132,3 +133,11 @@ def test_a_known_plan_is_aligned_even_if_rows_say_nothing():
     found = aligned(rows, begin, [0, 1, 0])
     assert [(one.action, one.start) for one in found] == [(0, 2), (1, 5), (0, 7)]
     assert all(one.start < one.end for one in found)
+
+
+@pytest.mark.parametrize("name", ["csv", "eaf", "labelstudio", "via"])
+def test_corrected_proposals_are_compared_in_every_form(name, tmp_path, capsys):
+    (tmp_path / "proposals.jsonl").write_text(WRITERS["jsonl"].write([video()]), encoding="utf-8")
+    path = written(tmp_path, name, [video()])
+    assert main(["annotate", "run", "--out", str(tmp_path), "--corrected", str(path)]) == 0
+    assert "1 film, 2 steps: 2 kept, 0 moved" in "".join(capsys.readouterr())

@@ -88,8 +88,12 @@ def _report(folder: Path, files: tuple[Path, ...]) -> None:
         one: RecognisedVideo = parse_record(RecognisedVideo, line, place, expected, DataError)
         proposed[one.video] = one
     task = next(iter({one.task for one in proposed.values()}), None)
-    without_task = all(path.suffix.lower() in (".eaf", ".vtt", ".srt") for path in files)
-    found = read_steps(files, choices=Choices(task=task if without_task else None))
+    try:
+        found = read_steps(files)
+    except DataError as problem:
+        if problem.setting != "task":
+            raise
+        found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
     names, pairs, left = found.annotations.taxonomy.actions, [], []
     for video in found.annotations.videos:
         steps = [
