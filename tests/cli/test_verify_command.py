@@ -85,7 +85,7 @@ def test_refusals(run, trained, table, refused, tmp_path):
         ((run, steps, "--min-probability", 2), "--min-probability is 0 to 1"),
         ((run, steps, "--false-alarms", 1), "named too few errors to count false"),
         ((run, steps, "--out", tmp_path / "x.pdf"), "a file that ends in .html"),
-        ((trained, steps), "cannot verify videos: it plans one number of steps"),
+        ((trained, steps), "knows no orders of steps, since it plans one number of steps"),
     ):
         assert message in refused("verify", *argv)
     for argv, message in (

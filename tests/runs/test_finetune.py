@@ -236,8 +236,11 @@ def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkey
     made = open_run(finetune(run, new, tmp_path / "further", epochs=1).folder)
     assert (made.steps, len(made.taxonomy.tasks)) == ("1-4", len(OLD) + 1)
     names = [task.name for task in made.taxonomy.tasks]
-    told = {names[task] for task, order in enumerate(made.verifier.orders) if order.follows.any()}
-    assert told == {task.name for task in new.taxonomy.tasks}
+    orders = dict(zip(names, made.verifier.orders, strict=True))
+    assert all(order.follows.any() for order in orders.values())
+    gone = {task.name for task in run.taxonomy.tasks} - {task.name for task in new.taxonomy.tasks}
+    edges = {task.name: run.verifier.orders[task.id].edges for task in run.taxonomy.tasks}
+    assert {name: orders[name].edges for name in gone} == {name: edges[name] for name in gone}
     (plan,) = made.planner.plan(Queries.from_windows(windows_of(made, new)[1].subset([0])), 1)
     assert np.isfinite(plan.energies).all()
     with pytest.raises(ConfigError, match="for all numbers of steps that it plans"):

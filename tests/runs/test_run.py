@@ -141,6 +141,9 @@ def test_energies_of_plans(trained, frequent, world):
     assert goal.grad.abs().sum() > 0
     with pytest.raises(RunError, match="has no energy field"):
         frequent.energy(start, goal, torch.tensor(plans.actions))
+    for ids in (plans.actions[:, :2], plans.actions - 1000, plans.actions.astype(np.float32)):
+        with pytest.raises(ConfigError, match=r"expected (observations|ids of actions)"):
+            run.energy(start, goal, torch.tensor(ids))
 
 
 def test_another_search(trained, frequent, world):

@@ -29,7 +29,7 @@ def test_counts_probabilities_and_the_graph_that_leaves_out_what_follows(order):
     assert order.before.tolist() == [[0, 4, 3, 4], [0, 0, 3, 3], [0, 0, 0, 0], [0, 1, 3, 0]]
     assert (order.probability[0, 1], order.probability[3, 1]) == (4.5 / 5, 1.5 / 5)
     assert order.usual.tolist() == [4.5 / 5, 4.5 / 5, 3.5 / 5, 4.5 / 5]
-    assert order.repeated.tolist() == [0, 0.25, 0, 0]
+    assert order.repeated.tolist() == [0.1, 0.3, 0.1, 0.1]
     assert order.edges == ((0, 1), (0, 3), (1, 2), (3, 2))
     circle = TaskOrder.of([video(row) for row in ([0, 1], [1, 2], [2, 0], [0, 1])], [0, 1, 2])
     assert circle.edges[0] == (0, 1)  # the surest
@@ -62,6 +62,7 @@ def test_files_that_are_no_orders(tmp_path):
         ('{"tea": {"edges": [["boil"]]}}', "'tea'.*edges"),
         ('{"soup": {"edges": []}}', "unknown task 'soup'"),
         ('{"tea": {"edges": [["boil", "cut"]]}}', "'cut' is not one of the task 'tea'"),
+        ('{"tea": {"edges": [[0, 1], [1, 0]]}}', "'tea': the order goes in a circle through.*boil"),
     ):
         (tmp_path / "orders.json").write_text(text)
         with pytest.raises(CefitoError, match=match):

@@ -58,6 +58,7 @@ def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     assert found["drink"].evidence == "3900 s; usual are 10 s"
     with pytest.raises(ConfigError, match="a video without steps cannot be verified"):
         counts.verify([], 0)
+    assert counts.verify(steps_of([6]), 1).deviations == ()  # nothing is known of its task
 
 
 @pytest.mark.parametrize("done", [[], [4], [0, 1, 2, 3, 4, 5], [3, 1]])

@@ -253,6 +253,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.cli.prepare import Observed, prepare_benchmark
+    from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections
     from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
@@ -265,6 +266,9 @@ def reproduce(
         if not dataset.exists():
             observed = Observed(beyond="rewrite")  # type: ignore[call-arg]
             prepare_benchmark(experiment.dataset, annotations=given, out=dataset, observed=observed)
+    elif experiment.dataset and not (dataset / "dataset.json").exists():
+        problem = "is neither a prepared data set nor the repository of the paper's authors"
+        raise ConfigError(f"{dataset}: {problem}, which holds a folder 'dataset'.")
     others = None if horizons is None else numbers(horizons, "--horizons")
     study = experiment_study(table, options.study(dataset, rows=()), horizons=others)
     check_sections(study.settings, (row.method for row in study.rows))

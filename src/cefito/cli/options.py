@@ -81,7 +81,8 @@ def _quoted(text: str) -> str:
 
 
 _OTHER_NAMES = {  # settings whose options have another name
-    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"}
+    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"},
+    **{"proxies": "trusted_proxy"},
 }
 
 

@@ -304,7 +304,9 @@ class QueryOptions:
             raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
         if kind in ("a video file", "features") and not given & {"start", "end"}:
             problem = f"{kind} needs --start and --end in seconds, or one of both"
-            raise ConfigError(f"{problem}: --start alone plans without a goal.")
+            raise ConfigError(
+                f"{problem}: --start alone plans without a goal, by a run of several lengths."
+            )
         return kind
 
     def _ends(self, kind: str) -> tuple[bool, bool]:

@@ -59,11 +59,7 @@ def verify(
     """
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target
-    from cefito.inference.verification import (
-        STEP_FILES,
-        verified_recording,
-        verified_steps,
-    )
+    from cefito.inference.verification import STEP_FILES, verified_recording, verified_steps
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")

@@ -164,10 +164,7 @@ def answer(
 
 
 def answers(
-    several: Sequence[Asked],
-    *,
-    stop: Callable[[], bool] | None = None,
-    progress: Progress = silent,
+    several: Sequence[Asked], *, stop: Callable[[], bool] | None = None, progress: Progress = silent
 ) -> list[Answer]:
     """Answer questions of one run and one `Asked.kind`, which are planned together.
 

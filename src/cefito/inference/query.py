@@ -137,8 +137,7 @@ def _layout_of(
         known = getattr(kept, name, None)
         if given is not None and known is not None and given != known:
             raise ConfigError(
-                f"{name} {given}: this run has {name} {known} ({kept}). Leave it out.",
-                setting=name,
+                f"{name} {given}: this run has {name} {known} ({kept}). Leave it out.", setting=name
             )
     if kept is not None:
         seconds, precision = kept.seconds, kept.precision or precision

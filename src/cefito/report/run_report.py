@@ -351,15 +351,17 @@ def _lead(results: Results, horizon: int) -> Lead | None:
     ahead, best = scored[0]
     of = video if best[0].scored is None else video[np.array(best[0].scored)]
     found = paired_rows(best, scored[1][1], video) if len(scored) > 1 else None
-    difference = None if found is None else found[0]
+    behind, mean, low, high = None, None, None, None
+    if found is not None:
+        behind, mean, low, high = scored[1][0], found[0].mean, found[0].low, found[0].high
     return Lead(
         horizon=horizon,
         ahead=ahead,
         success_rate=float(np.mean([trial.success_rate for trial in best])),
-        behind=None if difference is None else scored[1][0],
-        difference=None if difference is None else difference.mean,
-        low=None if difference is None else difference.low,
-        high=None if difference is None else difference.high,
+        behind=behind,
+        difference=mean,
+        low=low,
+        high=high,
         level=LEVEL,
         windows=len(of) if found is None else found[1],
         videos=len(np.unique(of)),

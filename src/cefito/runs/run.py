@@ -161,14 +161,15 @@ class Run:
         """The recogniser; a run without one is refused (RunError)."""
         if self.recogniser is None:
             problem = "cannot recognise steps: its data set held no rows of whole videos"
-            raise RunError(f"{self.place}: {problem}. Prepare it with features, and train again.")
+            remedy = "Prepare it with features, and train again, without --no-recogniser"
+            raise RunError(f"{self.place}: {problem}, or it was trained without them. {remedy}.")
         return self.recogniser
 
     @property
     def own_verifier(self) -> Verifier:
         """The verifier; a run without one is refused (RunError)."""
         if self.verifier is None:
-            problem = "cannot verify videos: it plans one number of steps"
+            problem = "knows no orders of steps, since it plans one number of steps"
             raise RunError(f"{self.place}: {problem}. Train one of several (--steps 1-6).")
         return self.verifier
 
@@ -182,10 +183,17 @@ class Run:
 
         Raises:
             RunError: The run has no energy field.
+            ConfigError: Other shapes, or ids that the run does not know.
         """
         field = getattr(self.planner, "field", None)
         if field is None:
             raise RunError(f"{self.place}: has no energy field. Train one by --method cefito.")
+        wide, long = (len(plans), self.planner.observation_dim), (len(plans), self.horizon)
+        if (start.shape, goal.shape, plans.shape) != (wide, wide, long):
+            raise ConfigError(f"expected observations {list(wide)} and plans {list(long)}.")
+        known = torch.arange(len(self.taxonomy.actions))
+        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), known).all():
+            raise ConfigError("expected ids of actions that the run knows, int64.")
         found: torch.Tensor = field.energy(start, goal, plans)
         return found
 

@@ -107,11 +107,12 @@ def train_run(
         fresh = not (folder / RUN_FILE).exists()  # a finished one stays
         if fresh:
             info.write(folder)
+        unusual = "".join(one for one in facts.values() if one not in ("held-out", "keep"))
         context = TrainingContext(
             device=device,
             folder=trainings or folder,
             shared=trainings is not None,
-            key=dataset.fingerprint + "".join(_unusual(facts)) + _begun(info),
+            key=dataset.fingerprint + unusual + _begun(info),
             progress=progress,
             workers=workers if str(device) == "cpu" else 1,
         )
@@ -129,6 +130,8 @@ def train_run(
                 steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
             known = [dataset.videos[place] for place in chosen]
             verifier = Verifier.fit(known, dataset.taxonomy, seed=seed, progress=progress)
+            if start is not None and start.run.verifier is not None:
+                verifier = verifier.continued(start.run.verifier)
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
@@ -159,11 +162,6 @@ def _whole(folder: Path) -> bool:
     with suppress(RunError):
         return RunInfo.read(folder).finished and bool(check_manifest(folder, (RUN_FILE,)))
     return False
-
-
-def _unusual(facts: Mapping[str, str]) -> list[str]:
-    """Return the choices of windows that are not usual."""
-    return [one for one in facts.values() if one not in ("held-out", "keep")]
 
 
 def _begun(info: RunInfo) -> str:

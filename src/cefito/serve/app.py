@@ -130,12 +130,7 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     add(f"{one}/rows", sessions.rows, methods=["POST"])
     add(f"{one}/pictures", sessions.picture, methods=["POST"], openapi_extra=_PICTURE)
     events = {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
-    add(
-        f"{one}/events",
-        sessions.follow,
-        response_class=StreamingResponse,
-        responses={200: events},
-    )
+    add(f"{one}/events", sessions.follow, response_class=StreamingResponse, responses={200: events})
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:

@@ -111,12 +111,9 @@ def web_vtt(videos: Sequence[RecognisedVideo]) -> str:
     blocks = ["WEBVTT"]
     for step in video.steps:
         times = f"{_clock(step.start)} --> {_clock(step.end)}"
-        blocks += [f"NOTE probability {step.probability:.4f}", f"{times}\n{_text(step.name)}"]
+        name = html.escape(plain(step.name), quote=False)
+        blocks += [f"NOTE probability {step.probability:.4f}", f"{times}\n{name}"]
     return "\n\n".join(blocks) + "\n"
-
-
-def _text(name: str) -> str:
-    return html.escape(plain(name), quote=False)
 
 
 def _clock(seconds: float) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy, Video
-from cefito.data.vocabulary import find_action, find_task
+from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
 from cefito.settings import Record, read_record
@@ -117,9 +117,9 @@ class TaskOrder:
 
     @cached_property
     def repeated(self) -> Floats:
-        """Times that an action was done again, a video [A]."""
+        """Times that an action is done again, a video, by counts and a half [A]."""
         again = self.follows.sum(axis=0)[: self.size] - self.occurs
-        found: Floats = np.maximum(again, 0) / max(self.videos, 1)
+        found: Floats = (np.maximum(again, 0) + 0.5) / (self.videos + 1)
         return found
 
     @cached_property
@@ -150,13 +150,8 @@ class TaskOrder:
             ConfigError: Edges in a circle.
         """
         found = np.zeros((self.size, self.size), dtype=bool)
-        for a, b in edges:
+        for a, b in reached(edges):
             found[self.index[a], self.index[b]] = True
-        for middle in range(self.size):
-            found |= np.outer(found[:, middle], found[middle])
-        if circle := np.flatnonzero(found.diagonal()).tolist():
-            names = ", ".join(str(self.actions[place]) for place in circle)
-            raise ConfigError(f"the order goes in a circle through the actions {names}.")
         even = np.where(found | found.T, 0.0, 1.0) * (1 - np.eye(self.size))
         return replace(self, before=even + _CERTAIN * found, given=True)
 
@@ -225,7 +220,7 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
 
     Raises:
         DataError: Another content.
-        ConfigError: A task or action that the taxonomy lacks.
+        ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
     value, found = read_json(path, _SHAPE), {}
     if not isinstance(value, dict):
@@ -234,24 +229,33 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
         graph = read_record(_Graph, entry, f"{path}: '{name}'", _SHAPE, DataError)
         try:
             task = find_task(taxonomy, name)
-        except ConfigError as problem:
-            raise ConfigError(f"{path}: {problem}") from problem
-        found[task] = tuple(
-            (
-                find_action(taxonomy, a, task=task, setting="order"),
-                find_action(taxonomy, b, task=task, setting="order"),
+            found[task] = tuple(
+                (
+                    find_action(taxonomy, a, task=task, setting="order"),
+                    find_action(taxonomy, b, task=task, setting="order"),
+                )
+                for a, b in graph.edges
+                if a != "start" and b != "end"
             )
-            for a, b in graph.edges
-            if a != "start" and b != "end"
-        )
+            reached(found[task])  # refuses a circle
+        except ConfigError as problem:
+            said = in_words(str(problem), taxonomy)
+            raise ConfigError(f"{path}, '{name}': {said}", setting=problem.setting) from problem
     return found
 
 
 def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Return all orders that edges say, also those that follow from others."""
+    """Return all orders that edges say, also those that follow from others.
+
+    Raises:
+        ConfigError: Edges in a circle.
+    """
     found = set(edges)
     while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
         found |= more
+    if circle := sorted(a for a, b in found if a == b):
+        listed = ", ".join(f"action {action}" for action in circle)
+        raise ConfigError(f"the order goes in a circle through {listed}.")
     return frozenset(found)
 
 

@@ -154,6 +154,14 @@ class Verifier:
         network = fit_classifier(rows, labels, 3, _CONFIG, generator=generator)
         return replace(self, network=network)
 
+    def continued(self, before: Verifier) -> Self:
+        """Return it with orders of an earlier verifier for the tasks of which it saw no video."""
+        orders = list(self.orders)
+        for task, order in enumerate(before.orders):
+            if not orders[task].follows.any():
+                orders[task] = order
+        return replace(self, orders=tuple(orders))
+
     def given(self, edges: dict[int, tuple[tuple[int, int], ...]]) -> Self:
         """Return the verifier with the orders that a person gives for some tasks.
 
@@ -219,6 +227,8 @@ class Verifier:
         if not len(steps):
             raise ConfigError("a video without steps cannot be verified.")
         order = self.orders[task]
+        if not (order.videos or order.given):  # nothing is known of the task
+            return Verification(deviations=(), repair=())
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
         found = [
             self._deviation(place, steps, task, row)

@@ -258,14 +258,10 @@ def _taxonomy(
     taxonomy = Taxonomy.from_names(
         "captaincook4d",
         [(activities[one], [actions[number] for number in owned[one]]) for one in tasks],
-        [_name(names[number]) for number in actions],
+        # without the verb before the first hyphen, as in "Coat-Coat a cup"
+        [nfc(names[one].partition("-")[2].strip() or names[one].strip()) for one in actions],
     )
     return taxonomy, actions, tasks
-
-
-def _name(description: str) -> str:
-    """The description without the verb before its first hyphen, as in "Coat -Coat a cup"."""
-    return nfc(description.partition("-")[2].strip() or description.strip())
 
 
 def _descriptions(path: Path) -> dict[int, str]:

@@ -59,9 +59,7 @@ def page_router(models: Models) -> APIRouter:
         if picture is None:
             return Response(status_code=204)
         return Response(
-            picture,
-            media_type="image/jpeg",
-            headers={"cache-control": "private, max-age=3600"},
+            picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"}
         )
 
     @router.get("/film")

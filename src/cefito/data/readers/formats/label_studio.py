@@ -166,7 +166,9 @@ def _task_of(
         if len(labels := _labels(result) or []) == 1
     ]
     given = _text(data, "task")
-    return (given, 0) if given or len(chosen) != 1 else chosen[0]
+    if given or len(chosen) != 1 or not any(times.values()):
+        return given, 0
+    return chosen[0]
 
 
 def _text(data: dict[str, Any], key: str) -> str:
