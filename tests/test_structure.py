@@ -21,14 +21,14 @@ BUDGETS = {
     "ground": 1_808,
     "inference": 2_954,
     "planners": 11_111,
-    "report": 1_192,
+    "report": 1_208,
     "runs": 1_811,
     "search": 2_592,
     "serve": 3_503,
     "study": 1_885,
     "testing": 473,
     "timeline": 2_639,
-    "tests": 39_890,
+    "tests": 39_897,
     "training": 1_589,
 }
 """Lines of Python of each room of src, and of the folders beside it.

@@ -154,6 +154,13 @@ def test_runs_and_data_sets_without_rows(films, tmp_path, refused, call):
     assert "holds no rows of whole videos. Prepare it with features and --timeline." in line
 
 
+def test_the_report_shows_whole_videos(films, call, tmp_path):
+    out = tmp_path / "report.html"
+    call("report", films / "RUN", "--out", out)
+    page = out.read_text()
+    assert page.count("recognised</text>") == page.count("annotated</text>") > 0
+
+
 def test_a_run_without_a_recogniser(trained, refused):
     assert "cannot recognise steps: its data set held no rows" in refused("recognise", trained, "x")
 

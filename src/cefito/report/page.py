@@ -27,7 +27,7 @@ from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport
 from cefito.study.figures import COLORS, plot_coverage, plot_reliability
-from cefito.timeline.picture import verified_picture
+from cefito.timeline.picture import timeline_picture, verified_picture
 
 _EDGE = "#d0d7de"
 _WIDTH, _HEIGHT = 420, 230  # pixels
@@ -132,6 +132,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "examples": _examples(report.gallery),
             "confusion": _confusion(report),
             "kinds": KINDS,
+            "strips": timeline_picture(report.recognised) if report.recognised else "",
         }
     else:
         own = {"lead": comparison_lead(report)}

@@ -16,6 +16,7 @@ from cefito.evaluation.records import RunEvaluation, WindowPlans, read_plans
 from cefito.evaluation.runs import evaluate_run, scores_name
 from cefito.evaluation.statistics import LEVEL
 from cefito.files import file_digest
+from cefito.inference.recordings import open_recordings
 from cefito.markup import counted
 from cefito.planners.given import Given
 from cefito.planners.methods import PlannerVariant
@@ -31,9 +32,11 @@ from cefito.settings import flattened
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
+from cefito.timeline.formats import RecognisedVideo
 
 GALLERY = 300
 """Default number of queries in the gallery."""
+_WHOLE = 4  # videos whose recognised steps are drawn
 
 
 def report_run(
@@ -139,7 +142,17 @@ def report_run(
         changes=changes or [],
         gallery_of=len(windows),
         gallery=shown,
+        recognised=_recognised(run, dataset, list(dict.fromkeys(one.video for one in windows))),
     )
+
+
+def _recognised(run: Run, dataset: Path | None, videos: list[str]) -> list[RecognisedVideo]:
+    """Steps recognised in the first videos; none without a recogniser or rows of whole videos."""
+    opened = run.dataset(dataset)
+    if run.recogniser is None or opened.timeline is None:
+        return []
+    chosen = open_recordings(run, videos[:_WHOLE], dataset=opened.folder)
+    return [one.recognised(run) for one in chosen]
 
 
 def _scored(
