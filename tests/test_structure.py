@@ -23,7 +23,7 @@ BUDGETS = {
     "planners": 11_111,
     "report": 1_208,
     "runs": 1_811,
-    "search": 2_592,
+    "search": 2_587,
     "serve": 3_503,
     "study": 1_885,
     "testing": 473,

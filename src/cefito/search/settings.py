@@ -44,11 +44,6 @@ class SearchEntry:
         return self.search(**values_of(values, self.settings))
 
 
-def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
-    """Return what is wrong with a search of another package."""
-    return "" if isinstance(entry, SearchEntry) else "its entry point is not a SearchEntry"
-
-
 SEARCHES: Registry[SearchEntry] = Registry(
     "cefito.searches",
     "search",
@@ -57,7 +52,7 @@ SEARCHES: Registry[SearchEntry] = Registry(
         "exhaustive": SearchEntry(ExhaustiveSearch, MemorySettings, exact=True),
         "guided": SearchEntry(GuidedSearch, GuidedSettings),
     },
-    _fault,
+    lambda _, entry: "" if isinstance(entry, SearchEntry) else "it is not a SearchEntry",
 )
 """All searches by the names that `SearchConfig.method` takes."""
 
