@@ -52,6 +52,10 @@ def setup(app: Any) -> None:
     def include(_app: Any, _path: Path, _document: str, content: list[str]) -> None:
         content[0] = re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", moved, content[0])
 
+    def inside(_app: Any, _document: str, content: list[str]) -> None:
+        pages = content[0].replace("](../README.md", "](index.md")
+        content[0] = pages.replace("](../CHANGELOG.md", "](changelog.md")
+
     def mend(app: Any, problem: Exception | None) -> None:
         for path in () if problem else Path(app.outdir).glob("*.html"):
             text = path.read_text(encoding="utf-8")
@@ -60,4 +64,5 @@ def setup(app: Any) -> None:
             path.write_text(text, encoding="utf-8")
 
     app.connect("include-read", include)
+    app.connect("source-read", inside)
     app.connect("build-finished", mend)

@@ -13,7 +13,7 @@ BUDGETS = {
     "batch": 976,
     "benchmarks": 4_546,
     "cli": 4_121,
-    "data": 6_888,
+    "data": 6_886,
     "encoders": 1_910,
     "evaluation": 2_161,
     "executors": 565,
@@ -27,7 +27,7 @@ BUDGETS = {
     "serve": 3_503,
     "study": 1_885,
     "testing": 473,
-    "timeline": 2_639,
+    "timeline": 2_638,
     "tests": 39_897,
     "training": 1_589,
 }

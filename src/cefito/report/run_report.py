@@ -148,11 +148,11 @@ def report_run(
 
 def _recognised(run: Run, dataset: Path | None, videos: list[str]) -> list[RecognisedVideo]:
     """Steps recognised in the first videos; none without a recogniser or rows of whole videos."""
-    opened = run.dataset(dataset)
-    if run.recogniser is None or opened.timeline is None:
+    data = run.dataset(dataset)
+    if run.recogniser is None or data.timeline is None:
         return []
-    chosen = open_recordings(run, videos[:_WHOLE], dataset=opened.folder)
-    return [one.recognised(run) for one in chosen]
+    shown = open_recordings(run, videos[:_WHOLE], dataset=data.folder)
+    return [one.recognised(run) for one in shown]
 
 
 def _scored(

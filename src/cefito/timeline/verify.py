@@ -158,8 +158,7 @@ class Verifier:
         """Return it with orders of an earlier verifier for the tasks of which it saw no video."""
         orders = list(self.orders)
         for task, order in enumerate(before.orders):
-            if not orders[task].follows.any():
-                orders[task] = order
+            orders[task] = orders[task] if orders[task].follows.any() else order
         return replace(self, orders=tuple(orders))
 
     def given(self, edges: dict[int, tuple[tuple[int, int], ...]]) -> Self:

@@ -166,9 +166,7 @@ def _task_of(
         if len(labels := _labels(result) or []) == 1
     ]
     given = _text(data, "task")
-    if given or len(chosen) != 1 or not any(times.values()):
-        return given, 0
-    return chosen[0]
+    return chosen[0] if len(chosen) == 1 and any(times.values()) and not given else (given, 0)
 
 
 def _text(data: dict[str, Any], key: str) -> str:
