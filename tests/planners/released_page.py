@@ -19,9 +19,9 @@ TABLE: dict[str, Any] = tomllib.loads(
 SECTIONS = ("field", "training", "search", "classifier", "classifier_training")
 _ABOUT = """# The authors' training, setting by setting
 
-The preset `released` trains as the authors' public code does. A test compares every setting of its
-sections with their values (`tests/planners/released.toml`, of which this page is made). `cefito
-config show released --dataset crosstask --horizon 3` shows all of them.
+The preset `released` trains as the authors' public code does. A test compares its settings with the
+authors' values (`tests/planners/released.toml`, which this page is generated from). `cefito config
+show released --dataset crosstask --horizon 3` shows all settings.
 """
 
 

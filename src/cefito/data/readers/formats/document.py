@@ -53,9 +53,9 @@ class StepRow:
 
 
 def film_address(location: str, folder: str = "") -> str:
-    """Return the path of a film without scheme, query and ending; empty if there is none.
+    """Return the path of a film without scheme, query and ending; empty if there is no film.
 
-    "rec/P01/front" for "s3://rec/P01/front.mp4". A path that begins nowhere begins in `folder`.
+    "rec/P01/front" for "s3://rec/P01/front.mp4". A relative path is resolved in `folder`.
     """
     text = location.strip()
     rooted = _ROOTED.match(text)
