@@ -213,6 +213,11 @@ def test_videos_that_the_run_was_trained_on(run, old, world, tmp_path, caplog):
     message = caplog.records[-1].getMessage()
     assert f"has seen {len(known)} of the videos scored in its training" in message
     assert f"({mine.sum()} of {len(windows)} windows)" in message
+    # as after a finetuning, whose first run had learned a test video
+    tested = old.videos[int(cut_windows(old, horizon=3, split="test").video[0])].video_id
+    began = replace(run, videos=run.videos.model_copy(update={"train": (tested,)}))
+    match_dataset(began, old).windows("test")
+    assert "was trained on videos of this split, too" in caplog.records[-1].getMessage()
 
 
 def test_a_damaged_list_of_videos(run):

@@ -27,7 +27,7 @@ from cefito.settings import Record
 logger = logging.getLogger(__name__)
 
 _few = partial(listed, most=3)
-_KNOWN = "%s was trained on its validation videos, too; scores on them are too good"
+_KNOWN = "%s was trained on videos of this split, too; scores on them are too good"
 _UNKNOWN = (
     "%s does not say which videos it was trained on; if these are among them, scores are too good"
 )
@@ -91,7 +91,7 @@ class DatasetMatch:
                 "this one by cefito finetune."
             )
         if self.own:
-            known = run.trained_on(self.dataset, windows.video) if split == "val" else False
+            known = split != "train" and run.trained_on(self.dataset, windows.video)
             if known is not False:
                 logger.warning(_KNOWN if known else _UNKNOWN, run.place)
             return windows, None
