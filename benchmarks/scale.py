@@ -226,7 +226,7 @@ def epoch(count: int) -> dict[str, Any]:
 
 def _trained(windows: Windows, epochs: int) -> None:
     network, config = new_network(windows), ChainTrainingConfig()
-    loss = ChainLoss(network=network, train=windows, val=windows.subset(range(8)), config=config)
+    loss = ChainLoss(network=network, train=windows, val=windows.subset(range(8)), training=config)
     Training(
         loss,
         optimiser=OptimiserConfig(epochs=epochs, batch_size=BATCH),

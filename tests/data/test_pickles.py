@@ -98,5 +98,5 @@ def test_damaged_pickles_are_refused_or_plain():
             changed[place] = generator.integers(256)
         try:
             load(bytes(changed[: generator.integers(1, len(data) + 1)]))
-        except DataError:
+        except (DataError, MemoryError):  # a damaged length may be of more memory than there is
             continue

@@ -281,7 +281,7 @@ def texts() -> Iterator[Case]:
     for title, make in presets.items():
         either = title in ("text: empty", "text: blank", "name of preset")
         # sections of other methods are ignored, so one that reads "field" must refuse it
-        call = (*(TRAIN if either else TRAIN[:6]), "--preset", "{here}/x.toml")
+        call = (*(TRAIN if either else (*TRAIN[:7], "cefito")), "--preset", "{here}/x.toml")
         wanted = "either" if either else "refused"
         yield Case(f"preset: {title}", call, _file("x.toml", make), wanted)
 

@@ -251,7 +251,7 @@ def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkey
 def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
     settings = {"training.optimiser.epochs": 2, "chain_training.optimiser.epochs": 2}
     finetune(whole, new, tmp_path / "at-once", settings=settings)
-    for steps in (3, 25, 10):
+    for steps in (3, 12, 6):
         with pytest.raises(KeyboardInterrupt):
             finetune(
                 whole, new, tmp_path / "killed", settings=settings, progress=stopping_after(steps)
