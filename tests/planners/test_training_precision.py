@@ -15,7 +15,7 @@ from cefito.training.trainer import TrainingContext
 from tiny_runs import TINY_RUN, often_or_nightly
 
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
-LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
+LEARNED = [name for name in METHODS if find_method(name).settings.model_fields]
 
 
 def config(precision="float32", method="cefito", **more: Any):

@@ -207,9 +207,9 @@ def plan_batch(
         run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
-            optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
-            of which every file is planned from its first second to its last. Options hold for
-            queries that do not say otherwise.
+            optionally an id and facts such as a task; or a folder of features, of which every file
+            is planned from its first second to its last. Options hold for queries that do not say
+            otherwise.
         out: File of the plans: .jsonl, .csv, .md (a table in Markdown) or .parquet, which needs
             the extra table.
         format: Without --out, what is printed: jsonl, csv, md (the default) or parquet.

@@ -89,9 +89,9 @@ NO_CHOICES = StepOptions()
 def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
-    The format of each file is recognised by its content: ELAN, CVAT, VIA, BORIS, Label Studio,
-    WebVTT, SRT, chapters, or a table, CSV or Parquet, with the columns video, task, step, start,
-    end (seconds), and optionally split.
+    The format of each file is recognised by its content: an export of an annotation tool, captions,
+    chapters, or a table, CSV or Parquet, with the columns video, task, step, start, end (seconds),
+    and optionally split.
 
     Args:
         files: One or several files, each with one or several videos.

@@ -53,10 +53,8 @@ class PlanningRun(Run):
             dataset: The data set of a video, by default the run's.
             encoder: Encoder of pictures, as in `ObservationRecipe.open`; by default that of the
                 run's features.
-            facts: Fields of `cefito.inference.question.Question`: task, done, elapsed, steps,
-                top_k, min_probability and coverage; and of
-                `cefito.search.constraints.Constraints`: pin (actions by step, counted from 1),
-                required, forbidden, before and no_repeats.
+            facts: Fields of `cefito.inference.question.Question`, and of its constraints beside
+                them, as `Facts` lists them.
 
         Raises:
             ConfigError: An argument that is invalid, or that the planner cannot follow.
