@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from cyclopts import CycloptsError
 
-from cefito.cli import build_app
+from cefito.cli import build_app, main
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
 from cefito.planners.methods import load_config
@@ -151,6 +151,13 @@ def for_every_page(check):
 
     test.__doc__ = check.__doc__
     return test
+
+
+def test_help_lists_every_option(capsys):
+    for chain in commands():
+        assert main([*chain, "--help"]) == 0
+        said = set(re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out))
+        assert options(*chain) <= said | {"--install-completion"}, chain
 
 
 @for_every_page

@@ -162,7 +162,7 @@ def field_options(
     *,
     names: Mapping[str, str] = {},
     kinds: Mapping[Any, Any] = {},
-    group: Group | None = None,
+    group: Group | str = "Parameters",
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of the option of each field that has a description.
 

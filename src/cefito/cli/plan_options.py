@@ -159,7 +159,8 @@ def _facts() -> dict[str, FieldInfo]:
 
 
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    PlanOptions = options_class(PlanOptions, field_options(_facts(), kinds=_FROM_TEXT), PLANS)
+    _asked = field_options(_facts(), kinds=_FROM_TEXT, group=PLANS)
+    PlanOptions = options_class(PlanOptions, _asked, PLANS)
 
 DEFAULTS = PlanOptions()
 
