@@ -11,7 +11,7 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 976,
-    "benchmarks": 4_546,
+    "benchmarks": 4_646,
     "cli": 4_122,
     "data": 6_886,
     "encoders": 1_910,
