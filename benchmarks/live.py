@@ -103,14 +103,14 @@ def follow(
         if report and place:
             began = clocks()
             session.done(int(walk.actions[place - 1]))
-            session.next_actions(TOP)
+            session.likely_next(TOP)
             times.measure(began)
         if observe:
             began = clocks()
             session.observe(row)
-            session.next_actions(TOP)
+            session.likely_next(TOP)
             times.measure(began)
-        found.append([action for action, _ in session.next_actions(TOP)])
+        found.append([one.id for one in session.likely_next(TOP)])
     padded = [row + [-1] * (TOP - len(row)) for row in found]
     return np.array(padded), [step.id for step in session.belief().done]
 

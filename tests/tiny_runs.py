@@ -112,3 +112,8 @@ def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.f
     directions = np.random.default_rng(0).normal(size=(count + 1, 24))
     noise = np.random.default_rng([seed, video]).normal(size=(len(labels), 24))
     return (3 * directions[labels] + noise).astype(np.float32)
+
+
+def next_actions(session, top_k: int) -> list[tuple[int, float]]:
+    """Ids and probabilities of the likeliest next steps of a session."""
+    return [(one.id, one.probability) for one in session.likely_next(top_k)]

@@ -7,6 +7,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
+from tiny_runs import next_actions
 
 QUICK = {
     **{f"any_length.{name}": 64 for name in ("hidden", "width", "emission")},
@@ -40,7 +41,7 @@ def video(data):
 
 
 def everything(session):
-    return session.belief(), session.next_actions(20), session.plans(4), session.notes
+    return session.belief(), next_actions(session, 20), session.plans(4), session.notes
 
 
 def test_a_session_that_is_told_all_plans_as_the_planner(run, video):
@@ -66,9 +67,9 @@ def test_next_steps_are_those_of_all_plans(run, video):
     shares = np.zeros(len(run.taxonomy.actions))
     for plan in session.plans(100_000):
         shares[plan.actions[0]] += plan.probability
-    for action, probability in session.next_actions(5):
+    for action, probability in next_actions(session, 5):
         assert probability == pytest.approx(shares[action], abs=0.02)
-    names = [run.taxonomy.actions[action].name for action, _ in session.next_actions(5)]
+    names = [run.taxonomy.actions[action].name for action, _ in next_actions(session, 5)]
     assert [name for name, _ in session.next_steps(5)] == names
     total = sum(probability for _, probability in session.next_steps(1000))
     assert total == pytest.approx(1, abs=1e-3)
@@ -83,7 +84,7 @@ def test_an_inferred_step_becomes_certain(run, data):
         for row in data.start[first : first + len(video.steps)]:
             session.observe(row.astype(np.float32))
             inferred = session.belief().done
-            if inferred and inferred[-1].probability > dict(session.next_actions(1000)).get(
+            if inferred and inferred[-1].probability > dict(next_actions(session, 1000)).get(
                 inferred[-1].id, 0
             ):
                 session.done(inferred[-1].id)
@@ -142,7 +143,7 @@ def test_a_session_knows_more_than_plans_from_the_present_observation(run, data)
             query = Queries.partial(size=len(row), initial=row)
             alone = run.planner.marginals(query).steps[0, 0, action]
             for name, session in sessions.items():
-                shares = dict(session.next_actions(1000))
+                shares = dict(next_actions(session, 1000))
                 assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
                 if place:
                     gains[name].append(np.log(shares[action] / alone))
@@ -155,11 +156,11 @@ def test_scenes_that_hardly_change(run, video):
     _, rows = video
     session, generator = run.session(), np.random.default_rng(0)
     session.observe(rows[0])
-    before = dict(session.next_actions(1000))
+    before = dict(next_actions(session, 1000))
     for _ in range(8):
         session.observe(rows[0] + 0.05 * generator.normal(size=rows[0].shape).astype(np.float32))
     assert not session.belief().done
-    after = dict(session.next_actions(1000))
+    after = dict(next_actions(session, 1000))
     assert sum(abs(after[action] - share) for action, share in before.items()) < 0.2
 
 
@@ -195,7 +196,7 @@ def test_an_unlikely_step_is_noted(run, video):
     _, rows = video
     session = run.session()
     session.observe(rows[0])
-    likely = dict(session.next_actions(1000))
+    likely = dict(next_actions(session, 1000))
     task = session.belief().tasks[0].id
     candidates = [a for a in run.planner.model.states.by_task()[task] if likely[a] < 0.01]
     session.done(candidates[0])

@@ -10,8 +10,9 @@ from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
+from cefito.timeline.verify import Verifier
 from tiny_models import tiny_dinov2
-from tiny_runs import rows_of
+from tiny_runs import next_actions, rows_of
 
 pytestmark = pytest.mark.usefixtures("encoding_here")
 
@@ -56,6 +57,23 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     end(client, state)
 
 
+def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen, monkeypatch):
+    refused = client.post("/v1/sessions", json={"false_alarms": 1})
+    assert (refused.status_code, refused.json()["field"]) == (422, "false_alarms")
+    monkeypatch.setattr(Verifier, "threshold", lambda self, alarms: 0.01 * alarms)  # noqa: ARG005
+    session, state = Session(run_with_recogniser), begin(client, false_alarms=1)
+    rows = [{"at": at, "row": row.tolist()} for at, row in enumerate(seen[::-1])]
+    found = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": rows}).json()["followed"]
+    for one in rows:
+        session.observe(np.array(one["row"], np.float32), at=one["at"])
+    expected = session.followed(least=0.01).findings
+    assert [one["probability"] for one in found["findings"]] == pytest.approx(
+        [one.probability for one in expected], abs=1e-6
+    )
+    assert len(expected) > len(session.followed().findings)
+    end(client, state)
+
+
 def jpeg(grey, size=(40, 32)):
     """A picture of one grey."""
     file = BytesIO()
@@ -80,7 +98,7 @@ def test_pictures_are_rows(client, run_with_recogniser, tmp_path):
         state = show(client, state, jpeg(grey), at)
     assert state["number"] == 3
     assert state["followed"]["seconds"] == session.followed().seconds == 3
-    expected = session.next_actions(5)
+    expected = next_actions(session, 5)
     assert [one["id"] for one in state["next_steps"]] == [action for action, _ in expected]
     assert [one["probability"] for one in state["next_steps"]] == pytest.approx(
         [share for _, share in expected], rel=1e-4

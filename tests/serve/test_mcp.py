@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from cefito.inference.session import Session
 from cefito.serve import mcp
 from cefito.serve.mcp import TOOLS
-from tiny_runs import rows_of
+from tiny_runs import next_actions, rows_of
 
 VIDEO = {"id": "world-0036", "step": 1}
 TOKEN = "a token of many letters"
@@ -90,7 +90,7 @@ def test_tasks_and_their_steps(address, run_of_lengths):
 def test_next_steps_are_those_of_a_session(address, run_of_lengths):
     actions = run_of_lengths.taxonomy.actions
     session = Session(run_of_lengths, task=3)
-    first = session.next_actions(1)[0][0]
+    first = next_actions(session, 1)[0][0]
     session.done(first)
     body = {"run": "run", "task": 3, "done": [actions[first].name], "top_k": 2}
     many = body | {"done": [first] * 256}  # as many as a request may hold
@@ -100,7 +100,7 @@ def test_next_steps_are_those_of_a_session(address, run_of_lengths):
     assert value(long)["next_steps"]
     found = value(plain)
     assert [step["id"] for step in found["next_steps"]] == [
-        action for action, _ in session.next_actions(2)
+        action for action, _ in next_actions(session, 2)
     ]
     assert found["tasks"][0]["id"] == 3
     assert refused.is_error

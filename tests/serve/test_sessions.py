@@ -12,6 +12,7 @@ import pytest
 from live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 
 from cefito.inference.session import Session
+from tiny_runs import next_actions
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def same(state, session, top_k=5, steps=None):
         (one.id, one.name, one.reported) for one in belief.done
     ]
     found = [(one["id"], one["probability"]) for one in state["next_steps"]]
-    assert found == [(action, close(share)) for action, share in session.next_actions(top_k)]
+    assert found == [(action, close(share)) for action, share in next_actions(session, top_k)]
     assert state["remaining"] == {
         str(count): close(share) for count, share in belief.remaining.items()
     }

@@ -129,10 +129,8 @@ class _State:
 def check_sessions(run: Run) -> None:
     """Refuse runs that cannot have sessions (ConfigError)."""
     if not run.planner.abilities.any_length:
-        raise ConfigError(
-            f"{run.place}: a session needs a run of the method any-length; this one is of "
-            f"'{run.method}'. Train one for several numbers of steps."
-        )
+        problem = f"needs a run of the method any-length; this one is of '{run.method}'"
+        raise ConfigError(f"{run.place}: a session {problem}. Train one for several lengths.")
 
 
 class Session:
@@ -309,10 +307,7 @@ class Session:
             now=steps[-1] if going else None,
             done=done,
             findings=self._verified[1],
-            next=[
-                Likely(id=action, name=taxonomy.actions[action].name, probability=share)
-                for action, share in self.next_actions(top_k)
-            ],
+            next=self.likely_next(top_k),
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
@@ -407,16 +402,17 @@ class Session:
     @full_precision()
     def next_steps(self, top_k: int = 5) -> list[tuple[str, float]]:
         """Return the names of the likeliest next steps and their probabilities, likeliest first."""
-        names = self.run.taxonomy.actions
-        return [(names[action].name, share) for action, share in self.next_actions(top_k)]
+        return [(one.name, one.probability) for one in self.likely_next(top_k)]
 
     @full_precision()
-    def next_actions(self, top_k: int = 5) -> list[tuple[int, float]]:
-        """Return the ids of the likeliest next steps and their probabilities, likeliest first."""
+    def likely_next(self, top_k: int = 5) -> list[Likely]:
+        """Return the likeliest next steps, likeliest first."""
         if top_k < 1:
             raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
-        order = self._next.argsort(descending=True, stable=True)[:top_k].tolist()
-        return [(action, float(self._next[action])) for action in order if self._next[action] > 0]
+        names, shares = self.run.taxonomy.actions, self._next
+        order = shares.argsort(descending=True, stable=True)[:top_k].tolist()
+        found = (Likely(id=a, name=names[a].name, probability=float(shares[a])) for a in order)
+        return [one for one in found if one.probability > 0]
 
     @torch.inference_mode()
     @full_precision()

@@ -41,6 +41,7 @@ from cefito.serve.schemas import (
     Name,
     Named,
     Observation,
+    OpenRequest,
     PlaceRequest,
     PlanAnswer,
     PlanRequest,
@@ -51,7 +52,7 @@ from cefito.serve.schemas import (
     VideosAnswer,
     VideosRequest,
 )
-from cefito.serve.sessions import LISTED, Sessions, apply_event, likely_next, session_goal
+from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
 
 
 class StepsRequest(RunRequest):
@@ -117,7 +118,7 @@ async def _next_steps(
         return NextStepsAnswer(
             **{**dict(belief), "tasks": belief.tasks[: body.top_k]},
             run=served.name,
-            next_steps=likely_next(session, body.top_k),
+            next_steps=session.likely_next(body.top_k),
         )
 
     return await service.call(request, served, look)
@@ -192,7 +193,7 @@ TOOLS: Mapping[str, _Tool] = {
     "open_session": _Tool(
         "Open a session, which follows a procedure from its begin; for runs of several lengths.",
         Sessions.open,
-        *(SessionRequest, SessionAnswer, True),
+        *(OpenRequest, SessionAnswer, True),
     ),
     "add_event": _Tool(
         "Add to a session what was seen or done, or rows of a video; the state afterwards. While "

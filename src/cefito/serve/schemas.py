@@ -244,6 +244,12 @@ class SessionRequest(RunRequest):
         return self
 
 
+class OpenRequest(SessionRequest):
+    """A live session that is opened."""
+
+    false_alarms: float | None = Field(None, ge=0, description="Most of them an hour.")
+
+
 class RowRequest(RequestBody):
     """A row of a video, as the run's recogniser reads it."""
 
@@ -334,6 +340,7 @@ class RunOut(ResponseBody):
     true_task: bool
     any_length: bool = Field(description="Whether one observation, none or steps done are enough.")
     recogniser: bool = Field(description="Whether its sessions follow rows of a video.")
+    false_alarms: bool = Field(description="Whether false alarms an hour can be chosen.")
     graph: bool = Field(description="Whether it has learned the order of each task's steps.")
     elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")

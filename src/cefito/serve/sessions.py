@@ -21,12 +21,13 @@ from starlette.responses import StreamingResponse
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import PlannedSequence
 from cefito.inference.query import observation_of_step
-from cefito.inference.session import Likely, Session, check_sessions
+from cefito.inference.session import FINDING, Session, check_sessions
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, read_numbers
 from cefito.serve.schemas import (
     EventRequest,
+    OpenRequest,
     PlaceRequest,
     RowRequest,
     RowsRequest,
@@ -52,6 +53,7 @@ class LiveSession:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     session: Session | None = None  # None until it is made
     goal: bool = False
+    least: float = FINDING  # probability from which what was wrong is told
     number: int = 0  # of events, undo included
     shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state
     planned: tuple[Any, list[PlannedSequence]] = (None, [])  # latest plans and what they are of
@@ -74,7 +76,7 @@ class Sessions:
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
 
-    async def open(self, request: Request, body: SessionRequest) -> SessionAnswer:
+    async def open(self, request: Request, body: OpenRequest) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
@@ -88,6 +90,8 @@ class Sessions:
             def begin() -> SessionAnswer:
                 row = session_goal(served, body) if words is None else words
                 live.goal = row is not None
+                if body.false_alarms is not None:
+                    live.least = served.run.own_verifier.threshold(body.false_alarms)
                 with _of_field("goal"):
                     live.session = Session(served.run, goal=row, task=body.task, done=body.done)
                 return self._published(live, loop)
@@ -219,7 +223,7 @@ class Sessions:
     ) -> SessionAnswer:
         assert live.session is not None
         session, belief = live.session, live.session.belief()
-        followed = session.followed(top_k) if session.follows_rows else None
+        followed = session.followed(top_k, least=live.least) if session.follows_rows else None
         of: Any = live.number  # plans are costly; of rows, they stay while no other step is found
         if followed is not None:
             of = followed.now and followed.now.action, [step.action for step in followed.done]
@@ -234,7 +238,7 @@ class Sessions:
             events=session.events,
             goal=live.goal,
             followed=followed,
-            next_steps=likely_next(session, top_k),
+            next_steps=session.likely_next(top_k),
             plans=live.planned[1],
             notes=list(session.notes),
         )
@@ -260,15 +264,6 @@ class Sessions:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def likely_next(session: Session, top_k: int) -> list[Likely]:
-    """The likeliest next steps of a session."""
-    names = session.run.taxonomy.actions
-    return [
-        Likely(id=action, name=names[action].name, probability=share)
-        for action, share in session.next_actions(top_k)
-    ]
 
 
 def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[Any]] | None:

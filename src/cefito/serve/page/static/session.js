@@ -36,6 +36,7 @@ async function runChosen(link = new URLSearchParams()) {
   $("task").disabled = !run().true_task;
   $("goal-text").value = link.get("goal_text") || "";
   $("live-videos").hidden = !run().datasets.length;
+  $("live-alarms-row").hidden = !(run().false_alarms && run().recogniser);
   await chooseVideo(link.get("video") || "", link.get("dataset"));
   videoChosen();
   if ($("goal-text").value) $("live-goal").value = "text";
@@ -113,6 +114,7 @@ async function begin() {
   const goal = $("live-goal").value;
   if (goal === "text") body.goal_text = $("goal-text").value.trim();
   else if (goal) body.goal_video = { id: video().id, dataset: video().dataset, step: Number(goal) };
+  if (run().false_alarms && $("live-alarms").value) body.false_alarms = Number($("live-alarms").value);
   const response = await call("v1/sessions", json(body));
   history.replaceState(null, "", "?" + link);
   followSession(await response.json());
