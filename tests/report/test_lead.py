@@ -7,6 +7,7 @@ from cefito.inference.answer import PlannedSequence
 from cefito.report.breakdowns import surest
 from cefito.report.page import comparison_lead, run_lead
 from cefito.report.schema import ComparisonReport, Group, Lead, RunReport
+from cefito.runs.matching import OtherDataset
 from cefito.study.tables import published_table
 
 MEANING = "A window is a stretch of a video; its plan is right if every step is, in order."
@@ -41,6 +42,10 @@ def test_of_a_run():
     first, _ = said(scores(), sure=group(48.4, 120), simulated=True)
     assert first.startswith("Of 100 new simulated windows of 3 steps")
     assert "(the most certain 30 %)" in first
+    other = OtherDataset.model_construct(known_windows=7)
+    first, second = said(scores(other_dataset=other))
+    assert first.startswith("Of 100 windows of 3 steps")
+    assert "36.0. 7 windows are of videos that it has learned. A window" in second
 
 
 @pytest.mark.parametrize(

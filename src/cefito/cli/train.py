@@ -180,7 +180,7 @@ def finetune(
         )
     if made.verifier is not None:
         what = "verifier" if made.recogniser is None else "recogniser and verifier"
-        talk(f"{what}: trained anew, on '{opened.name}' alone")
+        talk(f"{what}: trained anew, on '{opened.name}' alone; orders of its other tasks are kept")
     _report(made, True)
 
 

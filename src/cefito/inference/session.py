@@ -211,7 +211,8 @@ class Session:
             raise ConfigError("the session follows rows of a video. Give the time of each.")
         features = self._features("observation", observation)
         state = self._states[-1]
-        if state.initial is not None and _repeated(features, state.features):
+        last = None if state.initial is None else state.features
+        if last is not None and np.linalg.norm(features - last) <= REPEATED * np.linalg.norm(last):
             self._push(state)
             return True
         encoded = self._encoded(features)
@@ -442,7 +443,7 @@ class Session:
     def belief(self) -> Belief:
         """Return what is believed of the task, of the steps done and of those that remain."""
         outlook, taxonomy = self._outlook, self.run.taxonomy
-        tasks = outlook.log_tasks.exp()
+        tasks = outlook.log_tasks.exp().clamp(max=1.0)
         order = tasks.argsort(descending=True, stable=True).tolist()
         done: list[DoneStep] = []
         unseen: list[DoneStep] = []
@@ -540,9 +541,3 @@ class Session:
 
     def _encoded(self, features: NDArray[np.float32]) -> Encoded:
         return self._guide.encode(torch.from_numpy(features))
-
-
-def _repeated(first: NDArray[np.float32], second: NDArray[np.float32] | None) -> bool:
-    if second is None:
-        return False
-    return float(np.linalg.norm(first - second)) <= REPEATED * float(np.linalg.norm(second))

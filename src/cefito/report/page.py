@@ -278,8 +278,10 @@ def run_lead(report: RunReport) -> list[str]:
     each = scores.windows >= 100
     windows = "100" if each else f"{scores.windows}"
     given = "" if scores.conditions == "predicted task" else f" ({scores.conditions})"
+    other = scores.other_dataset
+    kind = "" if other and other.known_windows != 0 else f" {_KINDS[scores.split]}"
     first = (
-        f"Of {windows} {_KINDS[scores.split]}{' simulated' * report.simulated} windows of "
+        f"Of {windows}{kind}{' simulated' * report.simulated} windows of "
         f"{_steps(scores.steps)}{given}, "
     )
     done = _count(scores.success_rate, None if each else scores.windows)
@@ -300,6 +302,8 @@ def run_lead(report: RunReport) -> list[str]:
         if sure.low is not None and sure.high is not None:
             second += f"; for its most certain {sure.windows:,}, {_span(sure.low, sure.high)}"
     few = scores.intervals is not None and scores.intervals.videos < _FEW
+    if other and other.known_windows:
+        second += f". {counted(other.known_windows, 'window')} are of videos that it has learned"
     return [f"{first}.", f"{second}.{_UNSURE * few} {_WINDOW}"]
 
 

@@ -188,6 +188,7 @@ class Run:
         field = getattr(self.planner, "field", None)
         if field is None:
             raise RunError(f"{self.place}: has no energy field. Train one by --method cefito.")
+        start, goal, plans = map(torch.as_tensor, (start, goal, plans))
         wide, long = (len(plans), self.planner.observation_dim), (len(plans), self.horizon)
         if (start.shape, goal.shape, plans.shape) != (wide, wide, long):
             raise ConfigError(f"expected observations {list(wide)} and plans {list(long)}.")

@@ -240,7 +240,7 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
             reached(found[task])  # refuses a circle
         except ConfigError as problem:
             said = in_words(str(problem), taxonomy)
-            raise ConfigError(f"{path}, '{name}': {said}", setting=problem.setting) from problem
+            raise ConfigError(f"{path}, '{name}': {said}", setting="order") from problem
     return found
 
 
