@@ -81,8 +81,8 @@ def _quoted(text: str) -> str:
 
 
 _OTHER_NAMES = {  # settings whose options have another name
-    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"},
-    **{"proxies": "trusted_proxy"},
+    **{"folder": "out", "path": "dataset", "target": "out"},
+    **{"proxies": "trusted_proxy", "task": "oracle_task"},
 }
 
 

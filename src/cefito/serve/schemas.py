@@ -247,7 +247,7 @@ class SessionRequest(RunRequest):
 class OpenRequest(SessionRequest):
     """A live session that is opened."""
 
-    false_alarms: float | None = Field(None, ge=0, description="Most of them an hour.")
+    false_alarms: float | None = Field(None, ge=0, description="Greatest number an hour.")
 
 
 class RowRequest(RequestBody):

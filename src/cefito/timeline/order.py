@@ -117,7 +117,7 @@ class TaskOrder:
 
     @cached_property
     def repeated(self) -> Floats:
-        """Times that an action is done again, a video, by counts and a half [A]."""
+        """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
         again = self.follows.sum(axis=0)[: self.size] - self.occurs
         found: Floats = (np.maximum(again, 0) + 0.5) / (self.videos + 1)
         return found
