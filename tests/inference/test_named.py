@@ -67,12 +67,12 @@ def test_text_of_the_command_line():
 @pytest.mark.parametrize(
     ("given", "message", "setting"),
     [
-        ({"pinned": ["boil"]}, "'boil': expected a step, counted from 1, and an action", "pinned"),
+        ({"pinned": ["boil"]}, "'boil': expected STEP=ACTION, such as 1=17.", "pinned"),
         ({"pinned": ["1=bial"]}, "unknown action 'bial'; similar names: 'boil'", "pinned"),
-        ({"before": ["boil"]}, "'boil': expected two actions with a comma between", "before"),
+        ({"before": ["boil"]}, "'boil': expected A,B, such as 3,17.", "before"),
         ({"before": ["boil,fry"]}, "unknown action 'fry'", "before"),
         ({"before": ["cut, thin"]}, "unknown action 'cut'", "before"),
-        ({"before": ["boil, fry, pour"]}, "'boil, fry, pour': expected two actions", "before"),
+        ({"before": ["boil, fry, pour"]}, "'boil, fry, pour': expected A,B", "before"),
     ],
 )
 def test_text_that_says_nothing(given, message, setting):

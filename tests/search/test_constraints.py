@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import Constraints, EachAction, OneAction, declared, entry_parts
 from cefito.search.feasible import Feasible
 
 from .conftest import satisfies
@@ -179,22 +179,28 @@ def test_actions_that_are_not_allowed_may_be_forbidden_and_ordered():
     assert feasible.children(np.array([[0, 1]])).tolist() == [[True] * 5]
 
 
-EXAMPLES = {
-    "pinned": Constraints(pinned=((1, 2),)),
-    "required": Constraints(required=(5,)),
-    "forbidden": Constraints(forbidden=(5,)),
-    "before": Constraints(before=((2, 5),)),
-    "no_repeats": Constraints(no_repeats=True),
-}
+def example_of(name):
+    """The example of a constraint, with actions among the first three."""
+    kind, how = declared()[name]
+    if not isinstance(how.example, tuple):
+        return Constraints(**{name: how.example})
+    kinds, entries = entry_parts(kind), []
+    for entry in how.example:
+        parts = entry if isinstance(entry, tuple) else (entry,)
+        own = [
+            ACTIONS[value % 3] if part in (OneAction, EachAction) else value
+            for part, value in zip(kinds, parts, strict=True)
+        ]
+        entries.append(tuple(own) if own[1:] else own[0])
+    return Constraints(**{name: tuple(entries)})
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Constraints)])
 def test_every_constraint_is_whole(name):
-    """A new one needs an example here, a meaning in `satisfies`, words, and `Feasible`."""
+    """A new one needs words, an example, a meaning in `satisfies`, and `Feasible`."""
     assert not Constraints()
     assert Constraints().summary() == ""
-    assert name in EXAMPLES, f"add an example of '{name}' to EXAMPLES"
-    example = EXAMPLES[name]
+    example = example_of(name)
     others = {field.name: field.default for field in fields(Constraints) if field.name != name}
     assert all(getattr(example, other) == empty for other, empty in others.items())
     assert example

@@ -25,7 +25,7 @@ from cefito.cli.options import (
     options_class,
 )
 from cefito.errors import ConfigError
-from cefito.inference.constraints import ActionNames, Name
+from cefito.inference.constraints import Name
 from cefito.inference.question import AnyQuestion, Question
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.search.constraints import Constraints, declared
@@ -151,7 +151,7 @@ class PlanOptions:
 
 
 _TEXT = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
-_FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, ActionNames | None: Several}
+_FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, tuple[Name, ...] | None: Several}
 
 
 def _facts() -> dict[str, FieldInfo]:

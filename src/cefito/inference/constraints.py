@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -13,27 +13,32 @@ from pydantic import StrictBool, StrictInt, StrictStr, create_model
 from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import find_action, find_actions
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints, EachAction, OneAction, declared
+from cefito.search.constraints import (
+    Constraints,
+    EachAction,
+    OneAction,
+    by_step,
+    declared,
+    entry_parts,
+)
 from cefito.settings import Settings
 from cefito.timeline.order import reached, read_orders
 
 Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.vocabulary` reads it."""
-Pins = tuple[tuple[StrictInt, Name], ...]
-ActionNames = tuple[Name, ...]
-Pairs = tuple[tuple[Name, Name], ...]
 
+_ACTIONS = (OneAction, EachAction)
 _UNCONSTRAINED = Constraints()
 
 
 def _named(kind: Any) -> Any:
     """Return the type of a field of `Constraints` with names in the place of actions."""
-    if kind in (OneAction, EachAction):
+    if kind in _ACTIONS:
         return Name
     if get_origin(kind) is tuple:
         parts = tuple(part if part is ... else _named(part) for part in get_args(kind))
         return tuple.__class_getitem__(parts)
-    return {int: StrictInt, bool: StrictBool}[kind]
+    return StrictBool if kind is bool else StrictInt
 
 
 _FIELDS: Any = {
@@ -91,47 +96,53 @@ def parse_constraints(
 ) -> NamedConstraints:
     """Parse constraints from the text of the command line, by field."""
 
-    def parsed(kind: Any, value: Any) -> Any:
-        if kind == Pins:
-            return tuple(map(_pin, value))  # STEP=ACTION, steps counted from 1
-        if kind == Pairs:  # A,B, split at the comma with an action on each side, or a file
-            return tuple(pair for entry in value for pair in _orders(entry, taxonomy, task))
-        return value
+    def entries(name: str, texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for text in texts:
+            if name == "before" and text.endswith(".json"):
+                found = read_orders(Path(text), taxonomy)
+                pairs = [reached(edges) for own, edges in found.items() if task in (None, own)]
+                yield from sorted(frozenset().union(*pairs))
+            else:
+                yield _entry(name, text, taxonomy, task)
 
-    kinds = NamedConstraints.model_fields
+    joined = {name for name, (kind, _) in declared().items() if len(entry_parts(kind)) > 1}
     return NamedConstraints(
-        **{name: parsed(kinds[name].annotation, value) for name, value in given.items()}
+        **{
+            name: tuple(entries(name, value)) if name in joined else value
+            for name, value in given.items()
+        }
     )
 
 
-def _pin(entry: str) -> tuple[int, str]:
-    step, _, action = entry.partition("=")
-    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", step) or not action.strip():
-        expected = "expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'."
-        raise ConfigError(f"{entry!r}: {expected}", setting="pinned")
-    return int(step), action
+def _entry(name: str, text: str, taxonomy: Taxonomy, task: int | None) -> tuple[Any, ...]:
+    """Return the parts of an entry: STEP=ACTION, or others with commas between them."""
+    kind, how = declared()[name]
+    kinds, sign = entry_parts(kind), "=" if by_step(kind) else ","
+    pieces = text.split(sign)
+    cuts = combinations(range(1, len(pieces)), len(kinds) - 1)
+    splits = [[sign.join(pieces[a:b]) for a, b in pairwise((0, *cut, len(pieces)))] for cut in cuts]
+    splits = [split for split in splits if all(map(_fits, kinds, split))]
+    if len(splits) > 1:
+        splits = [
+            split
+            for split in splits
+            if all(
+                _known(part, taxonomy, task)
+                for kind, part in zip(kinds, split, strict=True)
+                if kind in _ACTIONS
+            )
+        ]
+    if len(splits) != 1:
+        form, example = how.help.partition(":")[0], sign.join(map(str, how.example[0]))
+        more = "; it is ambiguous, so give ids" if splits else f", such as {example}"
+        raise ConfigError(f"{text!r}: expected {form}{more}.", setting=name)
+    return tuple(
+        part if kind in _ACTIONS else int(part) for kind, part in zip(kinds, splits[0], strict=True)
+    )
 
 
-def _orders(entry: str, taxonomy: Taxonomy, task: int | None) -> Sequence[tuple[Name, Name]]:
-    if not entry.endswith(".json"):
-        return [_order(entry, taxonomy, task)]
-    found = read_orders(Path(entry), taxonomy)
-    pairs = [reached(edges) for own, edges in found.items() if task in (None, own)]
-    return sorted(frozenset().union(*pairs))
-
-
-def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:
-    parts = entry.split(",")
-    splits = [(",".join(parts[:place]), ",".join(parts[place:])) for place in range(1, len(parts))]
-    if len(splits) == 1 and all(part.strip() for part in parts):
-        return splits[0]
-    known = [split for split in splits if all(_known(part, taxonomy, task) for part in split)]
-    if len(known) != 1:
-        more = "; it is ambiguous, so give ids" if known else ", as in 3,17 or 'add ham,fill bowl'"
-        raise ConfigError(
-            f"{entry!r}: expected two actions with a comma between{more}.", setting="before"
-        )
-    return known[0]
+def _fits(kind: Any, text: str) -> bool:
+    return bool(text.strip() if kind in _ACTIONS else re.fullmatch(r"\s*[0-9]{1,9}\s*", text))
 
 
 def _known(given: str, taxonomy: Taxonomy, task: int | None) -> bool:

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
-from cefito.search.constraints import Constraints, declared
+from cefito.search.constraints import Constraints, by_step, declared
 from cefito.settings import Settings, validated
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class Question(QueryFacts):
             for one in {name, how.option}
             if one in given
         }
+        for name, value in named.items():
+            if by_step(declared()[name][0]) and (value is None or isinstance(value, Mapping)):
+                named[name] = tuple((value or {}).items())
         if named:
-            pins = named.get("pinned")
-            if pins is None or isinstance(pins, Mapping):
-                named["pinned"] = tuple((pins or {}).items())
             given["constraints"] = validated(NamedConstraints, named, place="constraints")
         return validated(cls, given, place="question")
 

@@ -1,8 +1,8 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
 To add one: a field of `Constraints` with its `Declared`, and its meaning in `Feasible`; options,
-names, requests and the page follow. Describe it in docs/searches.md. Its test: an example and a
-meaning in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
+names, requests and the page follow from its type. Describe it in docs/searches.md. Its test: a
+meaning in `satisfies` of `tests/search/conftest.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 from cefito.errors import ConfigError
 
+Step = Annotated[int, "step"]
+"""A step of a plan, counted from 1."""
 OneAction = Annotated[int, "one"]
 """An action id; a name in its place must be the name of one action."""
 EachAction = Annotated[int, "each"]
@@ -47,7 +49,7 @@ class Constraints:
     """
 
     pinned: Annotated[
-        tuple[tuple[int, OneAction], ...],
+        tuple[tuple[Step, OneAction], ...],
         Declared(
             "pin",
             "STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. "
@@ -126,6 +128,20 @@ def declared() -> dict[str, tuple[Any, Declared]]:
     """Return the type and the declaration of each constraint, by its field."""
     hints = get_type_hints(Constraints, include_extras=True)
     return {name: (hint.__origin__, *hint.__metadata__) for name, hint in hints.items()}
+
+
+def entry_parts(kind: Any) -> tuple[Any, ...]:
+    """Return the kinds of the parts of an entry; none if a constraint has one value."""
+    if get_origin(kind) is not tuple:
+        return ()
+    entry = get_args(kind)[0]
+    return get_args(entry) if get_origin(entry) is tuple else (entry,)
+
+
+def by_step(kind: Any) -> bool:
+    """Whether a constraint has one value for each of some steps."""
+    parts = entry_parts(kind)
+    return len(parts) == 2 and parts[0] == Step
 
 
 def _parts(kind: Any, value: Any) -> list[tuple[Any, Any]]:

@@ -21,10 +21,18 @@ from pydantic import (
 from cefito.data.annotations import Action, Task
 from cefito.inference import constraints
 from cefito.inference.answer import Answer, PlannedSequence
-from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
+from cefito.inference.constraints import NamedConstraints
 from cefito.inference.question import Question
 from cefito.inference.session import Belief, Followed, Likely
-from cefito.search.constraints import Constraints, declared
+from cefito.search.constraints import (
+    Constraints,
+    EachAction,
+    OneAction,
+    Step,
+    by_step,
+    declared,
+    entry_parts,
+)
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
 from cefito.times import Seconds
@@ -42,7 +50,7 @@ Objective = Literal["energy", "chain", "fitted"]
 Name = Annotated[Whole | Text, Field(description="Id or name.")]
 Names = Annotated[list[Name], Field(max_length=_MOST_NAMED)]
 Done = Annotated[list[Name], Field(max_length=256)]
-Step = Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}$")]
+StepKey = Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}$")]
 Observation = Annotated[
     Annotated[list[float], Field(min_length=1, max_length=_MOST_FEATURES)]
     | Annotated[StrictStr, Field(max_length=_MOST_FEATURES * 6)],
@@ -101,27 +109,24 @@ class VideoRequest(PlaceRequest):
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
 
-_IN_JSON: dict[Any, Any] = {  # type of a field of a request, by the type in the library
-    Pins: Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
-    ActionNames: Names,
-    ActionNames | None: Done | None,
-    Pairs: Annotated[
-        list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
-        Field(max_length=_MOST_NAMED),
-    ],
-    constraints.Name | None: Name | None,
-    int: Whole,
-    bool: StrictBool,
-}
+def _constraint(name: str) -> Any:
+    """The type and default of a constraint in a request, by its type in the library."""
+    kind, how = declared()[name]
+    default, most = getattr(Constraints, name), None
+    known: Any = {Step: Place, OneAction: Name, EachAction: Name, bool: StrictBool}
+    parts = tuple(known.get(part, Whole) for part in entry_parts(kind) or (kind,))
+    found, examples = parts[0], None
+    if by_step(kind):
+        found, default, most = dict.__class_getitem__((StepKey, parts[1])), {}, _MOST_NAMED
+        examples = [{str(step): value for step, value in how.example}]
+    elif default == ():
+        if parts[1:]:
+            found = Annotated[tuple.__class_getitem__(parts), Field(strict=False)]
+        found, default, most = list.__class_getitem__(found), [], _MOST_NAMED
+    return found, Field(default, max_length=most, examples=examples, description=how.description)
 
 
-_CONSTRAINTS: Any = {}
-for _name, (_, _how) in declared().items():
-    _kind = _IN_JSON[NamedConstraints.model_fields[_name].annotation]
-    _default: Any = getattr(Constraints, _name)
-    if isinstance(_default, tuple):
-        _default = {} if _kind is _IN_JSON[Pins] else []
-    _CONSTRAINTS[_how.option] = (_kind, Field(_default, description=_how.description))
+_CONSTRAINTS: Any = {how.option: _constraint(name) for name, (_, how) in declared().items()}
 
 
 class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTRAINTS)):  # type: ignore[misc]
@@ -136,6 +141,11 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
         return NamedConstraints(**given)
 
 
+_IN_JSON: dict[Any, Any] = {  # type of a fact in a request, by its type in the library
+    tuple[constraints.Name, ...] | None: Done | None,
+    constraints.Name | None: Name | None,
+    int: Whole,
+}
 FACTS: Any = {  # the fields of a question in a request, but for its constraints
     name: (
         Annotated[

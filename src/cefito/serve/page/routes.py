@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Query
@@ -16,7 +16,14 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from cefito.data.annotations import Video, nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
-from cefito.search.constraints import EachAction, OneAction, declared
+from cefito.search.constraints import (
+    EachAction,
+    OneAction,
+    Step,
+    by_step,
+    declared,
+    entry_parts,
+)
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
 
@@ -91,16 +98,14 @@ def _constraint_forms() -> list[dict[str, Any]]:
     """
     forms = []
     for kind, how in declared().values():
-        several = get_origin(kind) is tuple
-        entry = get_args(kind)[0] if several else kind
-        parts = get_args(entry) if get_origin(entry) is tuple else (entry,)
-        names = {int: "step" if several else "number", OneAction: "action", EachAction: "action"}
-        kinds = [names[part] for part in parts if part is not bool]
+        parts = entry_parts(kind)
+        names = {Step: "step", OneAction: "action", EachAction: "action"}
+        kinds = [names.get(part, "number") for part in parts or (kind,) if part is not bool]
         inputs = [
             (f"{before.strip()} … {after.strip()}".rstrip(), int(part or place))
             for place, (before, part, after) in enumerate(_INPUT.findall(how.words))
         ]
-        shape = "value" if not several else "map" if "step" in kinds else "list"
+        shape = "map" if by_step(kind) else "list" if parts else "value"
         forms.append({"how": how, "shape": shape, "kinds": kinds, "inputs": inputs})
     return forms
 
