@@ -58,8 +58,6 @@ OPEN = 0.5
 """The same before it is judged which steps are usual there; these do not change the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
-SURE_STEP = 0.4
-"""Mean probability from which a step that was recognised in rows counts as done."""
 FINDING = 0.8
 """Probability from which what was wrong in the steps done is told."""
 UNEXPECTED = 0.01
@@ -268,7 +266,7 @@ class Session:
                 reported=step.start in self._told,
                 shown=True,
             )
-            for step in stream.steps(SURE_STEP)
+            for step in stream.steps()
         )
         places = {
             (task, int(action)): place
@@ -295,7 +293,7 @@ class Session:
         stream = self._stream
         if stream is None:
             raise ConfigError("no row of a video was observed yet.")
-        steps, taxonomy = stream.steps(SURE_STEP), self.run.taxonomy
+        steps, taxonomy = stream.steps(), self.run.taxonomy
         going = bool(steps) and steps[-1].end >= stream.seconds
         tasks = stream.tasks
         task = int(tasks.argmax())

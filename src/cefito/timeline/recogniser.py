@@ -4,6 +4,7 @@ A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by net
 whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
 steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
+A further network of the past says which step comes next, beside the chain.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class Recogniser:
     standard: Standard
     whole: RowClassifier
     past: RowClassifier
+    ahead: RowClassifier | None  # of the next step to begin, by the past; None in older runs
     log_prior: Floats  # log p(label) [K + 1]
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
@@ -137,10 +139,8 @@ class Recogniser:
         order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
-        total = sum(
-            2 * (config.members * config.training_steps + temporal_steps(size, config))
-            for size in sizes
-        )
+        steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
+        total = 2 * sum(steps) + steps[-1]
         held: list[_Held] = []
         with progress("recogniser", total=total) as advance:
             for fold in range(parts):
@@ -150,7 +150,9 @@ class Recogniser:
                     _Held.of(fitted, known.rows[place], known.labels[place])
                     for place in np.flatnonzero(order == fold)
                 ]
-            fitted = cls._fitted(known, config, timeline.rate, dataset.taxonomy, seed, advance)
+            fitted = cls._fitted(
+                known, config, timeline.rate, dataset.taxonomy, seed, advance, ahead=True
+            )
         if not held:
             return fitted
         trusts, temperatures = zip(
@@ -167,22 +169,27 @@ class Recogniser:
         taxonomy: Taxonomy,
         seed: int,
         advance: Any,
+        *,
+        ahead: bool = False,
     ) -> Self:
         count, standard = len(taxonomy.actions), Standard.of(known.rows, config.directions)
         times = [time * rate for time in config.memories]
         scaled = [standard.scaled(rows) for rows in known.rows]
+        tasks = [(whole_features, known.labels), (past_features, known.labels)]
+        if ahead:
+            tasks.append((past_features, [next_labels(own, count) for own in known.labels]))
         networks = [
             fit_classifier(
                 [features(rows, times) for rows in scaled],
-                known.labels,
+                labels,
                 count + 1,
                 config,
                 generator=torch.Generator().manual_seed(2 * seed + place),
                 advance=advance,
                 rows=scaled[0].shape[1],
-                causal=place == 1,
+                causal=place > 0,
             )
-            for place, features in enumerate((whole_features, past_features))
+            for place, (features, labels) in enumerate(tasks)
         ]
         chain = StepChain.fit(
             known.labels,
@@ -199,6 +206,7 @@ class Recogniser:
             standard=standard,
             whole=networks[0],
             past=networks[1],
+            ahead=networks[2] if ahead else None,
             log_prior=np.log(counts / counts.sum()),
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
@@ -302,9 +310,10 @@ class Recogniser:
         arrays |= {"log_prior": self.log_prior}
         arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
         tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
-        for part in ("whole", "past"):
-            own = getattr(self, part).state_dict()
-            tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
+        for part in ("whole", "past", "ahead"):
+            if (network := getattr(self, part)) is not None:
+                own = network.state_dict()
+                tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
         write_tensors(folder / RECOGNISER_FILE, tensors)
         header = _Header(
             config=self.config.model_dump(mode="json"),
@@ -336,10 +345,10 @@ class Recogniser:
         count = len(taxonomy.actions) + 1
         times = len(config.memories)
         reduced = min(header.width, config.directions)
-        sizes = {"whole": (2 * times + 1) * reduced, "past": (times + 1) * reduced}
-        networks = {}
-        for part, size in sizes.items():
-            causal = part == "past"
+        networks: dict[str, Any] = {"ahead": None}
+        for part in ("whole", "past", *({"ahead"} & parts.keys())):
+            causal = part != "whole"
+            size = (times + 1 if causal else 2 * times + 1) * reduced
             networks[part] = RowClassifier(size, count, config, rows=reduced, causal=causal).eval()
             load_weights(networks[part], parts[part], str(folder / RECOGNISER_FILE))
         return cls(
@@ -353,6 +362,14 @@ class Recogniser:
             taxonomy=taxonomy,
             **networks,
         )
+
+
+def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int64]:
+    """Return the action of the next step to begin after each row [n]; else the background."""
+    found = np.full(len(labels), background, dtype=np.int64)
+    for one in reversed(segments(labels, background)):
+        found[: one.start] = one.action
+    return found
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from cefito.timeline.scores import Segment
 
 _MOST_LOST = 3600  # rows; a longer gap counts as one of this length
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
+SURE_STEP = 0.3
+"""Mean probability of its rows from which a step counts as done."""
 
 
 class StepStream:
@@ -37,8 +39,11 @@ class StepStream:
         self.recogniser = recogniser
         self._chain = recogniser.chain if task is None else recogniser.chain.given([task])
         self._memory = RowMemory(recogniser.times)
-        temporal = recogniser.past.temporal
-        self._past = None if temporal is None else temporal.beginning()
+        self._past, self._seen_ahead = (
+            None if network is None or network.temporal is None else network.temporal.beginning()
+            for network in (recogniser.past, recogniser.ahead)
+        )
+        self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
@@ -94,10 +99,13 @@ class StepStream:
 
     def _push(self, row: Rows | None) -> None:
         own = self.recogniser
+        self._ahead = None
         if row is None:
             seen = np.ones(self._chain.background + 1)
         else:
             features = self._memory.features(own.standard.scaled(row))
+            if own.ahead is not None:
+                self._ahead = own.ahead.log_probabilities(features[None], self._seen_ahead)[0, :-1]
             seen = likelihoods(
                 own.of_features(features[None], past=True, seen=self._past), own.trusts[1]
             )[0]
@@ -142,8 +150,17 @@ class StepStream:
 
     @property
     def next_states(self) -> Floats:
-        """p(task, action of the next step to begin), of each place of an action [C, A]."""
-        return self._chain.next_states(self._chain.start if self._states is None else self._states)
+        """p(task, action of the next step to begin), of each place of an action [C, A].
+
+        Of actions, it is in proportion to √(p by the chain · p by the network).
+        """
+        chain = self._chain
+        found = chain.next_states(chain.start if self._states is None else self._states)
+        if self._ahead is not None:
+            ratio = np.exp(self._ahead) / np.maximum(chain.summed(found), 1e-12)
+            found = found * np.append(np.sqrt(ratio), 0.0)[chain.actions]
+            found = found / max(found.sum(), 1e-300)
+        return found
 
     @property
     def next_actions(self) -> Floats:
@@ -155,10 +172,10 @@ class StepStream:
         """Action at each place of each task [C, A]; K where there is none."""
         return self._chain.actions
 
-    def steps(self, least: float = 0.0) -> list[RecognisedStep]:
-        """Return the steps recognised so far in order, but those below a probability.
+    def steps(self) -> list[RecognisedStep]:
+        """Return the steps recognised so far in order, the present one among them.
 
-        The present one is among them.
+        Steps of a mean probability below `SURE_STEP` are left out.
         """
         found, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
@@ -167,7 +184,7 @@ class StepStream:
         return [
             recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)
             for one, total in found
-            if total >= least * (one.end - one.start)
+            if total >= SURE_STEP * (one.end - one.start)
         ]
 
     def _joined(
