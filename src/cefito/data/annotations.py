@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -46,6 +46,8 @@ _REMEDY = (
 _Name = Annotated[str, AfterValidator(nfc), Field(pattern=r"\S")]
 _AUTHORS_TASK = re.compile(r"([0-9]+)_(?:[0-9]+_)?(.*\S.*)", re.DOTALL)
 _MOST_IDS = 10_000
+_Names = dict[int, str]
+"""Names by id."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,18 @@ class Taxonomy:
         )
 
     @classmethod
+    def from_ids(
+        cls, dataset: str, tasks: _Names, actions: _Names, owned: dict[int, set[int]], place: Path
+    ) -> Taxonomy:
+        """Build from names by id and the action ids of each task.
+
+        An id that does not occur gets a made-up name; one above 9,999 is refused (DataError).
+        """
+        names = _padded(tasks, "task", place)
+        rows = [(name, owned.get(number, ())) for number, name in enumerate(names)]
+        return cls.from_names(dataset, rows, _padded(actions, "action", place))
+
+    @classmethod
     def read(cls, path: Path | str) -> Taxonomy:
         """Read a `taxonomy.json`."""
         path = Path(path)
@@ -143,6 +157,14 @@ class Taxonomy:
 def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     """Actions with the given names, in id order."""
     return tuple(Action(id=number, name=name) for number, name in enumerate(names))
+
+
+def _padded(names: _Names, kind: str, place: object) -> list[str]:
+    """Names in the order of ids, with a made-up name for each id that does not occur."""
+    if wrong := [number for number in names if not 0 <= number < _MOST_IDS]:
+        expected = f"expected 0 to {_MOST_IDS - 1:,}"
+        raise DataError(f"{place}: {kind} id {wrong[0]}; {expected}. Renumber them.")
+    return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]
 
 
 class _File(Record, extra="ignore"):
@@ -210,7 +232,7 @@ def _common_form(value: dict[str, dict[str, Any]], place: str) -> dict[str, Any]
 
     Ids that no task has get made-up names.
     """
-    names: dict[int, str] = {}
+    names: _Names = {}
     tasks = []
     for key, actions in value.items():
         number, name = _AUTHORS_TASK.fullmatch(key).groups()  # type: ignore[union-attr]
@@ -226,8 +248,8 @@ def _common_form(value: dict[str, dict[str, Any]], place: str) -> dict[str, Any]
         "dataset": Path(place).stem.partition("_taxonomy")[0],
         "tasks": tasks,
         "actions": [
-            {"id": action, "name": names.get(action, f"action {action}")}
-            for action in range(max(names, default=-1) + 1)
+            {"id": action, "name": name}
+            for action, name in enumerate(_padded(names, "action", place))
         ],
     }
 
@@ -316,25 +338,26 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     "predicted_tasks": {"T": [id or null for each window of T steps]}}.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
-    lines = read_text(path, expected).split("\n")  # splitlines() also splits at U+2028
-    videos: list[Video] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        if len(line) > MAX_JSON:
-            raise DataError(
-                f"{path}, line {number}: has more than {MAX_JSON >> 20} MiB. {expected}"
-            )
-        video = _video(line, taxonomy, place=f"{path}, line {number}")
-        if video.video_id in seen:
-            repeat = f"repeats the video '{video.video_id}' of line {seen[video.video_id]}"
-            raise DataError(f"{path}, line {number}: {repeat}. Remove or rename one of them.")
-        seen[video.video_id] = number
-        videos.append(video)
+    videos: dict[str, tuple[Video, str]] = {}  # with the line of each
+    for place, line in json_lines(path, expected):
+        video, where = _video(line, taxonomy, place), place.rpartition(", ")[2]
+        if videos.setdefault(video.video_id, (video, where))[1] != where:
+            repeat = f"repeats the video '{video.video_id}' of {videos[video.video_id][1]}"
+            raise DataError(f"{place}: {repeat}. Remove or rename one of them.")
     if not videos:
         raise DataError(f"{path}: holds no videos. {expected}")
-    return tuple(videos)
+    return tuple(video for video, _ in videos.values())
+
+
+def json_lines(path: Path, expected: str) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each line of a file that is not empty."""
+    lines = read_text(path, expected).split("\n")  # splitlines() also splits at U+2028
+    for number, line in enumerate(lines, 1):
+        place = f"{path}, line {number}"
+        if len(line) > MAX_JSON:
+            raise DataError(f"{place}: has more than {MAX_JSON >> 20} MiB. {expected}")
+        if line.strip():
+            yield place, line
 
 
 def write_videos(path: Path, videos: Iterable[Video]) -> None:

@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc, parsing
-from cefito.data.readers.source import (
-    UNPUBLISHED,
-    Source,
-    check_repeats,
-    make_step,
-    padded,
-    read_common,
-)
+from cefito.data.annotations import Annotations, Step, Taxonomy, Video, named_actions, nfc, parsing
+from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, read_common
 from cefito.data.readers.windows_json import WINDOWS, is_windows, of_vocabulary, read_windows
 from cefito.errors import ConfigError, DataError
 from cefito.files import MAX_BYTES, read_json, read_text
@@ -61,11 +56,7 @@ def read_release(folder: Path) -> Source:
         video = found_id if tasks_of[found_id] == 1 else nfc(path.stem)
         names[video] = (nfc(path.stem), found_id)
         split = "test" if (source_id, found_id) in held else "train"
-        actions = taxonomy.tasks[task].actions
-        steps = tuple(
-            make_step(start, end, actions[number - 1], place=line)
-            for number, start, end, line in _steps(path, len(actions))
-        )
+        steps = tuple(_steps(path, taxonomy.tasks[task].actions))
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(f"{place}: no TASK_VIDEO.csv of a task in {_TASKS}. Unpack it again.")
@@ -80,23 +71,20 @@ def read_release(folder: Path) -> Source:
 
 
 def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
-    lines = [line.strip() for line in _text(path).splitlines()]
-    blocks: list[list[tuple[int, str]]] = [[]]
-    for number, line in enumerate(lines, start=1):
-        if line:
-            blocks[-1].append((number, line))
-        elif blocks[-1]:
-            blocks.append([])
     tasks: list[tuple[str, range]] = []
     names: list[str] = []
     places: dict[str, int] = {}
-    for block in filter(None, blocks):
-        steps = [name.strip() for name in block[-1][1].split(",")]
-        fits = len(block) == 5 and block[3][1] == str(len(steps)) and all(steps)
-        if not fits or block[0][1] in places:
-            raise DataError(f"{path}, line {block[0][0]}: not a task, or a repeated one. {_BLOCKS}")
-        places[block[0][1]] = len(tasks)
-        tasks.append((block[1][1], range(len(names), len(names) + len(steps))))
+    numbered = [(number, line.strip()) for number, line in enumerate(_text(path).splitlines(), 1)]
+    for filled, block in groupby(numbered, key=lambda pair: bool(pair[1])):
+        if not filled:
+            continue
+        (first, *_), lines = zip(*block, strict=True)
+        steps = [name.strip() for name in lines[-1].split(",")]
+        fits = len(lines) == 5 and lines[3] == str(len(steps)) and all(steps)
+        if not fits or lines[0] in places:
+            raise DataError(f"{path}, line {first}: not a task, or a repeated one. {_BLOCKS}")
+        places[lines[0]] = len(tasks)
+        tasks.append((lines[1], range(len(names), len(names) + len(steps))))
         names += steps
     if not tasks:
         raise DataError(f"{path}: holds no tasks. {_BLOCKS}")
@@ -117,8 +105,8 @@ def _test_videos(path: Path) -> set[tuple[str, str]]:
     return {(row[0].strip(), row[1].strip()) for row in rows}
 
 
-def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
-    found = []
+def _steps(path: Path, actions: Sequence[int]) -> Iterator[Step]:
+    count = len(actions)
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip():
             continue
@@ -126,8 +114,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
             raise DataError(f"{place}: expected step,start,end with a step from 1 to {count}.")
-        found.append((int(cells[0]), cells[1], cells[2], place))
-    return found
+        yield make_step(cells[1], cells[2], actions[int(cells[0]) - 1], place=place)
 
 
 def _text(path: Path) -> str:
@@ -152,8 +139,9 @@ def read_coin(path: Path, value: dict[str, Any]) -> Source:
     task_names: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
     videos = []
+    names: dict[str, tuple[str, ...]] = {}
     for video, (task, task_name, split, raw) in entries.items():
-        place = f"{path}, video '{video}'"
+        place, names[video] = f"{path}, video '{video}'", (f"{task_name}_{task}_{video}", video)
         _name(task_names, task, task_name, "recipe_type", place)
         steps = []
         for number, (action, name, segment) in enumerate(raw, 1):
@@ -163,27 +151,20 @@ def read_coin(path: Path, value: dict[str, Any]) -> Source:
             start, end = segment if pair else (segment, None)
             step_place = f"{place}, step {number} (counted from 1)"
             steps.append(make_step(start, end, action - base, place=step_place))
-        videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
-    names = padded(task_names, kind="task", place=path)
-    tasks = [(name, owned[number]) for number, name in enumerate(names)]
-    actions = padded(action_names, kind="action", place=path)
-    annotations = Annotations(Taxonomy.from_names("coin", tasks, actions), tuple(videos))
+        videos.append(Video(video, split, task, tuple(steps)))
+    taxonomy = Taxonomy.from_ids("coin", task_names, action_names, owned, path)
+    annotations = Annotations(taxonomy, tuple(videos))
     return Source(
         annotations=annotations,
         form="COIN's annotations",
         files=(path,),
-        names={
-            video: (f"{task_name}_{task}_{video}", video)
-            for video, (task, task_name, _, _) in entries.items()
-        },
+        names=names,
         notes=(*check_repeats(annotations, path), UNPUBLISHED),
     )
 
 
-_Raw = list[tuple[int, str, Any]]
-
-
-def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
+def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, list[tuple[int, str, Any]]]:
+    """Task, its name, split, and id, name and segment of each step."""
     with parsing(f"{path}, video '{video}'", "a video of COIN", _SHAPE):
         steps = [
             (int(step["id"]), nfc(str(step["label"])).strip(), step["segment"])
@@ -257,12 +238,8 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
     files = [
         (path, read_json(path, _FORMS, most=MAX_BYTES)) for path in paths if path not in beside
     ]
-    windows = [(path, content) for path, content in files if is_windows(content)]
-    database = [
-        (path, content)
-        for path, content in files
-        if isinstance(content, dict) and isinstance(content.get("database"), dict)
-    ]
+    windows = [file for file in files if is_windows(file[1])]
+    database = [file for file in files if _is_coin(file[1])]
     vocabulary = _taxonomy(taxonomy, [path for path in beside if path.is_file()])
     if windows and not database:
         notes = []
@@ -280,6 +257,10 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         return read_coin(*database[0])
     found = "several forms" if database else "no known form"
     raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
+
+
+def _is_coin(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("database"), dict)
 
 
 def _taxonomy(given: Path | None, beside: list[Path]) -> Taxonomy | None:

@@ -81,23 +81,18 @@ def prepare_captaincook4d(
     files = downloaded_files(folder)
     embeddings = _read_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
     source, ids = _read(files, embeddings)
-    videos = source.annotations.videos
-    rows = np.concatenate(
-        [
-            _rows(
-                embeddings[video.video_id],
-                [(ids[step.action], step.start, step.end) for step in video.steps],
-                f"{files['features']}, recording '{video.video_id}'",
-            )
-            for video in videos
-        ]
-    )
+    rows = []
+    for video in source.annotations.videos:
+        place = f"{files['features']}, recording '{video.video_id}'"
+        steps = [(ids[step.action], step.start, step.end) for step in video.steps]
+        rows.append(_rows(embeddings[video.video_id], steps, place))
+    observations = np.concatenate(rows)
     return write_dataset(
         target,
         name=name or source.annotations.taxonomy.dataset,
         annotations=source.annotations,
-        start=rows,
-        end=rows,
+        start=observations,
+        end=observations,
         provenance={
             "observations": (
                 "mean EgoVLP features of the 2 s segments of each step, the same at its start and "
@@ -134,7 +129,6 @@ class _Recording(Record, extra="ignore"):
 
 
 class _Errors(NamedTuple):
-    path: Path
     # by recording and step id, the kinds of errors of each time that it was performed, in order
     kinds: dict[tuple[str, int], list[tuple[str, ...]]]
     missing: dict[str, list[int]]  # step ids that were not performed, by recording
@@ -154,8 +148,11 @@ class _ErrorEntry(Record, extra="ignore"):
 
 
 def _read_errors(path: Path) -> _Errors:
+    """Read the errors of all recordings; none if there is no such file."""
+    found = _Errors(defaultdict(list), defaultdict(list))
+    if not path.exists():
+        return found
     value, what = read_json(path, _ERRORS_SHAPE, most=MAX_BYTES), f"{path}: not errors of steps"
-    found = _Errors(path, defaultdict(list), defaultdict(list))
     with parsing(str(path), "errors of steps", _ERRORS_SHAPE):
         for each in value:
             entry = read_record(_ErrorEntry, each, what, _ERRORS_SHAPE, DataError)
@@ -174,46 +171,31 @@ def _read(
 ) -> tuple[Source, list[int]]:
     """The source of recordings that are in the split and in `kept`; the step id of each action."""
     annotations, split, names = (files[name] for name in ("annotations", "split", "names"))
-    errors = _read_errors(files["errors"]) if files["errors"].exists() else None
+    errors = _read_errors(files["errors"])
     value = read_json(annotations, _SHAPE, most=MAX_BYTES)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
     split_of, descriptions = _split(split), _descriptions(names)
     entries = {nfc(recording): entry for recording, entry in value.items()}
-    places = {recording: f"{annotations}, recording '{recording}'" for recording in entries}
     chosen = [recording for recording in sorted(entries, key=_numbers) if recording in split_of]
-    used = {
-        recording: read_record(
-            _Recording,
-            entries[recording],
-            f"{places[recording]}: not a recording",
-            _SHAPE,
-            DataError,
-        )
-        for recording in chosen
-        if kept is None or recording in kept
-    }
+    used: dict[str, _Recording] = {}
+    for recording in chosen:
+        if kept is None or recording in kept:
+            what = f"{annotations}, recording '{recording}': not a recording"
+            used[recording] = read_record(_Recording, entries[recording], what, _SHAPE, DataError)
     if not used:
         raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
     taxonomy, actions, tasks = _taxonomy(used.values(), descriptions)
     videos = []
     for recording, found in used.items():
-        steps = [
-            make_step(*step.times, actions[step.step_id], place=places[recording])
-            for step in found.performed
-        ]
-        missing: list[int] = []
-        if errors is not None:
-            of_id = {key: iter(one) for key, one in errors.kinds.items() if key[0] == recording}
-            steps = [
-                replace(step, errors=next(of_id.get((recording, each.step_id), iter(())), ()))
-                for step, each in zip(steps, found.performed, strict=True)
-            ]
-            missing = [actions[one] for one in errors.missing[recording] if one in actions]
-        task = tasks[found.activity_id]
-        videos.append(
-            Video(recording, split_of[recording], task, tuple(steps), missing=tuple(missing))
-        )
+        steps, place = [], f"{annotations}, recording '{recording}'"
+        for one in found.performed:
+            step = make_step(*one.times, actions[one.step_id], place=place)
+            kinds = errors.kinds[recording, one.step_id]
+            steps.append(replace(step, errors=kinds.pop(0) if kinds else ()))
+        missing = tuple(actions[one] for one in errors.missing[recording] if one in actions)
+        task, part = tasks[found.activity_id], split_of[recording]
+        videos.append(Video(recording, part, task, tuple(steps), missing=missing))
     made = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(made, annotations)
     notes = []
@@ -224,12 +206,15 @@ def _read(
         notes.append(f"{len(entries) - len(chosen)} recordings are in no split and are left out.")
     if absent := [recording for recording in chosen if recording not in used]:
         notes.append(f"{len(absent)} recordings have no features and are left out: {absent[0]}.")
-    if errors is None:
+    read = [annotations, split, names]
+    if files["errors"].exists():
+        read.append(files["errors"])
+    else:
         notes.append("Errors of steps are not known: cefito data download captaincook4d-errors.")
     source = Source(
         annotations=made,
         form="CaptainCook4D's step annotations",
-        files=(annotations, split, names, *([] if errors is None else [errors.path])),
+        files=tuple(read),
         notes=(*notes, *repeats),
     )
     return source, list(actions)
@@ -332,13 +317,11 @@ def _rows(entry: Any, steps: Sequence[_Performed], place: str) -> NDArray[np.flo
     chosen: list[int] = []
     fault = ""
     for number, start, end in steps:
-        if rows[number]:
-            chosen.append(rows[number].pop(0))
-            _, begin, stop = held[chosen[-1]]
-            if max(abs(begin - start), abs(stop - end)) < SEGMENT:
-                continue
-        fault = f"no features of step {number} from {start:g} s to {end:g} s"
-        break
+        match = rows[number].pop(0) if rows[number] else None
+        if match is None or max(abs(held[match][1] - start), abs(held[match][2] - end)) >= SEGMENT:
+            fault = f"no features of step {number} from {start:g} s to {end:g} s"
+            break
+        chosen.append(match)
     if not fault and len(chosen) < len(held):
         fault = f"features of {len(held)} steps, but {len(chosen)} are annotated"
     if fault:

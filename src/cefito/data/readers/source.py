@@ -11,9 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.annotations import Annotations, Step, Video, folded, nfc, read_annotations
+from cefito.data.annotations import (
+    Annotations,
+    Step,
+    Video,
+    folded,
+    json_lines,
+    nfc,
+    read_annotations,
+)
 from cefito.errors import DataError, explained
-from cefito.files import read_text
 from cefito.markup import counted
 from cefito.settings import Record, parse_record
 from cefito.times import as_seconds
@@ -85,60 +92,49 @@ def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str
     """Add the errors of a file to the steps; and a note on names that no action has."""
     names = annotations.taxonomy.actions
     ids = {folded(action.name): action.id for action in names}
-    places = {video.video_id: place for place, video in enumerate(annotations.videos)}
-    videos, unknown = list(annotations.videos), 0
-    lines = read_text(path, _ERRORS_SHAPE).split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
+    videos, unknown = {video.video_id: video for video in annotations.videos}, 0
+    for where, line in json_lines(path, _ERRORS_SHAPE):
         entry = parse_record(_Errors, line, f"{where}: not a video", _ERRORS_SHAPE, DataError)
-        place = places.get(nfc(entry.video_id))
-        if place is None or len(videos[place].steps) != len(entry.steps):
+        video = videos.get(nfc(entry.video_id))
+        if video is None or len(video.steps) != len(entry.steps):
             has = f"'{entry.video_id}' with {len(entry.steps)} steps"
             raise DataError(f"{where}: videos.jsonl has no video {has}. Correct the line.")
-        task = annotations.taxonomy.tasks[videos[place].task].actions
+        task = annotations.taxonomy.tasks[video.task].actions
         own = {folded(names[action].name): action for action in task}
         missing = [(ids | own).get(folded(str(one)), one) for one in entry.missing]
-        known = [one for one in missing if isinstance(one, int) and 0 <= one < len(ids)]
+        known = [one for one in missing if isinstance(one, int) and 0 <= one < len(names)]
         unknown += len(missing) - len(known)
-        video = videos[place]
-        steps = (
-            replace(step, errors=kinds)
-            for step, kinds in zip(video.steps, entry.steps, strict=True)
-        )
-        videos[place] = replace(video, steps=tuple(steps), missing=tuple(known))
+        pairs = zip(video.steps, entry.steps, strict=True)
+        steps = tuple(replace(step, errors=kinds) for step, kinds in pairs)
+        videos[video.video_id] = replace(video, steps=steps, missing=tuple(known))
     note = f"{path.name}: left out {counted(unknown, 'missing step')} of no known action."
-    return replace(annotations, videos=tuple(videos)), note * bool(unknown)
+    return replace(annotations, videos=tuple(videos.values())), note * bool(unknown)
 
 
 def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
     """Refuse repeated steps of a video, or note them if the published windows have them."""
-    taxonomy = annotations.taxonomy
-    count, first, videos = 0, "", set()
+    repeats: list[tuple[Video, int, int]] = []  # with the numbers of both steps
     for video in annotations.videos:
         seen: dict[Step, int] = {}
         for number, step in enumerate(video.steps, 1):
-            earlier = seen.setdefault(step, number)
-            if earlier == number:
-                continue
-            what = (
-                f"steps {earlier} and {number} (counted from 1) of video '{video.video_id}' are "
-                f"identical, '{taxonomy.actions[step.action].name}' from {step.start:g} s to "
-                f"{step.end:g} s"
-            )
-            first = first or what
-            count += 1
-            videos.add(video.video_id)
-    if count and taxonomy.dataset not in _REPEATS_PUBLISHED:
-        more = f", and so are {count - 1} more in {counted(len(videos), 'video')}" * (count > 1)
-        raise DataError(f"{place}: {first}{more}. Remove all but one of each.")
-    if not count:
+            if (earlier := seen.setdefault(step, number)) != number:
+                repeats.append((video, earlier, number))
+    if not repeats:
         return ()
+    count, videos = len(repeats), counted(len({id(video) for video, *_ in repeats}), "video")
+    video, earlier, number = repeats[0]
+    step = video.steps[number - 1]
+    first = (
+        f"steps {earlier} and {number} (counted from 1) of video '{video.video_id}' are identical, "
+        f"'{annotations.taxonomy.actions[step.action].name}' from {step.start:g} s to "
+        f"{step.end:g} s"
+    )
+    if annotations.taxonomy.dataset not in _REPEATS_PUBLISHED:
+        more = f", and so are {count - 1} more in {videos}" * (count > 1)
+        raise DataError(f"{place}: {first}{more}. Remove all but one of each.")
     return (
-        f"The published annotations repeat {counted(count, 'step')} of "
-        f"{counted(len(videos), 'video')}; they are kept, so that the windows are the published "
-        f"ones. For example, {first}.",
+        f"The published annotations repeat {counted(count, 'step')} of {videos}; they are kept, so "
+        f"that the windows are the published ones. For example, {first}.",
     )
 
 
@@ -168,10 +164,3 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
         replace(video, split="test" if index in test else "train")
         for index, video in enumerate(videos)
     )
-
-
-def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:
-    """Names in the order of ids, with a made-up name for each id that does not occur."""
-    if wrong := [number for number in names if not 0 <= number < 10_000]:
-        raise DataError(f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. Renumber them.")
-    return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]

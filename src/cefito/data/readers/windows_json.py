@@ -16,7 +16,7 @@ from typing import Any
 
 from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, folded, nfc, parsing
 from cefito.data.readers.feature_files import feature_name
-from cefito.data.readers.source import Source, check_repeats, make_step, padded
+from cefito.data.readers.source import Source, check_repeats, make_step
 from cefito.errors import DataError
 
 WINDOWS = "window files of the unified protocol"
@@ -46,13 +46,10 @@ _Windows = dict[tuple[int, Path], list[_Window]]
 
 def is_windows(value: Any) -> bool:
     """Whether parsed JSON looks like a window file."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and isinstance(value[0], dict)
-        and isinstance(value[0].get("id"), dict)
-        and "legal_range" in value[0]["id"]
-    )
+    match value:
+        case [{"id": {"legal_range": _}}, *_]:
+            return True
+    return False
 
 
 def of_vocabulary(
@@ -87,7 +84,7 @@ def read_windows(
             earlier, where = split_of.setdefault(video, (split, path))
             if earlier != split:
                 both = f"video '{video}' is in {split} here and in {earlier} in {where.name}"
-                raise DataError(f"{path}: {both}. {_ONE_PROTOCOL}")
+                raise _not_one_protocol(path, both)
             windows[video][len(window.steps), path].append(window)
     notes: list[str] = []
     if taxonomy is None:
@@ -102,8 +99,7 @@ def read_windows(
         for split, (length, path) in held:
             wanted = split == one.split and len(one.steps) >= length
             if wanted and (length, path) not in windows[one.video_id]:
-                problem = f"windows of video '{one.video_id}' are missing"
-                raise DataError(f"{path}: {problem}. {_ONE_PROTOCOL}")
+                raise _not_one_protocol(path, f"windows of video '{one.video_id}' are missing")
     if lengths := sorted({length for video in videos for length in video.predicted}):
         notes.append(
             "The task predictions of the window files (event_class_top1) are stored with their "
@@ -121,6 +117,10 @@ def read_windows(
         },
         features=_features(files[0][0], next(_all(windows)).names[0]),
     )
+
+
+def _not_one_protocol(place: object, problem: str) -> DataError:
+    return DataError(f"{place}: {problem}. {_ONE_PROTOCOL}")
 
 
 def _of(members: _Windows) -> Iterator[_Window]:
@@ -178,28 +178,23 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
     shortest = members[min(members)]
     steps = join_windows([window.steps for window in shortest])
     if steps is None:
-        found = f"the windows of video '{video}' do not overlap into one sequence"
-        raise DataError(f"{shortest[0].place}: {found}. {_ONE_PROTOCOL}")
+        problem = f"the windows of video '{video}' do not overlap into one sequence"
+        raise _not_one_protocol(shortest[0].place, problem)
     task = _task(list(_of(members)), taxonomy, video)
     predicted: dict[int, tuple[int, ...]] = {}
     for (length, _), windows in members.items():
         runs = [steps[first : first + length] for first in range(len(steps) - length + 1)]
-        place = windows[0].place
-        fault = f"{len(runs) - len(windows)} windows of video '{video}' are missing"
         for window in windows:
             if window.steps not in runs:
-                place = window.place
-                fault = f"shorter windows of video '{video}' do not contain its steps in a row"
-                break
+                problem = f"shorter windows of video '{video}' do not contain its steps in a row"
+                raise _not_one_protocol(window.place, problem)
             if window.video_steps not in (length, len(steps)):
-                place = window.place
-                fault = f"'instruction_len' is {window.video_steps}, but the windows of video "
-                fault += f"'{video}' make {len(steps)} steps"
-                break
-        else:
-            fault = "" if Counter(w.steps for w in windows) == Counter(runs) else fault
-        if fault:
-            raise DataError(f"{place}: {fault}. {_ONE_PROTOCOL}")
+                make = f"the windows of video '{video}' make {len(steps)} steps"
+                problem = f"'instruction_len' is {window.video_steps}, but {make}"
+                raise _not_one_protocol(window.place, problem)
+        if Counter(window.steps for window in windows) != Counter(runs):
+            problem = f"{len(runs) - len(windows)} windows of video '{video}' are missing"
+            raise _not_one_protocol(windows[0].place, problem)
         tasks = {window.steps: window.predicted for window in windows}
         if set(tasks.values()) == {-1}:
             continue
@@ -207,7 +202,7 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
         differ = any(window.predicted != tasks[window.steps] for window in windows)
         if differ or predicted.setdefault(length, row) != row or max(row) >= len(taxonomy.tasks):
             problem = f"'event_class_top1' of video '{video}' is not one known task a window"
-            raise DataError(f"{place}: {problem}. {_ONE_PROTOCOL}")
+            raise _not_one_protocol(windows[0].place, problem)
     return Video(video, split, task, steps, predicted=predicted)
 
 
@@ -225,28 +220,20 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
             make_step(start, end, _id(action), place=f"{place}, step {number}")
             for number, (start, end, action) in enumerate(value["legal_range"], 1)
         )
-        feature = value.get("feature")
-        name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)
-        task = _id(value["task_id"])
-        task_name = nfc(str(value.get("task_name", value.get("task", "")))).strip()
+        feature = value["feature"] if isinstance(value.get("feature"), str) else ""
+        name = value.get("vid") or feature_name(feature) or None
         actions = tuple(nfc(str(action)) for action in value.get("actions", ()))
-        length = _id(entry.get("instruction_len", len(steps)))
         predicted = value.get("event_class_top1")
-        if (
-            not isinstance(name, str)
-            or not name
-            or not steps
-            or len(actions) not in (0, len(steps))
-        ):
+        if not (isinstance(name, str) and name and steps and len(actions) in (0, len(steps))):
             raise ValueError(f"{len(steps)} steps of video {name!r}, {len(actions)} names of them")
         return nfc(name), _Window(
             place=place,
-            task=task,
-            task_name=task_name,
-            names=(feature, name) if isinstance(feature, str) and feature else (name,),
+            task=_id(value["task_id"]),
+            task_name=nfc(str(value.get("task_name", value.get("task", "")))).strip(),
+            names=(feature, name) if feature else (name,),
             steps=steps,
             actions=actions,
-            video_steps=length,
+            video_steps=_id(entry.get("instruction_len", len(steps))),
             predicted=-1 if predicted is None else _id(predicted),
         )
 
@@ -271,10 +258,7 @@ def _taxonomy(windows: Iterator[_Window], dataset: str, place: Path) -> Taxonomy
             if seen.setdefault(action, name) != name:
                 both = f"action {action} is '{seen[action]}' and '{name}'"
                 raise DataError(f"{window.place}: {both}. {_TAXONOMY}")
-    actions = padded(seen, kind="action", place=place)
-    names = padded(task_names, kind="task", place=place)
-    tasks = [(name, owned[number]) for number, name in enumerate(names)]
-    return Taxonomy.from_names(dataset, tasks, actions)
+    return Taxonomy.from_ids(dataset, task_names, seen, owned, place)
 
 
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:

@@ -40,14 +40,13 @@ def _read(document: Document) -> Iterator[StepRow]:
         queue, offset = _films(_cell(row, "source")), _cell(row, "time offset (s)")
         new = _Observation(queue, parse_seconds("0" if offset.casefold() in _NOTHING else offset))
         about = observations.setdefault(name, new)
-        media = next((film for key in _MEDIA for film in _films(_cell(row, key))), None)
-        about.media |= {} if media is None else {media: None}
+        media = [film for key in _MEDIA for film in _films(_cell(row, key))]
+        about.media |= dict.fromkeys(media[:1])
         about.subjects.add(subject)
         early |= {name: None} if start < about.offset != 0 else {}
-        start, end = start - about.offset, end - about.offset
-        task, split = _cell(row, "task"), _cell(row, "split")
-        label = row["behavior"] or ""
-        found.append((about, name, StepRow(name, label, start, end, place, task, split, subject)))
+        times, label = (start - about.offset, end - about.offset), row["behavior"] or ""
+        facts = _cell(row, "task"), _cell(row, "split"), subject
+        found.append((about, name, StepRow(name, label, *times, place, *facts)))
     several = [
         name
         for name, about in observations.items()
@@ -74,12 +73,13 @@ def _read(document: Document) -> Iterator[StepRow]:
 def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, float]]:
     """Place, cells, start and end of each state event."""
     faults: list[str] = []
-    for place, row in _lines(document):
-        modifiers = [_cell(row, column) for column in row if column.startswith("modifier")]
+    for place, row in csv_rows(document.text, document.place(), _AGGREGATED):
+        if "behavior" not in row:
+            raise document.wrong(f"has no column 'behavior'. {_AGGREGATED}")
         if _cell(row, "behavior type").upper().startswith("POINT"):
             document.left_out["point events, which have no duration"] += 1
             continue
-        if any(modifiers):
+        if any(_cell(row, column) for column in row if column.startswith("modifier")):
             document.left_out["modifiers of behaviors"] += 1
         if not {"start (s)", "stop (s)"} <= row.keys():
             raise document.wrong(f"has no columns 'start (s)' and 'stop (s)'. {_AGGREGATED}")
@@ -96,23 +96,12 @@ def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, fl
         raise DataError(f"{problem}. Fix unpaired events in BORIS and export again.")
 
 
-def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and cells of each line."""
-    for place, row in csv_rows(document.text, document.place(), _AGGREGATED):
-        if "behavior" not in row:
-            raise document.wrong(f"has no column 'behavior'. {_AGGREGATED}")
-        yield place, row
-
-
 def _films(text: str) -> list[str]:
     """The films of the first player in a list as "player #1:a.mp4;player #2:b.mp4"."""
-    _, *players = _PLAYER.split(text)
-    listed = [
-        films
-        for number, films in zip(players[::2], players[1::2], strict=True)
-        if number == players[0]
-    ]
-    films = (film.strip() for part in listed or [text] for film in part.split(";"))
+    _, *parts = _PLAYER.split(text)  # numbers of players, each before its films
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    of_first = [films for number, films in pairs if number == parts[0]] or [text]
+    films = (film.strip() for part in of_first for film in part.split(";"))
     return [film for film in films if film.casefold() not in _NOTHING]
 
 

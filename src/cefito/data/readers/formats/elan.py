@@ -37,7 +37,7 @@ def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict
     times = _times(document, root, tiers)
     spans: dict[str, _Span] = {}
     for each in root.iter("ALIGNABLE_ANNOTATION"):
-        start, end = (times[each.attrib[f"TIME_SLOT_REF{number}"]] for number in (1, 2))
+        start, end = (times[slot] for slot in _slots(each))
         if start is not None and end is not None:
             spans[each.attrib["ANNOTATION_ID"]] = start, end
     kinds = {each.get("LINGUISTIC_TYPE_ID"): each for each in root.iter("LINGUISTIC_TYPE")}
@@ -74,20 +74,21 @@ def _in_order(followers: dict[str | None, list[str]]) -> list[str]:
     return listed + [part for parts in followers.values() for part in parts]
 
 
+def _slots(annotation: Element) -> tuple[str, str]:
+    return annotation.attrib["TIME_SLOT_REF1"], annotation.attrib["TIME_SLOT_REF2"]
+
+
 def _times(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, float | None]:
     """Milliseconds of each slot; borders without a time lie evenly between those around them."""
-    slots = (
-        (slot.attrib["TIME_SLOT_ID"], slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")
-    )
+    slots = [
+        (each.attrib["TIME_SLOT_ID"], each.get("TIME_VALUE")) for each in root.iter("TIME_SLOT")
+    ]
     times: dict[str, float | None] = {
         slot: None if value is None else float(whole_number(value))
         for slot, value in document.unique(slots, "time slots").items()
     }
     for name, tier in [*tiers.items()] * 2:  # a tier may come before the one that it divides
-        following = {
-            each.attrib["TIME_SLOT_REF1"]: each.attrib["TIME_SLOT_REF2"]
-            for each in tier.iter("ALIGNABLE_ANNOTATION")
-        }
+        following = dict(map(_slots, tier.iter("ALIGNABLE_ANNOTATION")))
         for first, after in list(following.items()):
             start, chain = times[first], [first, after]
             if start is None:
@@ -113,22 +114,24 @@ def _media(document: Document, root: Element) -> tuple[str, int]:
     units = header.get("TIME_UNITS", "milliseconds")
     if units != "milliseconds":
         raise document.wrong(f"counts times in '{units}'. Save it with milliseconds.")
-    media = [
-        (each.get("MEDIA_URL") or each.get("RELATIVE_MEDIA_URL") or "", each)
-        for each in header.iter("MEDIA_DESCRIPTOR")
-    ]
+    media = list(header.iter("MEDIA_DESCRIPTOR"))
     films = [
-        pair
-        for pair in media
-        if pair[1].get("MIME_TYPE", "").startswith("video") or _VIDEO.search(pair[0])
+        each
+        for each in media
+        if each.get("MIME_TYPE", "").startswith("video") or _VIDEO.search(_address(each))
     ]
+    if not media:
+        return document.video, 0
     if len(films) > 1:
         document.left_out["further videos of the same time"] += len(films) - 1
-    for location, each in films or media:
-        source = each.get("EXTRACTED_FROM", "") if not films else ""
-        video = document.film(source) or document.film(location) or document.video
-        return video, whole_number(each.get("TIME_ORIGIN") or "0")
-    return document.video, 0
+    first = (films or media)[0]
+    source = "" if films else first.get("EXTRACTED_FROM", "")
+    video = document.film(source) or document.film(_address(first)) or document.video
+    return video, whole_number(first.get("TIME_ORIGIN") or "0")
+
+
+def _address(media: Element) -> str:
+    return media.get("MEDIA_URL") or media.get("RELATIVE_MEDIA_URL") or ""
 
 
 FORMAT = Format(

@@ -53,9 +53,14 @@ def _read(document: Document) -> Iterator[StepRow]:
     for name, entry in project.metadata.items():
         where, view = f"segment {name}", project.view[str(entry.vid)]
         video = _film(document, project.file[str(view.fid_list[0])])
-        yield from _steps(
-            document, video, entry.z, entry.av, project.attribute, where, f"view {entry.vid}"
-        )
+        if len(entry.z) != 2:
+            document.left_out["entries of whole files or still frames"] += 1
+            continue
+        if not video:
+            raise document.wrong("belongs to no video file. Export it again.", where)
+        place, coding = document.place(where), f"view {entry.vid}"
+        for tier, label in _values(document, entry.av, project.attribute):
+            yield StepRow(video, label, *entry.z, place, tier=tier, coding=coding)
 
 
 def _film(document: Document, file: _File) -> str:
@@ -65,36 +70,22 @@ def _film(document: Document, file: _File) -> str:
     return ("" if inline else document.film(source)) or document.film(file.fname)
 
 
-def _steps(
-    document: Document,
-    video: str,
-    times: tuple[float, ...],
-    values: Mapping[str, str],
-    attributes: Mapping[str, _Attribute],
-    where: str,
-    coding: str,
-) -> Iterator[StepRow]:
-    """The steps of one entry: one for each value of each attribute; checkboxes have several."""
-    if len(times) != 2:
-        document.left_out["entries of whole files or still frames"] += 1
-        return
-    if not video:
-        raise document.wrong("belongs to no video file. Export it again.", where)
-    place = document.place(where)
+def _values(
+    document: Document, values: Mapping[str, str], attributes: Mapping[str, _Attribute]
+) -> Iterator[tuple[str, str]]:
+    """Each attribute's name with each of its values, in words; checkboxes have several."""
     if not values:
-        yield StepRow(video, "", *times, place, coding=coding)
+        yield "", ""
     for key, value in values.items():
         attribute = attributes.get(key, _Attribute(aname=key))
         options = {} if attribute.type == _TEXT else attribute.options
         several = attribute.type == _CHECKBOX and value not in options
         for each in value.split(",") if several else [value]:
             if each and options and each not in options:
-                document.left_out[
-                    f"values of '{attribute.aname}' that are none of its options"
-                ] += 1
-                continue
-            label = options.get(each, each)
-            yield StepRow(video, label, *times, place, tier=attribute.aname, coding=coding)
+                unknown = f"values of '{attribute.aname}' that are none of its options"
+                document.left_out[unknown] += 1
+            else:
+                yield attribute.aname, options.get(each, each)
 
 
 def _recognises(document: Document) -> bool:
