@@ -35,7 +35,6 @@ def annotate(
     Args:
         run: Run with a recogniser.
         films: Video files, files of features, or ids of videos of the run's data set.
-        reading: How whole videos are read.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or one file a film: eaf (ELAN), labelstudio
             (predictions) or via.

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclopts import App
 
 from cefito.cli.console import print_json, progress, table, talk, wrote
-from cefito.cli.options import Flag
+from cefito.cli.options import Json
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
 from cefito.markup import counted
@@ -18,13 +18,12 @@ app.command(steps)
 
 
 @app.command
-def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
+def info(path: Path, /, *, steps: str = "1-6", json: Json = False) -> None:
     """Describe a prepared data set, or a folder with taxonomy.json and videos.jsonl.
 
     Args:
         path: Folder of either form.
         steps: Numbers of actions of the windows that are counted: one (3) or a range (1-6).
-        json: Print JSON instead of tables.
     """
     from cefito.data.info import describe
     from cefito.inference.question import steps_range
@@ -116,13 +115,12 @@ def procedure(text: Path, target: Path, /) -> None:
 
 
 @app.command
-def download(name: str | None = None, target: Path = Path(), /, *, json: Flag = False) -> None:
+def download(name: str | None = None, target: Path = Path(), /, *, json: Json = False) -> None:
     """Download weights, annotations or features; without a name, list what is available.
 
     Args:
         name: What to download, a file or a group of files.
         target: Folder to write into.
-        json: Print JSON instead of a table or lines.
     """
     from cefito.data import downloads
 

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
+from cefito.cli.options import (
+    DataFolder,
+    Device,
+    Flag,
+    Json,
+    RunFolder,
+    Settings,
+    check_one,
+    check_split,
+    given_options,
+    settings,
+)
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.markup import counted
 from cefito.planners.given import Given
@@ -85,15 +96,13 @@ class Scoring(given_options(*Given.model_fields)):  # type: ignore[misc]
         sample: Score a fixed random sample of this many windows.
         save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
-        device: auto, cpu or cuda.
-        json: Print JSON instead of a table.
     """
 
     sample: int | None = None
     save_plans: Path | None = None
     per_task: Flag = False
-    device: str = "auto"
-    json: Flag = False
+    device: Device = "auto"
+    json: Json = False
 
     def settings(self) -> dict[str, Any]:
         """Return arguments of functions that score."""
@@ -105,7 +114,7 @@ _ALL = Scoring()
 
 
 def evaluate(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     split: str = "test",
@@ -122,10 +131,7 @@ def evaluate(
     folder, with the scores of each task; another search has its own file.
 
     Args:
-        run: Run folder, as cefito train makes it.
         split: train, val or test.
-        scoring: What is scored, and what is shown.
-        options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
         order: File of orders of steps, as cefito graph writes it, for the order-tolerant success
@@ -150,7 +156,7 @@ def evaluate(
 
 
 def cross_validate(
-    dataset: Path,
+    dataset: DataFolder,
     /,
     *,
     folds: int = 5,
@@ -167,7 +173,6 @@ def cross_validate(
     """Score a method on all videos of training and validation, each by a run that never saw it.
 
     Args:
-        dataset: Folder of a prepared data set.
         folds: Number of parts of the videos: each is scored by a run trained on the others.
         all_videos: Also use the videos of the test split.
         horizon: Number of actions of a plan.
@@ -175,9 +180,7 @@ def cross_validate(
         method: Name of the method, as in cefito train.
         preset: As in cefito train.
         seed: Seed of the folds and of the trainings.
-        set_: Change a setting of the preset; may be repeated.
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
-        scoring: What is scored, and what is shown.
     """
     from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
@@ -266,13 +269,13 @@ def _title(scores: RunEvaluation) -> str:
 
 
 def calibrate(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     folds: int | None = None,
     dataset: Path | None = None,
     horizon: int | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Calibrate the sets of plans of a run, for cefito plan --coverage.
 
@@ -280,13 +283,11 @@ def calibrate(
     the training videos, for each part; an interrupted calibration continues.
 
     Args:
-        run: Run folder, as cefito train makes it.
         folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
             if there are at least 50 of these and the run was not trained on them, else 10.
         dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
             videos and observations made in the same way.
         horizon: Number of actions, if the folder holds runs of several.
-        device: auto, cpu or cuda.
     """
     from cefito.evaluation.conformal import calibrate_run
     from cefito.runs.coverage import COVERAGE_FILE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
@@ -128,8 +128,32 @@ SeveralPaths = Annotated[
 ]
 """The same for paths."""
 
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
+Settings = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set",
+        help="Change a setting of the preset, as in --set training.optimiser.epochs=20; may be "
+        "repeated.",
+        negative="",
+        consume_multiple=False,
+    ),
+]
 """Changes of settings, as `settings` reads them."""
+
+Device = Annotated[str, Parameter(help="auto, cpu or cuda.")]
+"""Where PyTorch computes."""
+
+AnyDevice = Annotated[str, Parameter(help="auto, cpu, cuda, or mps on a Mac.")]
+"""Where an encoder computes."""
+
+Json = Annotated[Flag, Parameter(help="Print JSON instead of a table.")]
+"""Whether the output is for programs."""
+
+RunFolder = Annotated[Path, Parameter(help="Run folder, as cefito train makes it.")]
+"""A run."""
+
+DataFolder = Annotated[Path, Parameter(help="Folder of a prepared data set.")]
+"""A data set."""
 
 
 GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
@@ -139,6 +163,9 @@ GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
     )
 )
 """Groups of the options of commands that plan, in the order of their help."""
+
+
+AnyOptions = TypeVar("AnyOptions")
 
 
 def options_class(
@@ -155,6 +182,23 @@ def options_class(
     made: type = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
     own: dict[str, Any] = {} if group is None else {"group": group}
     return Parameter(name="*", **own)(made)
+
+
+def with_options(
+    options: Iterable[tuple[str, Any, Any]], group: Group | None = None
+) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
+    """Return a decorator that does what `options_class` does, and keeps the type for checkers."""
+    return lambda base: options_class(base, options, group)
+
+
+def option_name(name: str) -> str:
+    """Return the option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def given_names(options: Any) -> list[str]:
+    """Return the names of the fields of options whose value is not the default."""
+    return [one.name for one in fields(options) if getattr(options, one.name) != one.default]
 
 
 def field_options(

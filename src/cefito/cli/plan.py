@@ -21,7 +21,7 @@ from cefito.cli.console import (
     table,
     talk,
 )
-from cefito.cli.options import OUTPUT, Flag, given_options
+from cefito.cli.options import OUTPUT, Flag, RunFolder, given_options
 from cefito.cli.plan_options import (
     AS_TRAINED,
     DEFAULTS,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     query: QueryOptions = NO_QUERY,
@@ -59,11 +59,7 @@ def plan(
     Ctrl-C stops a long search and shows the best plans so far; a second Ctrl-C ends it at once.
 
     Args:
-        run: Run folder, as cefito train makes it.
-        query: What to plan.
         ids: Show the ids of actions after their names.
-        options: How to plan.
-        search: How to search.
     """
     from cefito.inference.answer import answers
     from cefito.inference.asked import Asked
@@ -179,7 +175,7 @@ _OBSERVATIONS = _Given()
 
 
 def plan_batch(
-    run: Path,
+    run: RunFolder,
     queries: Path,
     /,
     *,
@@ -204,7 +200,6 @@ def plan_batch(
     not affect the others. Rows do not depend on executor and workers.
 
     Args:
-        run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
             optionally an id and facts such as a task; or a folder of features, of which every file
@@ -214,9 +209,6 @@ def plan_batch(
             the extra table.
         format: Without --out, what is printed: jsonl, csv, md (the default) or parquet.
         split: Split of a data set: train, val or test; by default test.
-        given: What is given of the windows of a data set.
-        options: How to plan.
-        search: How to search.
         seconds: With features, rows that make one observation; only for runs that do not say it.
         precision: With features, stored type of the run's data set; only for runs that do not say
             it.

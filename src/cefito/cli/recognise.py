@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
-from cefito.cli.options import OUTPUT, Flag
+from cefito.cli.options import OUTPUT, Json
 from cefito.errors import ConfigError
 from cefito.markup import counted, percent
 
@@ -67,7 +67,7 @@ def recognise(
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     format_: Annotated[StepsFormat | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
     """Recognise the steps of whole videos, with their times and probabilities.
 
@@ -81,13 +81,11 @@ def recognise(
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.
         min_probability: Leave out steps below this probability.
-        reading: How whole videos are read.
         out: File to write, whose ending is its format: .csv (a table, as cefito data prepare custom
             reads it), .eaf (ELAN), .json (Label Studio, predictions), .vtt (WebVTT) or .jsonl. A
             folder, with --format, gets one file a video.
         format_: Format of the files.
         plot: Picture of the steps over time to write, .svg; with the annotated steps, if known.
-        json: Print JSON instead of a table.
     """
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target, write_text

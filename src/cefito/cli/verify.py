@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import OUTPUT, Flag
+from cefito.cli.options import OUTPUT, Flag, Json
 from cefito.cli.recognise import AS_RECORDED, RecordingOptions
 from cefito.errors import ConfigError
 from cefito.markup import percent
@@ -37,7 +37,7 @@ def verify(
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
-    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> int:
     """Say what was skipped, out of order, added, repeated or done wrongly, and how to go on.
 
@@ -51,11 +51,9 @@ def verify(
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
         false_alarms: Leave out what is less probable than so many false alarms an hour allow.
-        reading: How whole videos are read.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
-        json: Print JSON instead of a table.
     """
     from cefito.data.vocabulary import find_task
     from cefito.files import check_target
