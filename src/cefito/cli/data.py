@@ -10,6 +10,8 @@ from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.options import Json
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
+from cefito.files import new_folder, write_json
+from cefito.inference.question import steps_range
 from cefito.markup import counted
 
 app = App(name="data", help="Prepare and describe data sets.")
@@ -26,11 +28,9 @@ def info(path: Path, /, *, steps: str = "1-6", json: Json = False) -> None:
         steps: Numbers of actions of the windows that are counted: one (3) or a range (1-6).
     """
     from cefito.data.info import describe
-    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
-    horizons = range(shortest, longest + 1)
-    value = describe(path, horizons=horizons)
+    value = describe(path, horizons=range(shortest, longest + 1))
     if json:
         print_json(value)
         return
@@ -102,7 +102,6 @@ def procedure(text: Path, target: Path, /) -> None:
             --order.
     """
     from cefito.data.readers.procedure import read_procedures, taxonomy_of
-    from cefito.files import new_folder, write_json
     from cefito.timeline.order import orders_value
 
     found = read_procedures(text)

@@ -23,8 +23,13 @@ from cefito.cli.options import (
     settings,
 )
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
+from cefito.data.prepared import open_dataset
+from cefito.inference.question import run_for_steps, steps_range
 from cefito.markup import counted
 from cefito.planners.given import Given
+from cefito.planners.methods import load_config
+from cefito.runs.coverage import COVERAGE_FILE
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     from cefito.evaluation.records import Evaluation, RunEvaluation
@@ -141,8 +146,6 @@ def evaluate(
             (2-4); all by default.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.inference.question import run_for_steps
-    from cefito.runtime import pick_device
 
     check_split(split)
     with log_warnings():
@@ -182,11 +185,7 @@ def cross_validate(
         seed: Seed of the folds and of the trainings.
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
     """
-    from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
-    from cefito.inference.question import steps_range
-    from cefito.planners.methods import load_config
-    from cefito.runtime import pick_device
 
     check_one(horizon, steps)
     shortest, longest = steps_range(horizon or steps or "")
@@ -224,11 +223,16 @@ def _report(
     if shown.json:
         print_json(scores.to_dict())
         return
-    how = [scores.conditions]
+    sampled = f" of {scores.sampled_from:,}" * (scores.windows != scores.sampled_from)
+    how = [
+        *(scores.dataset, scores.split, f"T = {scores.steps}"),
+        f"{scores.windows:,}{sampled} windows",
+        scores.conditions,
+    ]
     for name, value in changed.items():
         text = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {text}")
-    table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
+    table(", ".join(how), *score_table(scores))
     if shown.per_task:
         table("", *task_table(scores))
     elif len(parts := scores.per_task) > 1:
@@ -249,23 +253,16 @@ def _report(
         )
     learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
+    kept = "nothing was kept" if path is None else f"kept in {path}"
     if scores.folds is not None:
-        rates = [fold.metrics["success_rate"] for fold in scores.folds]
         videos = sum(len(fold.videos) for fold in scores.folds)
-        listed = ", ".join(f"{rate:.2f}" for rate in rates)
+        listed = ", ".join(f"{fold.metrics['success_rate']:.2f}" for fold in scores.folds)
         talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {listed}")
-    unkept = "nothing was kept" + " (--out keeps the runs)" * (scores.folds is not None)
-    kept = unkept if path is None else f"kept in {path}"
+        kept += " (--out keeps the runs)" * (path is None)
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
         f"forwards a query, {learned:,} parameters; {exact}; {kept}"
     )
-
-
-def _title(scores: RunEvaluation) -> str:
-    sampled = scores.windows != scores.sampled_from
-    windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
-    return f"{scores.dataset}, {scores.split}, T = {scores.steps}, {windows} windows"
 
 
 def calibrate(
@@ -290,9 +287,7 @@ def calibrate(
         horizon: Number of actions, if the folder holds runs of several.
     """
     from cefito.evaluation.conformal import calibrate_run
-    from cefito.runs.coverage import COVERAGE_FILE
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
 
     with log_warnings():
         chosen = pick_device(device)

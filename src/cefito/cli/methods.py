@@ -10,6 +10,8 @@ from cyclopts import App, Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Flag, Json, Settings, known_settings
+from cefito.data.annotations import Taxonomy
+from cefito.planners.methods import METHODS, listed_methods
 
 
 def planners(*, json: Json = False) -> None:
@@ -18,8 +20,6 @@ def planners(*, json: Json = False) -> None:
     A second table lists the rows of cefito compare by method. Parameters are counted with preset
     paper on CrossTask (133 actions, 18 tasks) at T = 3.
     """
-    from cefito.planners.methods import METHODS, listed_methods
-
     with log_warnings():
         methods = listed_methods()
     if json:
@@ -96,7 +96,6 @@ def show(
         json: Print JSON instead of TOML.
     """
     changes = known_settings(set_)
-    from cefito.data.annotations import Taxonomy
     from cefito.runs.settings_export import settings_text, settings_values
 
     path = Path(dataset) / "taxonomy.json"

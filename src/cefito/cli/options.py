@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 
 from cyclopts import Group, Parameter
 
+from cefito.data.annotations import SPLITS
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
+from cefito.planners.methods import check_keys
 from cefito.times import TIME_FORMS, parse_seconds
 
 if TYPE_CHECKING:
@@ -118,14 +120,11 @@ Moment = Annotated[float | None, Parameter(converter=lambda _, tokens: moment(to
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
 
-Several = Annotated[
-    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
+_REPEATED = Parameter(negative="", consume_multiple=False, show_default=False)
+Several = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be repeated."""
 
-SeveralPaths = Annotated[
-    tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
+SeveralPaths = Annotated[tuple[Path, ...], _REPEATED]
 """The same for paths."""
 
 Settings = Annotated[
@@ -243,8 +242,6 @@ def settings(given: Sequence[str]) -> dict[str, str]:
 
 def known_settings(given: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`; refuse keys that no method reads, without torch."""
-    from cefito.planners.methods import check_keys
-
     values = settings(given)
     check_keys(values)
     return values
@@ -271,8 +268,6 @@ def check_one(horizon: object, steps: str | None) -> None:
 
 def check_split(split: str) -> None:
     """Refuse a split that no data set has (ConfigError)."""
-    from cefito.data.annotations import SPLITS
-
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
 

@@ -30,6 +30,7 @@ from cefito.cli.plan_options import (
     QueryOptions,
     SearchOptions,
 )
+from cefito.data.vocabulary import sequence
 from cefito.errors import ConfigError
 from cefito.inference.question import Question
 from cefito.markup import counted, percent
@@ -90,8 +91,6 @@ def plan(
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
-    from cefito.data.vocabulary import sequence
-
     plans, searched = found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if found.task is not None:
@@ -140,8 +139,6 @@ def _remarks(found: Answer, min_probability: float | None) -> Iterator[str]:
 
 def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
     """Print the set of plans; if it is too large, the sets of first steps."""
-    from cefito.data.vocabulary import sequence
-
     shown: dict[str, StepSet | None] = {"plan": sets.plans}
     if not sets.plans.steps:
         shown = {"next step": sets.next_step, "next two steps": sets.next_two}

@@ -31,6 +31,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints
 from cefito.inference.question import AnyQuestion, Question, run_for_steps
+from cefito.planners.checks import check_partial
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runtime import pick_device
 from cefito.search.constraints import Constraints, declared
@@ -233,8 +234,6 @@ class QueryOptions:
             device: Where observations are encoded.
             known: Whether the task or steps done before are given.
         """
-        from cefito.planners.checks import check_partial
-
         kind = self._checked()
         initial, goal = self._ends(kind)
         known = known and run.planner.abilities.any_length

@@ -10,6 +10,9 @@ from cyclopts import Parameter
 from cefito.cli.console import log_warnings, print_json, progress, talk
 from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options
 from cefito.errors import ConfigError
+from cefito.files import check_target
+from cefito.inference.question import run_for_steps
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     from cefito.report import ComparisonReport, RunReport
@@ -125,10 +128,7 @@ def report(
             all by default.
         json: Print the same numbers as JSON.
     """
-    from cefito.files import check_target
-    from cefito.inference.question import run_for_steps
     from cefito.report import report_comparison, report_run, save_report
-    from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
 
     if out is None and not json:

@@ -18,10 +18,13 @@ from cefito.cli.options import (
     known_settings,
     settings,
 )
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import open_dataset
 from cefito.data.windows import Errors, Selection
 from cefito.executors.processes import cores
+from cefito.inference.question import steps_range
 from cefito.markup import counted
+from cefito.planners.methods import load_config, precisions
 from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
@@ -93,10 +96,6 @@ def train(
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
     """
-    from cefito.data.annotations import Taxonomy
-    from cefito.inference.question import steps_range
-    from cefito.planners.methods import load_config, precisions
-
     check_one(horizon, steps)
     shortest = None
     if steps is not None:
