@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan:plan", "Plan the actions between two observations."),
     "follow": ("follow:follow", "The present and the next steps of a film or a camera."),
     "recognise": ("recognise:recognise", "The steps of whole videos, with times."),
-    "annotate": ("annotate:annotate", "Recognised steps to correct in an annotation tool."),
+    "annotate": ("recognise:annotate", "Recognised steps to correct in an annotation tool."),
     "verify": ("verify:verify", "What was skipped, out of order or done wrongly in videos."),
     "graph": ("verify:graph", "The order of a task's steps: learned, drawn, edited."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (extra serve)."),

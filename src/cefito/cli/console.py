@@ -83,25 +83,28 @@ def split_threads(argv: Sequence[str]) -> list[str]:
     have all cores. PyTorch reads the variable when it is imported.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    places = [at for at in range(end) if argv[at].partition("=")[0] == "--threads"]
-    first = places[0] if places else end
-    name, equals, number = argv[first].partition("=") if places else ("", "", "")
-    if places and not equals:
-        number = argv[first + 1] if first + 1 < end else ""
-    rest = [*argv[:first], *argv[first + (2 if places and not equals else bool(places)) :]]
+    words, rest, given = iter(argv[:end]), list[str](), list[str]()
+    for word in words:
+        name, equals, number = word.partition("=")
+        if name == "--threads":
+            given.append(number if equals else next(words, ""))
+        else:
+            rest.append(word)
+    rest += argv[end:]
     command = next((word for word in rest if not word.startswith("-")), "")
     if command in _OWN_THREADS:
         return list(argv)
-    if not places:
-        words = " ".join(argv).replace("=", " ")
-        large = any(f"--preset {preset}" in words for preset in _LARGE)
+    if not given:
+        line = " ".join(argv).replace("=", " ")
+        large = any(f"--preset {preset}" in line for preset in _LARGE)
         if command not in _ALL_CORES and not large:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         return rest
-    valid = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= _MOST_THREADS
-    if not valid or len(places) > 1:
-        expected = f"expected one number from 1 to {_MOST_THREADS}"
-        raise ConfigError(f"{name} {number}".strip() + f": {expected}.")
+    number = given[0]
+    valid = re.fullmatch("[0-9]{1,9}", number) and 1 <= int(number) <= _MOST_THREADS
+    if not valid or len(given) > 1:
+        shown = f"--threads {number}".strip()
+        raise ConfigError(f"{shown}: expected one number from 1 to {_MOST_THREADS}.")
     os.environ["OMP_NUM_THREADS"] = number
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(number))

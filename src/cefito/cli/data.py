@@ -7,9 +7,11 @@ from pathlib import Path
 from cyclopts import App
 
 from cefito.cli.console import print_json, progress, table, talk, wrote
-from cefito.cli.options import Flag
+from cefito.cli.options import Json
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
+from cefito.files import new_folder, write_json
+from cefito.inference.question import steps_range
 from cefito.markup import counted
 
 app = App(name="data", help="Prepare and describe data sets.")
@@ -18,20 +20,17 @@ app.command(steps)
 
 
 @app.command
-def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
+def info(path: Path, /, *, steps: str = "1-6", json: Json = False) -> None:
     """Describe a prepared data set, or a folder with taxonomy.json and videos.jsonl.
 
     Args:
         path: Folder of either form.
         steps: Numbers of actions of the windows that are counted: one (3) or a range (1-6).
-        json: Print JSON instead of tables.
     """
     from cefito.data.info import describe
-    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
-    horizons = range(shortest, longest + 1)
-    value = describe(path, horizons=horizons)
+    value = describe(path, horizons=range(shortest, longest + 1))
     if json:
         print_json(value)
         return
@@ -103,7 +102,6 @@ def procedure(text: Path, target: Path, /) -> None:
             --order.
     """
     from cefito.data.readers.procedure import read_procedures, taxonomy_of
-    from cefito.files import new_folder, write_json
     from cefito.timeline.order import orders_value
 
     found = read_procedures(text)
@@ -116,13 +114,12 @@ def procedure(text: Path, target: Path, /) -> None:
 
 
 @app.command
-def download(name: str | None = None, target: Path = Path(), /, *, json: Flag = False) -> None:
+def download(name: str | None = None, target: Path = Path(), /, *, json: Json = False) -> None:
     """Download weights, annotations or features; without a name, list what is available.
 
     Args:
         name: What to download, a file or a group of files.
         target: Folder to write into.
-        json: Print JSON instead of a table or lines.
     """
     from cefito.data import downloads
 

@@ -10,10 +10,26 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
+from cefito.cli.options import (
+    DataFolder,
+    Device,
+    Flag,
+    Json,
+    RunFolder,
+    Settings,
+    check_one,
+    check_split,
+    given_options,
+    settings,
+)
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
+from cefito.data.prepared import open_dataset
+from cefito.inference.question import run_for_steps, steps_range
 from cefito.markup import counted
 from cefito.planners.given import Given
+from cefito.planners.methods import load_config
+from cefito.runs.coverage import COVERAGE_FILE
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     from cefito.evaluation.records import Evaluation, RunEvaluation
@@ -85,15 +101,13 @@ class Scoring(given_options(*Given.model_fields)):  # type: ignore[misc]
         sample: Score a fixed random sample of this many windows.
         save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
-        device: auto, cpu or cuda.
-        json: Print JSON instead of a table.
     """
 
     sample: int | None = None
     save_plans: Path | None = None
     per_task: Flag = False
-    device: str = "auto"
-    json: Flag = False
+    device: Device = "auto"
+    json: Json = False
 
     def settings(self) -> dict[str, Any]:
         """Return arguments of functions that score."""
@@ -105,7 +119,7 @@ _ALL = Scoring()
 
 
 def evaluate(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     split: str = "test",
@@ -122,10 +136,7 @@ def evaluate(
     folder, with the scores of each task; another search has its own file.
 
     Args:
-        run: Run folder, as cefito train makes it.
         split: train, val or test.
-        scoring: What is scored, and what is shown.
-        options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
         order: File of orders of steps, as cefito graph writes it, for the order-tolerant success
@@ -135,8 +146,6 @@ def evaluate(
             (2-4); all by default.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.inference.question import run_for_steps
-    from cefito.runtime import pick_device
 
     check_split(split)
     with log_warnings():
@@ -150,7 +159,7 @@ def evaluate(
 
 
 def cross_validate(
-    dataset: Path,
+    dataset: DataFolder,
     /,
     *,
     folds: int = 5,
@@ -167,7 +176,6 @@ def cross_validate(
     """Score a method on all videos of training and validation, each by a run that never saw it.
 
     Args:
-        dataset: Folder of a prepared data set.
         folds: Number of parts of the videos: each is scored by a run trained on the others.
         all_videos: Also use the videos of the test split.
         horizon: Number of actions of a plan.
@@ -175,15 +183,9 @@ def cross_validate(
         method: Name of the method, as in cefito train.
         preset: As in cefito train.
         seed: Seed of the folds and of the trainings.
-        set_: Change a setting of the preset; may be repeated.
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
-        scoring: What is scored, and what is shown.
     """
-    from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
-    from cefito.inference.question import steps_range
-    from cefito.planners.methods import load_config
-    from cefito.runtime import pick_device
 
     check_one(horizon, steps)
     shortest, longest = steps_range(horizon or steps or "")
@@ -221,11 +223,16 @@ def _report(
     if shown.json:
         print_json(scores.to_dict())
         return
-    how = [scores.conditions]
+    sampled = f" of {scores.sampled_from:,}" * (scores.windows != scores.sampled_from)
+    how = [
+        *(scores.dataset, scores.split, f"T = {scores.steps}"),
+        f"{scores.windows:,}{sampled} windows",
+        scores.conditions,
+    ]
     for name, value in changed.items():
         text = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {text}")
-    table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
+    table(", ".join(how), *score_table(scores))
     if shown.per_task:
         table("", *task_table(scores))
     elif len(parts := scores.per_task) > 1:
@@ -246,33 +253,26 @@ def _report(
         )
     learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
+    kept = "nothing was kept" if path is None else f"kept in {path}"
     if scores.folds is not None:
-        rates = [fold.metrics["success_rate"] for fold in scores.folds]
         videos = sum(len(fold.videos) for fold in scores.folds)
-        listed = ", ".join(f"{rate:.2f}" for rate in rates)
+        listed = ", ".join(f"{fold.metrics['success_rate']:.2f}" for fold in scores.folds)
         talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {listed}")
-    unkept = "nothing was kept" + " (--out keeps the runs)" * (scores.folds is not None)
-    kept = unkept if path is None else f"kept in {path}"
+        kept += " (--out keeps the runs)" * (path is None)
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
         f"forwards a query, {learned:,} parameters; {exact}; {kept}"
     )
 
 
-def _title(scores: RunEvaluation) -> str:
-    sampled = scores.windows != scores.sampled_from
-    windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
-    return f"{scores.dataset}, {scores.split}, T = {scores.steps}, {windows} windows"
-
-
 def calibrate(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     folds: int | None = None,
     dataset: Path | None = None,
     horizon: int | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Calibrate the sets of plans of a run, for cefito plan --coverage.
 
@@ -280,18 +280,14 @@ def calibrate(
     the training videos, for each part; an interrupted calibration continues.
 
     Args:
-        run: Run folder, as cefito train makes it.
         folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
             if there are at least 50 of these and the run was not trained on them, else 10.
         dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
             videos and observations made in the same way.
         horizon: Number of actions, if the folder holds runs of several.
-        device: auto, cpu or cuda.
     """
     from cefito.evaluation.conformal import calibrate_run
-    from cefito.runs.coverage import COVERAGE_FILE
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
 
     with log_warnings():
         chosen = pick_device(device)

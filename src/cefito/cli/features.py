@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
 from cefito.cli.console import passing_progress, print_json, progress, table, talk, wrote
-from cefito.cli.options import Flag
+from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names
+from cefito.data.action_text import read_action_text, with_action_text
+from cefito.data.prepared import open_dataset
 from cefito.errors import ConfigError
+from cefito.files import check_new, sha256
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     from cefito.encoders.extraction import Extraction
@@ -35,7 +39,6 @@ class EncoderOptions:
         layer: For image models: projected (CLIP, the default) or pooled (CLIP, DINOv2).
         revision: For image models on the hub: branch, tag or commit.
         batch: Clips per batch.
-        device: auto, cpu, cuda, or mps on a Mac.
     """
 
     encoder: str | None = None
@@ -46,7 +49,7 @@ class EncoderOptions:
     layer: str | None = None
     revision: str | None = None
     batch: int = 4
-    device: str = "auto"
+    device: AnyDevice = "auto"
 
 
 DEFAULT_ENCODER = EncoderOptions()
@@ -72,7 +75,6 @@ def extract(
         source: A video, or a folder of videos.
         out: Folder to write.
         run: A run whose encoder and settings are used, instead of those below.
-        options: The video encoder.
         json: Print the outcome of each video as JSON.
     """
     result = extract_folder(source, out, options, run)
@@ -84,24 +86,22 @@ def extract(
     return 1 if failed else 0
 
 
-def _open(given: dict[str, Any]) -> VideoEncoder:
+def _encoder(run: Path | None, options: EncoderOptions) -> VideoEncoder:
+    """Open an encoder: that of a run's features, whose weights may have moved, or the options'."""
     from cefito.encoders.video import open_encoder
-
-    return open_encoder(given.pop("encoder"), **given)
-
-
-def _encoder_of(run: Path, given: dict[str, Any]) -> VideoEncoder:
-    """Open the encoder of a run's features; weights may be given, if they have moved."""
     from cefito.inference.observer import ObservationRecipe
     from cefito.runs.run import open_run
 
-    weights, device = given.pop("weights"), given.pop("device")
-    default = asdict(DEFAULT_ENCODER)
-    for name, value in given.items():
-        if value != default[name]:
+    device = pick_device(options.device, float64=False)
+    if run is None:
+        settings = {**asdict(options), "device": device}
+        del settings["batch"]
+        return open_encoder(settings.pop("encoder"), **settings)
+    for name in given_names(options):
+        if name not in ("weights", "device", "batch"):
             message = f"--run gives the encoder's settings. Leave {name} out."
             raise ConfigError(message, setting=name)
-    return ObservationRecipe.of(open_run(run)).open(weights=weights, device=device).encoder
+    return ObservationRecipe.of(open_run(run)).open(weights=options.weights, device=device).encoder
 
 
 def extract_folder(
@@ -109,13 +109,9 @@ def extract_folder(
 ) -> Extraction:
     """Extract features, and report the written, kept and failed videos."""
     from cefito.encoders.extraction import extract_videos
-    from cefito.runtime import pick_device
 
-    given = asdict(options)
-    batch = given.pop("batch")
-    given["device"] = pick_device(options.device, float64=False)
-    opened = _open(given) if run is None else _encoder_of(run, given)
-    result = extract_videos(source, out, opened, batch=batch, progress=progress)
+    opened = _encoder(run, options)
+    result = extract_videos(source, out, opened, batch=options.batch, progress=progress)
     for problem in result.failed.values():
         talk(f"left out: {problem}", urgent=True)
     parts = {"written": result.written, "there already": result.kept, "left out": result.failed}
@@ -124,21 +120,20 @@ def extract_folder(
 
 
 def embed(
-    dataset: Path,
+    dataset: DataFolder,
     /,
     *,
     out: Path,
     encoder: str = "clip",
     layer: str | None = None,
     revision: str | None = None,
-    device: str = "auto",
+    device: AnyDevice = "auto",
 ) -> None:
     """Write a copy of a data set with text embeddings of its actions' names.
 
     Fields with the setting field.action_encoding = "text" use them.
 
     Args:
-        dataset: Folder of a prepared data set.
         out: Folder to write, empty or new.
         encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), wordllama (installed with its
             weights), the folder of a CLIP or T5 model, its name on the Hugging Face hub
@@ -146,13 +141,8 @@ def embed(
         layer: pooled (CLIP, before its projection: the default), projected (CLIP, after it), mean
             (T5, over the tokens).
         revision: Branch, tag or commit of a model on the hub.
-        device: auto, cpu, cuda, or mps on a Mac.
     """
-    from cefito.data.action_text import read_action_text, with_action_text
-    from cefito.data.prepared import open_dataset
     from cefito.encoders.text import PretrainedText, WordLlamaText
-    from cefito.files import check_new, sha256
-    from cefito.runtime import pick_device
 
     source, path = open_dataset(dataset), Path(encoder).expanduser()
     check_new(out)

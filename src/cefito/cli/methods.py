@@ -9,20 +9,17 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import Flag, Settings, known_settings
+from cefito.cli.options import Flag, Json, Settings, known_settings
+from cefito.data.annotations import Taxonomy
+from cefito.planners.methods import METHODS, listed_methods
 
 
-def planners(*, json: Flag = False) -> None:
+def planners(*, json: Json = False) -> None:
     """List every method: its paper, what it needs and can do, parameters at the published size.
 
     A second table lists the rows of cefito compare by method. Parameters are counted with preset
     paper on CrossTask (133 actions, 18 tasks) at T = 3.
-
-    Args:
-        json: Print JSON instead of tables.
     """
-    from cefito.planners.methods import METHODS, listed_methods
-
     with log_warnings():
         methods = listed_methods()
     if json:
@@ -96,12 +93,9 @@ def show(
         dataset: Name or folder of a data set; presets have variants for some.
         horizon: Number of actions of a plan; some variants are for one only.
         method: Only the settings of this method, as listed by cefito planners.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
-            repeated.
         json: Print JSON instead of TOML.
     """
     changes = known_settings(set_)
-    from cefito.data.annotations import Taxonomy
     from cefito.runs.settings_export import settings_text, settings_values
 
     path = Path(dataset) / "taxonomy.json"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
+from cefito.data.annotations import SPLITS
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
+from cefito.planners.methods import check_keys
 from cefito.times import TIME_FORMS, parse_seconds
 
 if TYPE_CHECKING:
@@ -118,18 +120,39 @@ Moment = Annotated[float | None, Parameter(converter=lambda _, tokens: moment(to
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
 
-Several = Annotated[
-    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
+_REPEATED = Parameter(negative="", consume_multiple=False, show_default=False)
+Several = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be repeated."""
 
-SeveralPaths = Annotated[
-    tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
+SeveralPaths = Annotated[tuple[Path, ...], _REPEATED]
 """The same for paths."""
 
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
+Settings = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set",
+        help="Change a setting of the preset, as in --set training.optimiser.epochs=20; may be "
+        "repeated.",
+        negative="",
+        consume_multiple=False,
+    ),
+]
 """Changes of settings, as `settings` reads them."""
+
+Device = Annotated[str, Parameter(help="auto, cpu or cuda.")]
+"""Where PyTorch computes."""
+
+AnyDevice = Annotated[str, Parameter(help="auto, cpu, cuda, or mps on a Mac.")]
+"""Where an encoder computes."""
+
+Json = Annotated[Flag, Parameter(help="Print JSON instead of a table.")]
+"""Whether the output is for programs."""
+
+RunFolder = Annotated[Path, Parameter(help="Run folder, as cefito train makes it.")]
+"""A run."""
+
+DataFolder = Annotated[Path, Parameter(help="Folder of a prepared data set.")]
+"""A data set."""
 
 
 GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
@@ -139,6 +162,9 @@ GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
     )
 )
 """Groups of the options of commands that plan, in the order of their help."""
+
+
+AnyOptions = TypeVar("AnyOptions")
 
 
 def options_class(
@@ -155,6 +181,23 @@ def options_class(
     made: type = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
     own: dict[str, Any] = {} if group is None else {"group": group}
     return Parameter(name="*", **own)(made)
+
+
+def with_options(
+    options: Iterable[tuple[str, Any, Any]], group: Group | None = None
+) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
+    """Return a decorator that does what `options_class` does, and keeps the type for checkers."""
+    return lambda base: options_class(base, options, group)
+
+
+def option_name(name: str) -> str:
+    """Return the option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def given_names(options: Any) -> list[str]:
+    """Return the names of the fields of options whose value is not the default."""
+    return [one.name for one in fields(options) if getattr(options, one.name) != one.default]
 
 
 def field_options(
@@ -199,8 +242,6 @@ def settings(given: Sequence[str]) -> dict[str, str]:
 
 def known_settings(given: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`; refuse keys that no method reads, without torch."""
-    from cefito.planners.methods import check_keys
-
     values = settings(given)
     check_keys(values)
     return values
@@ -227,8 +268,6 @@ def check_one(horizon: object, steps: str | None) -> None:
 
 def check_split(split: str) -> None:
     """Refuse a split that no data set has (ConfigError)."""
-    from cefito.data.annotations import SPLITS
-
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
 

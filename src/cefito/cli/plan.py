@@ -21,7 +21,7 @@ from cefito.cli.console import (
     table,
     talk,
 )
-from cefito.cli.options import OUTPUT, Flag, given_options
+from cefito.cli.options import OUTPUT, Flag, RunFolder, given_options
 from cefito.cli.plan_options import (
     AS_TRAINED,
     DEFAULTS,
@@ -30,6 +30,7 @@ from cefito.cli.plan_options import (
     QueryOptions,
     SearchOptions,
 )
+from cefito.data.vocabulary import sequence
 from cefito.errors import ConfigError
 from cefito.inference.question import Question
 from cefito.markup import counted, percent
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    run: Path,
+    run: RunFolder,
     /,
     *,
     query: QueryOptions = NO_QUERY,
@@ -59,11 +60,7 @@ def plan(
     Ctrl-C stops a long search and shows the best plans so far; a second Ctrl-C ends it at once.
 
     Args:
-        run: Run folder, as cefito train makes it.
-        query: What to plan.
         ids: Show the ids of actions after their names.
-        options: How to plan.
-        search: How to search.
     """
     from cefito.inference.answer import answers
     from cefito.inference.asked import Asked
@@ -94,8 +91,6 @@ def plan(
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
-    from cefito.data.vocabulary import sequence
-
     plans, searched = found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if found.task is not None:
@@ -144,8 +139,6 @@ def _remarks(found: Answer, min_probability: float | None) -> Iterator[str]:
 
 def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
     """Print the set of plans; if it is too large, the sets of first steps."""
-    from cefito.data.vocabulary import sequence
-
     shown: dict[str, StepSet | None] = {"plan": sets.plans}
     if not sets.plans.steps:
         shown = {"next step": sets.next_step, "next two steps": sets.next_two}
@@ -179,7 +172,7 @@ _OBSERVATIONS = _Given()
 
 
 def plan_batch(
-    run: Path,
+    run: RunFolder,
     queries: Path,
     /,
     *,
@@ -204,7 +197,6 @@ def plan_batch(
     not affect the others. Rows do not depend on executor and workers.
 
     Args:
-        run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
             optionally an id and facts such as a task; or a folder of features, of which every file
@@ -214,9 +206,6 @@ def plan_batch(
             the extra table.
         format: Without --out, what is printed: jsonl, csv, md (the default) or parquet.
         split: Split of a data set: train, val or test; by default test.
-        given: What is given of the windows of a data set.
-        options: How to plan.
-        search: How to search.
         seconds: With features, rows that make one observation; only for runs that do not say it.
         precision: With features, stored type of the run's data set; only for runs that do not say
             it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_origin
 
@@ -18,23 +18,29 @@ from cefito.cli.options import (
     PLANS,
     QUERY,
     SEARCH,
+    Device,
     Flag,
     Moment,
     Several,
     field_options,
-    options_class,
+    given_names,
+    option_name,
+    with_options,
 )
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
-from cefito.inference.constraints import Name
-from cefito.inference.question import AnyQuestion, Question
+from cefito.inference.constraints import Name, parse_constraints
+from cefito.inference.question import AnyQuestion, Question, run_for_steps
+from cefito.planners.checks import check_partial
 from cefito.planners.shared.settings import PlanningConfig
+from cefito.runtime import pick_device
 from cefito.search.constraints import Constraints, declared
+from cefito.settings import validated
 
 if TYPE_CHECKING:
     import torch
     from numpy import int64
     from numpy.typing import NDArray
-    from pydantic.fields import FieldInfo
 
     from cefito.inference.observer import Observer
     from cefito.planners.base import Queries
@@ -48,24 +54,9 @@ _OF_TRAINING = ("actions", "fitting_windows")
 """Settings that are decided when a run is trained."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search; by default as the run was trained. Fields: those of `PlanningConfig`."""
-
-    def changes(self) -> dict[str, Any]:
-        """Return the given settings."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def applied(self, run: Run) -> Run:
-        """Return the run with the given settings."""
-        changes = self.changes()
-        return run.with_search(**changes) if changes else run
-
-
 def option_of(setting: str) -> str:
     """Return the option of a setting of the search."""
-    return _NAMES.get(setting, "--" + setting.replace("_", "-"))
+    return _NAMES.get(setting, option_name(setting))
 
 
 def _descriptions() -> dict[str, str]:
@@ -85,63 +76,65 @@ def _search_options() -> Iterator[tuple[str, Any, Any]]:
             yield name, Annotated[Optional[setting.annotation], parameter], None  # noqa: UP045
 
 
-if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    SearchOptions = options_class(SearchOptions, _search_options(), SEARCH)
+@with_options(_search_options(), SEARCH)
+class SearchOptions:
+    """How to search; by default as the run was trained. Fields: those of `PlanningConfig`."""
+
+    def applied(self, run: Run) -> Run:
+        """Return the run with the given settings."""
+        changes = {name: getattr(self, name) for name in given_names(self)}
+        return run.with_search(**changes) if changes else run
+
 
 AS_TRAINED = SearchOptions()
 """Nothing changed."""
 
 
-@dataclass(frozen=True)
-class ConstraintOptions:
-    """Constraints on every plan, as text; its fields are those of `Constraints`."""
-
-
 def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of each option."""
     for name, (kind, how) in declared().items():
-        parameter = Parameter(name="--" + how.option.replace("_", "-"), negative="", help=how.help)
+        parameter = Parameter(name=option_name(how.option), negative="", help=how.help)
         text = Several if get_origin(kind) is tuple else kind
         yield name, Annotated[text, parameter], getattr(Constraints, name)
 
 
-if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    ConstraintOptions = options_class(ConstraintOptions, _constraint_options(), CONSTRAINTS)
+@with_options(_constraint_options(), CONSTRAINTS)
+class ConstraintOptions:
+    """Constraints on every plan, as text; its fields are those of `Constraints`."""
+
 
 UNCONSTRAINED = ConstraintOptions()
 
 
+_FACTS = {name: one for name, one in Question.model_fields.items() if name != "constraints"}
+_TEXT = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+_FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, tuple[Name, ...] | None: Several}
+
+
+@with_options(field_options(_FACTS, kinds=_FROM_TEXT, group=PLANS), PLANS)
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """How to plan; its further fields are the facts of a `Question`.
 
     Attributes:
         horizon: Number of actions, if the folder holds runs of several.
-        device: auto, cpu or cuda.
         json: Print JSON.
     """
 
     constraints: ConstraintOptions = UNCONSTRAINED
     horizon: int | None = None
-    device: Annotated[str, Parameter(group=SEARCH)] = "auto"
+    device: Annotated[Device, Parameter(group=SEARCH)] = "auto"
     json: Annotated[Flag, Parameter(group=OUTPUT)] = False
 
     def open(self, folder: Path, search: SearchOptions) -> tuple[Run, torch.device]:
         """Open a run with the search of the options, and return it with its device."""
-        from cefito.inference.question import run_for_steps
-        from cefito.runtime import pick_device
-
         device, steps = pick_device(self.device), vars(self)["steps"]
         run = run_for_steps(folder, horizon=self.horizon, steps=steps, device=device)
         return search.applied(run), device
 
     def question(self, run: Run, kind: type[AnyQuestion], **more: Any) -> AnyQuestion:
         """Return what is asked of a run, with names as they were given."""
-        from cefito.data.vocabulary import find_task
-        from cefito.inference.constraints import parse_constraints
-        from cefito.settings import validated
-
-        given: dict[str, Any] = {name: vars(self)[name] for name in _facts()}
+        given: dict[str, Any] = {name: vars(self)[name] for name in _FACTS}
         for name, value in given.items():
             if isinstance(value, tuple):  # "" for an empty list, nothing for None
                 given[name] = (() if value == ("",) else value) if value else None
@@ -149,18 +142,6 @@ class PlanOptions:
         named = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
         return validated(kind, {**given, "constraints": named, **more}, place="question")
 
-
-_TEXT = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
-_FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, tuple[Name, ...] | None: Several}
-
-
-def _facts() -> dict[str, FieldInfo]:
-    return {name: one for name, one in Question.model_fields.items() if name != "constraints"}
-
-
-if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    _asked = field_options(_facts(), kinds=_FROM_TEXT, group=PLANS)
-    PlanOptions = options_class(PlanOptions, _asked, PLANS)
 
 DEFAULTS = PlanOptions()
 
@@ -232,7 +213,7 @@ class QueryOptions:
     @property
     def given(self) -> set[str]:
         """Names of the options that are given."""
-        return {one.name for one in fields(self) if getattr(self, one.name) != one.default}
+        return set(given_names(self))
 
     @property
     def kind(self) -> str:
@@ -253,9 +234,6 @@ class QueryOptions:
             device: Where observations are encoded.
             known: Whether the task or steps done before are given.
         """
-        from cefito.inference.query import query_from_files, query_from_video
-        from cefito.planners.checks import check_partial
-
         kind = self._checked()
         initial, goal = self._ends(kind)
         known = known and run.planner.abilities.any_length
@@ -267,23 +245,7 @@ class QueryOptions:
             flags = {"without_goal": self.without_goal, "after_done": self.after_done}
             flag = next((name for name, given in flags.items() if given), None)
             check_partial(run.planner, flag or ("goal" if initial else "initial"))
-        truth = None
-        if kind == "a video of a data set":
-            assert self.video is not None
-            query, truth = query_from_video(
-                run,
-                self.video,
-                self.from_step,
-                self.dataset,
-                goal=not self.without_goal,
-                done=self.after_done,
-            )
-        elif kind == "features":
-            query = self._from_features(run)
-        elif kind == "files of observations":
-            query = query_from_files(self.initial, self.goal, run)
-        else:
-            query = self._encoded(run, device)
+        query, truth = self._observed(kind, run, device)
         if self.goal_text is not None:
             query = query.with_goal(self._observer(run, device).of_text(self.goal_text))
         return query, truth
@@ -301,7 +263,7 @@ class QueryOptions:
         if kind != "a video of a data set" and self.without_goal:
             raise ConfigError("--without-goal is for videos of a data set. Leave the goal out.")
         if wrong := given - choosing - others:
-            listed = ", ".join("--" + name.replace("_", "-") for name in sorted(wrong))
+            listed = ", ".join(map(option_name, sorted(wrong)))
             raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
         if kind in ("a video file", "features") and not given & {"start", "end"}:
             problem = f"{kind} needs --start and --end in seconds, or one of both"
@@ -318,6 +280,32 @@ class QueryOptions:
         last = (self.end, self.goal, self.goal_image, self.goal_text)
         return any(one is not None for one in first), any(one is not None for one in last)
 
+    def _observed(
+        self, kind: str, run: Run, device: torch.device
+    ) -> tuple[Queries, NDArray[int64] | None]:
+        """Return the query of the observations, and its annotated actions if they are known."""
+        from cefito.inference.query import query_from_features, query_from_files, query_from_video
+        from cefito.planners.queries import Queries
+
+        start, end = self.start, self.end
+        if self.video is not None and kind == "a video of a data set":
+            goal, done = not self.without_goal, self.after_done
+            return query_from_video(
+                run, self.video, self.from_step, self.dataset, goal=goal, done=done
+            )
+        if self.video is not None:
+            observer, video = self._observer(run, device), Path(self.video)
+            return observer.of_video(video, start, end, progress=passing_progress), None
+        if self.features is not None:
+            how: Any = {"seconds": self.seconds, "precision": self.precision}
+            return query_from_features(run, self.features, start=start, end=end, **how), None
+        if kind == "files of observations":
+            return query_from_files(self.initial, self.goal, run), None
+        if kind == "pictures":
+            observer = self._observer(run, device)
+            return observer.of_pictures(self.initial_image, self.goal_image), None
+        return Queries.partial(size=run.planner.observation_dim), None
+
     def _observer(self, run: Run, device: torch.device) -> Observer:
         from cefito.inference.observer import ObservationRecipe
 
@@ -325,32 +313,6 @@ class QueryOptions:
         if self.goal_text is not None:
             recipe.check_text(self.encoder)
         return recipe.open(self.encoder, weights=self.weights, device=device)
-
-    def _encoded(self, run: Run, device: torch.device) -> Queries:
-        """Return the query of a video file or of pictures, or one without observations."""
-        from cefito.planners.queries import Queries
-
-        if self.video is not None:
-            return self._observer(run, device).of_video(
-                Path(self.video), self.start, self.end, progress=passing_progress
-            )
-        if self.initial_image is None and self.goal_image is None:
-            return Queries.partial(size=run.planner.observation_dim)
-        return self._observer(run, device).of_pictures(self.initial_image, self.goal_image)
-
-    def _from_features(self, run: Run) -> Queries:
-        """Return the query of two moments of a file of features, or of one."""
-        from cefito.inference.query import query_from_features
-
-        assert self.features is not None
-        return query_from_features(
-            run,
-            self.features,
-            start=self.start,
-            end=self.end,
-            seconds=self.seconds,
-            precision=self.precision,
-        )
 
 
 NO_QUERY = QueryOptions()

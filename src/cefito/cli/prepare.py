@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,15 @@ from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
-from cefito.cli.options import Flag, Several, field_options, options_class, pairs
+from cefito.cli.options import (
+    Flag,
+    Several,
+    field_options,
+    given_names,
+    option_name,
+    pairs,
+    with_options,
+)
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.readers.formats.document import Choices
 from cefito.errors import ConfigError
@@ -19,23 +27,19 @@ from cefito.files import check_new
 from cefito.settings import validated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cefito.data.prepared import PreparedDataset
     from cefito.data.readers.source import Source
 
 
+_COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
+_CHOICES = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
+
+
+@with_options([*_CHOICES, ("column", Annotated[Several, Parameter(help=_COLUMN)], ())])
 class StepOptions:
     """What files of annotated steps leave open: the settings of `Choices`."""
-
-    @property
-    def given(self) -> list[str]:
-        """Names of the options that are given."""
-        return [
-            "--" + one.name.replace("_", "-")
-            for one in fields(self)  # type: ignore[arg-type]
-            if getattr(self, one.name) != one.default
-        ]
 
     @property
     def choices(self) -> Choices:
@@ -46,6 +50,15 @@ class StepOptions:
         return validated(Choices, {**values, "columns": columns}, place="options")
 
 
+_OBSERVING = [  # whether rows are kept has another default for your own data
+    (name, kind, None if name == "timeline" else default)
+    for name, kind, default in field_options(
+        ObservationOptions.model_fields, kinds={bool: bool | None}
+    )
+]
+
+
+@with_options(_OBSERVING)
 @dataclass(frozen=True, kw_only=True)
 class Observed:
     """Options of a preparation: `ObservationOptions`, files, and what is printed.
@@ -71,18 +84,6 @@ class Observed:
         return {name: value for name, value in values.items() if value is not None}
 
 
-if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    _COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
-    _column = ("column", Annotated[Several, Parameter(help=_COLUMN)], ())
-    _choices = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
-    StepOptions = options_class(StepOptions, [*_choices, _column])
-    # whether rows are kept has another default for your own data
-    _observing = field_options(ObservationOptions.model_fields, kinds={bool: bool | None})
-    _UNSET = {"timeline": None}
-    Observed = options_class(
-        Observed, [(name, kind, _UNSET.get(name, default)) for name, kind, default in _observing]
-    )
-
 NO_CHOICES = StepOptions()
 
 
@@ -96,14 +97,12 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
     Args:
         files: One or several files, each with one or several videos.
         out: CSV to write.
-        options: What the files leave open.
         json: Print what was read as JSON instead of a table.
     """
     from cefito.data.readers.step_source import convert_steps
 
     source = convert_steps(files, out, choices=options.choices)
-    for note in source.notes:
-        talk(f"note: {note}")
+    _say(source.notes)
     counts = {
         "tasks": len(source.annotations.taxonomy.tasks),
         "actions": len(source.annotations.taxonomy.actions),
@@ -137,9 +136,6 @@ def custom(
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
             observations in features.npz, and optionally action_text_features.npy. Last, the new
             folder.
-        steps: What the files leave open.
-        observed: How steps are observed.
-        encoder: Encoder of videos.
     """
     from cefito.data.readers.custom import prepare as prepare_own
     from cefito.data.readers.source import read_common
@@ -150,13 +146,12 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    if folder is not None and steps.given:
+    if folder is not None and (given := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
-        raise ConfigError(f"{', '.join(steps.given)} {applies}")
+        raise ConfigError(f"{', '.join(map(option_name, given))} {applies}")
     if finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_own(sources[0], target, name=observed.name, **observed.options)
-        for note in dataset.provenance.get("notes", ()):
-            talk(f"note: {note}")
+        _say(dataset.provenance.get("notes", ()))
         if "preparation" in dataset.provenance:
             _tell(dataset, observed)
         wrote(target, dataset)
@@ -189,8 +184,6 @@ def prepare_benchmark(
         out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.
-        observed: How steps are observed.
-        encoder: Encoder of videos.
     """
     from cefito.data.readers.benchmarks import read_benchmark
 
@@ -222,8 +215,6 @@ def captaincook4d(
     Args:
         source: Folder of cefito data download captaincook4d.
         target: New folder.
-        observed: How steps are observed.
-        encoder: Encoder of videos.
     """
     from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
 
@@ -233,8 +224,7 @@ def captaincook4d(
     if (replace(observed, name=None), encoder) != (_DEFAULTS, DEFAULT_ENCODER):
         raise ConfigError("of these options, downloaded features of steps take --name only.")
     dataset = prepare_captaincook4d(source, target, name=observed.name)
-    for note in dataset.provenance["notes"]:
-        talk(f"note: {note}")
+    _say(dataset.provenance["notes"])
     wrote(target, dataset)
 
 
@@ -273,11 +263,15 @@ def _prepare(
     wrote(out, dataset)
 
 
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        talk(f"note: {note}")
+
+
 def _tell(dataset: PreparedDataset, observed: Observed) -> None:
     """Print what was left out of a data set."""
     preparation = dataset.provenance["preparation"]
-    for note in preparation["notes"]:
-        talk(f"note: {note}")
+    _say(preparation["notes"])
     if observed.json:
         print_json(preparation)
     else:

@@ -12,6 +12,7 @@ from cefito.cli.console import log_warnings, program, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
 from cefito.cli.options import Flag
 from cefito.errors import ConfigError
+from cefito.markup import percent
 
 
 def quickstart(
@@ -65,8 +66,7 @@ def quickstart(
         task = example.true_task_name
         if example.predicted_task_name != task:
             task += f" (taken for: {example.predicted_task_name})"
-        title = f"\n{task} – {example.video}, from step {example.from_step}\n"
-        title += f"  annotated: {' → '.join(example.true_names)}"
+        title = f"{task} – {example.video}, from step {example.from_step}"
         _show(title, example.plans, example.true_names)
     example = made.examples[0]
     plan = f"--video {example.video} --from-step {example.from_step}"
@@ -75,8 +75,7 @@ def quickstart(
         plan = f"--initial-image {before} --goal-image {after}"
         with log_warnings():
             found = open_run(made.run.folder).plan(start=str(before), goal=str(after))
-        title = f"\n{example.true_task_name}, between the pictures {before} and {after}\n"
-        title += f"  annotated: {' → '.join(example.true_names)}"
+        title = f"{example.true_task_name}, between the pictures {before} and {after}"
         _show(title, found.plans, example.true_names)
     seconds = time.monotonic() - started
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
@@ -94,15 +93,12 @@ def quickstart(
 
 def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
     """Print plans, and which of them is the annotated one."""
-    rows = [
-        (
-            f"{100 * (plan.probability or 0):.1f} %",
-            " → ".join(plan.names),
-            "annotated" if list(plan.names) == list(true) else "",
-        )
-        for plan in plans
-    ]
-    table(title, ("probability", "plan", ""), rows)
+    shown = [(percent(plan.probability or 0), list(plan.names)) for plan in plans]
+    table(
+        f"\n{title}\n  annotated: {' → '.join(true)}",
+        ("probability", "plan", ""),
+        [(sure, " → ".join(own), "annotated" * (own == list(true))) for sure, own in shown],
+    )
 
 
 _LAST = "the paper's size  cefito train DATA --horizon 3 --method cefito --preset paper --out RUN"

@@ -1,4 +1,4 @@
-"""`cefito recognise`: the steps of whole videos that nobody has cut."""
+"""`cefito recognise` and `annotate`: steps of whole videos that nobody has cut, also to correct."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
-from cefito.cli.options import OUTPUT, Flag
-from cefito.errors import ConfigError
+from cefito.cli.options import OUTPUT, Json
+from cefito.data.vocabulary import find_action, find_task
+from cefito.errors import ConfigError, DataError
+from cefito.files import check_target, read_text, write_text
 from cefito.markup import counted, percent
+from cefito.runtime import pick_device
+from cefito.settings import parse_record
 
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from cefito.timeline.formats import RecognisedVideo, Writer
 
 StepsFormat = Literal["csv", "eaf", "labelstudio", "via", "vtt", "jsonl"]
+PROPOSALS = "proposals.jsonl"
+"""What was proposed, in the folder of the proposals."""
 
 
 @Parameter(name="*")
@@ -29,6 +35,7 @@ class RecordingOptions:
     """How whole videos are read.
 
     Attributes:
+        task: Name or id of the task of all videos; by default it is recognised.
         dataset: Data set of the inputs, which are then ids of its videos.
         feature_rate: Rows of features a second; by default as in training.
         encoder: Encoder of video files; by default the one of the run's features.
@@ -36,6 +43,7 @@ class RecordingOptions:
         device: auto, cpu or cuda, for the encoder.
     """
 
+    task: str | None = None
     dataset: Path | None = None
     feature_rate: float | None = None
     encoder: str | None = None
@@ -45,10 +53,21 @@ class RecordingOptions:
     def open(self, run: Run, inputs: Iterable[str]) -> Iterator[Recording]:
         """Yield the recordings of inputs, as `open_recordings` does."""
         from cefito.inference.recordings import open_recordings
-        from cefito.runtime import pick_device
 
-        settings = {**vars(self), "device": pick_device(self.device, float64=False)}
-        return open_recordings(run, inputs, progress=passing_progress, **settings)
+        return open_recordings(
+            run,
+            inputs,
+            dataset=self.dataset,
+            feature_rate=self.feature_rate,
+            encoder=self.encoder,
+            weights=self.weights,
+            device=pick_device(self.device, float64=False),
+            progress=passing_progress,
+        )
+
+    def task_in(self, taxonomy: Taxonomy) -> int | None:
+        """Return the id of the task; None if it is recognised."""
+        return None if self.task is None else find_task(taxonomy, self.task)
 
 
 AS_RECORDED = RecordingOptions()
@@ -59,7 +78,6 @@ def recognise(
     run: Path,
     /,
     *inputs: str,
-    task: str | None = None,
     order: Path | None = None,
     steps_known: str | None = None,
     min_probability: float = 0.0,
@@ -67,7 +85,7 @@ def recognise(
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     format_: Annotated[StepsFormat | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
     """Recognise the steps of whole videos, with their times and probabilities.
 
@@ -76,28 +94,23 @@ def recognise(
             rows of whole videos.
         inputs: Files of features (.npy, .npz, .pt, .h5; [rows, D], of the model that the run was
             trained on), video files, which are encoded so, or ids of videos of the run's data set.
-        task: Name or id of the task of all videos; by default it is recognised.
         order: File of orders that the steps keep, as cefito graph --out writes it.
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.
         min_probability: Leave out steps below this probability.
-        reading: How whole videos are read.
         out: File to write, whose ending is its format: .csv (a table, as cefito data prepare custom
             reads it), .eaf (ELAN), .json (Label Studio, predictions), .vtt (WebVTT) or .jsonl. A
             folder, with --format, gets one file a video.
         format_: Format of the files.
         plot: Picture of the steps over time to write, .svg; with the annotated steps, if known.
-        json: Print JSON instead of a table.
     """
-    from cefito.data.vocabulary import find_task
-    from cefito.files import check_target, write_text
     from cefito.runs.run import open_run
 
     if not inputs:
         raise ConfigError("give files of features, video files, or ids of videos.")
     if not 0 <= min_probability <= 1:
         raise ConfigError(f"--min-probability {min_probability:g}: expected 0 to 1.")
-    if steps_known is not None and task is None:
+    if steps_known is not None and reading.task is None:
         raise ConfigError("--steps-known needs the task of the steps. Give --task, too.")
     chosen = None if out is None else _format(out, format_, len(inputs))
     if chosen is None and format_ is not None:
@@ -111,14 +124,19 @@ def recognise(
 
             own = opened.own_recogniser.given_orders(read_orders(order, opened.taxonomy))
             opened = replace(opened, recogniser=own)
-        known = None if task is None else find_task(opened.taxonomy, task)
-        plan = None if steps_known is None else _plan(opened.taxonomy, steps_known, known)
+        known, plan = reading.task_in(opened.taxonomy), None
+        if steps_known is not None:
+            plan = [
+                find_action(opened.taxonomy, name, task=known, setting="steps_known")
+                for name in steps_known.split(",")
+                if name.strip()
+            ]
         found = [
             each.recognised(opened, task=known, plan=plan, least=min_probability)
             for each in reading.open(opened, inputs)
         ]
     if out is not None and chosen is not None:
-        write_recognised(found, out, chosen)
+        _write(found, out, chosen)
     if plot is not None:
         from cefito.timeline.picture import timeline_picture
 
@@ -130,17 +148,8 @@ def recognise(
         _show(found)
 
 
-def _plan(taxonomy: Taxonomy, given: str, task: int | None) -> tuple[int, ...]:
-    """Return the ids of steps separated by commas."""
-    from cefito.data.vocabulary import find_action
-
-    names = [name for name in given.split(",") if name.strip()]
-    return tuple(find_action(taxonomy, name, task=task, setting="steps_known") for name in names)
-
-
 def _format(out: Path, name: str | None, count: int) -> Writer:
     """Return the format of a file or of a folder of files; refuse what cannot be written."""
-    from cefito.files import check_target
     from cefito.timeline.formats import WRITERS
 
     endings = {writer.ending: writer for writer in WRITERS.values()}
@@ -161,10 +170,8 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def write_recognised(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
+def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     """Write one file, or one of each video into a folder."""
-    from cefito.files import write_text
-
     files = {out: found}
     if _is_folder(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -190,3 +197,98 @@ def _show(found: Sequence[RecognisedVideo]) -> None:
         for step in each.steps
     ]
     table("", ("video", "step", "start", "end", "probability"), rows)
+
+
+def annotate(
+    run: Path,
+    /,
+    *films: str,
+    out: Path,
+    format_: Literal["csv", "eaf", "labelstudio", "via"] = "csv",
+    corrected: tuple[Path, ...] = (),
+    reading: RecordingOptions = AS_RECORDED,
+) -> None:
+    """Write the recognised steps of films for correction in an annotation tool.
+
+    The films are listed with those first whose correction helps most. Afterwards, --corrected takes
+    the corrected files and says what the proposals saved; cefito data prepare custom reads them.
+
+    Args:
+        run: Run with a recogniser.
+        films: Video files, files of features, or ids of videos of the run's data set.
+        out: Folder of the proposals.
+        format_: csv (STEPS.csv of all films), or one file a film: eaf (ELAN), labelstudio
+            (predictions) or via.
+        corrected: Corrected file of any form that cefito data prepare custom reads; may be
+            repeated.
+    """
+    if bool(films) == bool(corrected):
+        raise ConfigError("give either films, or the files that were corrected (--corrected).")
+    if corrected:
+        _report(out / PROPOSALS, corrected)
+        return
+    from cefito.inference.proposals import doubt
+    from cefito.runs.run import open_run
+    from cefito.timeline.formats import WRITERS, json_lines
+
+    if (out / PROPOSALS).exists():
+        raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
+    with log_warnings():
+        opened = open_run(run)
+        known = reading.task_in(opened.taxonomy)
+        found = [each.recognised(opened, task=known) for each in reading.open(opened, films)]
+    found.sort(key=doubt, reverse=True)
+    out.mkdir(parents=True, exist_ok=True)
+    _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
+    write_text(out / PROPOSALS, json_lines(found))
+    table(
+        "Films, those to correct first",
+        ("film", "task", "steps", "unsure"),
+        [[one.video, one.task, len(one.steps), percent(doubt(one))] for one in found],
+    )
+    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
+
+
+def _report(proposals: Path, files: tuple[Path, ...]) -> None:
+    """Say what correcting took, for the films of which corrected steps are given."""
+    from cefito.data.readers.formats import Choices
+    from cefito.data.readers.step_source import read_steps
+    from cefito.inference.proposals import compare
+    from cefito.timeline.formats import RecognisedVideo, TimedAction
+
+    expected, proposed = "Expected what cefito annotate wrote.", dict[str, RecognisedVideo]()
+    for number, line in enumerate(read_text(proposals, expected).splitlines(), 1):
+        place = f"{proposals}, line {number}"
+        read = parse_record(RecognisedVideo, line, place, expected, DataError)
+        proposed[read.video] = read
+    try:
+        found = read_steps(files)
+    except DataError as problem:
+        if problem.setting != "task":
+            raise
+        task = next((one.task for one in proposed.values()), None)
+        found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
+    names, left, pairs = found.annotations.taxonomy.actions, [], []
+    for video in found.annotations.videos:
+        if (one := proposed.get(video.video_id)) is None:
+            left.append(video.video_id)
+            continue
+        own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]
+        steps = [
+            TimedAction(name=names[step.action].name, start=step.start, end=step.end)
+            for step in video.steps
+        ]
+        pairs.append((own, steps))
+    if left:
+        talk(f"not proposed, so not counted: {', '.join(left)}")
+    if not pairs:
+        raise DataError(f"{proposals}: holds none of the corrected films.")
+    counts = compare(pairs)
+    talk(
+        f"{counted(counts.videos, 'film')}, {counted(counts.steps, 'step')}: {counts.kept} kept, "
+        f"{counts.moved} moved, {counts.added} added or named anew, {counts.removed} removed"
+    )
+    talk(
+        f"{counts.edits} edits instead of {3 * counts.steps} from nothing (a label and two borders "
+        f"a step): {percent(counts.saved)} saved"
+    )

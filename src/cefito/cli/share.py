@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import Flag, check_split, given_options
+from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options
 from cefito.errors import ConfigError
+from cefito.files import check_target
+from cefito.inference.question import run_for_steps
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     from cefito.report import ComparisonReport, RunReport
@@ -18,14 +21,13 @@ if TYPE_CHECKING:
 Licence = Annotated[str, Parameter(name="--license")]
 
 
-def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
+def export(run: RunFolder, file: Path, /, *, license_name: Licence = "") -> None:
     """Write the files for planning with a run into a zip file, with a model card.
 
     Checkpoints and the data set's path on this machine are left out. Every command that takes a run
     folder also takes the file.
 
     Args:
-        run: Run folder, as cefito train makes it.
         file: Zip file to write.
         license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
     """
@@ -100,7 +102,7 @@ def report(
     without_frames: Flag = False,
     horizon: int | None = None,
     steps: str | None = None,
-    device: str = "auto",
+    device: Device = "auto",
     json: Flag = False,
 ) -> int:
     """Write a report of a run or of a comparison: one HTML file that needs no network.
@@ -113,7 +115,6 @@ def report(
             compare makes it.
         out: The .html file to write.
         split: Of a run: train, val or test.
-        given: Of a run: what the planner is given.
         sample: Of a run: score a fixed random sample of this many windows.
         queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
         dataset: Of a run: where its data set is, if not where it was trained, or another one to
@@ -125,13 +126,9 @@ def report(
         horizon: Of a folder that holds runs of several: number of actions.
         steps: Of a run of several lengths: numbers of steps of the plans, one (3) or a range (2-4);
             all by default.
-        device: auto, cpu or cuda.
         json: Print the same numbers as JSON.
     """
-    from cefito.files import check_target
-    from cefito.inference.question import run_for_steps
     from cefito.report import report_comparison, report_run, save_report
-    from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
 
     if out is None and not json:

@@ -2,34 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, check_one, horizons, known_settings, settings
+from cefito.cli.options import (
+    DataFolder,
+    Device,
+    Settings,
+    check_one,
+    horizons,
+    known_settings,
+    settings,
+)
+from cefito.data.annotations import Taxonomy
+from cefito.data.prepared import open_dataset
 from cefito.data.windows import Errors, Selection
+from cefito.executors.processes import cores
+from cefito.inference.question import steps_range
 from cefito.markup import counted
-from cefito.runtime import Precision
+from cefito.planners.methods import load_config, precisions
+from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of commands that train runs.
+
+    Attributes:
+        out: Run folder to write.
+        seed: Seed of weights, batches and negatives.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test, as published work does; scores are then too good).
+        recogniser: Train a recogniser of steps, too, for a run of several lengths, if the data set
+            has the rows of whole videos.
+    """
+
+    out: Path
+    seed: int = 0
+    device: Device = "auto"
+    selection: Selection = "held-out"
+    recogniser: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """Return arguments of functions that train."""
+        import torch
+
+        return {
+            "seed": self.seed,
+            "device": pick_device(self.device),
+            "selection": self.selection,
+            "recogniser": self.recogniser,
+            "workers": max(1, cores() // torch.get_num_threads()),
+            "progress": progress,
+        }
+
+
 def train(
-    dataset: Path,
+    dataset: DataFolder,
     /,
     *,
-    out: Path,
     horizon: str | None = None,
     steps: str | None = None,
     method: str | None = None,
     preset: str = "small",
-    seed: int = 0,
-    device: str = "auto",
-    selection: Selection = "held-out",
     errors: Errors = "keep",
     precision: Precision | None = None,
-    recogniser: bool = True,
+    training: TrainingOptions,
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -37,8 +83,6 @@ def train(
     Repeat the command to resume after an interruption.
 
     Args:
-        dataset: Folder of a prepared data set.
-        out: Run folder to write.
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
             in T3, T4, … of the folder, and finished runs are left unchanged.
         steps: Range of numbers of actions instead, as in 1-6: one run plans any of them, and
@@ -47,24 +91,11 @@ def train(
             cefito+chain, viterbi, …; by default the one that plans best by measurement: chain, and
             any-length for several numbers of steps.
         preset: paper, released, small, or the path of a .toml file of the same form.
-        seed: Seed of weights, batches and negatives.
-        device: auto, cpu or cuda.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test, as published work does; scores are then too good).
         errors: What to leave out of training, if steps were done wrongly: keep (nothing), windows
             (those with such a step) or videos (those with an error).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
-        recogniser: With --steps, train a recogniser of steps, too, if the data set has the rows of
-            whole videos.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
-            repeated.
     """
-    from cefito.data.annotations import Taxonomy
-    from cefito.data.prepared import open_dataset
-    from cefito.inference.question import steps_range
-    from cefito.planners.methods import load_config, precisions
-
     check_one(horizon, steps)
     shortest = None
     if steps is not None:
@@ -83,28 +114,13 @@ def train(
         )
         for length in chosen
     }
-    import torch
-
-    from cefito.executors.processes import cores
     from cefito.runs.train import train_runs
-    from cefito.runtime import pick_device
 
-    place = pick_device(device)
+    given, out = training.settings(), training.out
     with log_warnings():
         data = open_dataset(dataset)
         train_runs(
-            data,
-            out,
-            configs=configs,
-            shortest=shortest,
-            seed=seed,
-            selection=selection,
-            errors=errors,
-            device=place,
-            progress=progress,
-            workers=max(1, cores() // torch.get_num_threads()),
-            recogniser=recogniser,
-            each=_report,
+            data, out, configs=configs, shortest=shortest, errors=errors, each=_report, **given
         )
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
@@ -112,19 +128,19 @@ def train(
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 
 
+_CHANGES = """Change a setting of a training or of the search, as in
+--set chain_training.optimiser.learning_rate=3e-4; may be repeated."""
+
+
 def finetune(
     run: Path,
     dataset: Path,
     /,
     *,
-    out: Path,
     epochs: int | None = None,
     horizon: int | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    selection: Selection = "held-out",
-    recogniser: bool = True,
-    set_: Settings = (),
+    training: TrainingOptions,
+    set_: Annotated[Settings, Parameter(help=_CHANGES)] = (),
 ) -> None:
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
@@ -137,46 +153,21 @@ def finetune(
     Args:
         run: Run folder to start from, of the method cefito, chain, cefito+chain or any-length.
         dataset: Folder of a prepared data set, with observations made like the run's.
-        out: Run folder to write.
         epochs: Epochs of each training; by default a quarter of the run's.
         horizon: Number of actions, if the folder has runs of several.
-        seed: Seed of new weights, batches and negatives.
-        device: auto, cpu or cuda.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test, as published work does; scores are then too good).
-        recogniser: Train a recogniser, too, for a run of several lengths; as of cefito train.
-        set_: Change a setting of a training or of the search, as in
-            --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """
     changes = known_settings(set_)
-    import torch
-
-    from cefito.data.prepared import open_dataset
-    from cefito.executors.processes import cores
     from cefito.runs.finetune import finetune as finetuned
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
 
-    opened = open_dataset(dataset)
-    place = pick_device(device)
+    opened, given = open_dataset(dataset), training.settings()
     with log_warnings():
-        made = finetuned(
-            open_run(run, device=place, horizon=horizon),
-            opened,
-            out,
-            epochs=epochs,
-            settings=changes,
-            seed=seed,
-            selection=selection,
-            device=place,
-            progress=progress,
-            workers=max(1, cores() // torch.get_num_threads()),
-            recogniser=recogniser,
-        )
-    if (start := made.info.started_from) is not None:
+        start = open_run(run, device=given["device"], horizon=horizon)
+        made = finetuned(start, opened, training.out, epochs=epochs, settings=changes, **given)
+    if (added := made.info.started_from) is not None:
         talk(
             f"learned from the training split of '{opened.name}'; new are "
-            f"{counted(start.new_tasks, 'task')} and {counted(start.new_actions, 'action')}"
+            f"{counted(added.new_tasks, 'task')} and {counted(added.new_actions, 'action')}"
         )
     if made.verifier is not None:
         what = "verifier" if made.recogniser is None else "recogniser and verifier"

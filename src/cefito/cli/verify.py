@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import OUTPUT, Flag
+from cefito.cli.options import OUTPUT, Flag, Json
 from cefito.cli.recognise import AS_RECORDED, RecordingOptions
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
+from cefito.files import check_target, write_text
+from cefito.inference.constraints import parse_constraints
 from cefito.markup import percent
+from cefito.timeline.order import graph_text, reached, read_orders
 
 if TYPE_CHECKING:
     from cefito.inference.verification import VerifiedVideo
@@ -29,7 +33,6 @@ def verify(
     run: Path,
     /,
     *inputs: str,
-    task: str | None = None,
     order: Path | None = None,
     min_probability: float = 0.5,
     false_alarms: float | None = None,
@@ -37,7 +40,7 @@ def verify(
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
-    json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> int:
     """Say what was skipped, out of order, added, repeated or done wrongly, and how to go on.
 
@@ -45,20 +48,16 @@ def verify(
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
             learned if its data set names errors; else they are counts. For files of steps also a
             folder of cefito data procedure.
-        inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are; or files of
-            features, video files, or ids of videos, whose steps are recognised first.
-        task: Name or id of the task of all videos; by default the file's, or the recognised one.
+        inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are, with the task
+            that they hold; or files of features, video files, or ids of videos, whose steps are
+            recognised first.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
         false_alarms: Leave out what is less probable than so many false alarms an hour allow.
-        reading: How whole videos are read.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
-        json: Print JSON instead of a table.
     """
-    from cefito.data.vocabulary import find_task
-    from cefito.files import check_target
     from cefito.inference.verification import STEP_FILES, verified_recording, verified_steps
 
     if not inputs:
@@ -70,16 +69,11 @@ def verify(
             check_target(path, endings, setting)
     with log_warnings():
         opened, verifier = _opened(run, order)
-        known = None if task is None else find_task(verifier.taxonomy, task)
-        least = min_probability
-        if false_alarms is not None:
-            least = verifier.threshold(false_alarms)
-        settings: dict[str, Any] = {"task": known, "least": least}
-        tables = (
-            [] if reading.dataset else [Path(one) for one in inputs if one.endswith(STEP_FILES)]
-        )
-        found = [*verified_steps(verifier, tables, **settings)] if tables else []
-        if others := [one for one in inputs if Path(one) not in tables]:
+        least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
+        settings: dict[str, Any] = {"task": reading.task_in(verifier.taxonomy), "least": least}
+        tables = [one for one in inputs if one.endswith(STEP_FILES) and not reading.dataset]
+        found = [*verified_steps(verifier, [Path(one) for one in tables], **settings)]
+        if others := [one for one in inputs if one not in tables]:
             if opened is None:
                 raise ConfigError(
                     "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
@@ -106,13 +100,11 @@ def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
     """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
     from cefito.inference.verification import written_verifier
     from cefito.runs.run import open_run
-    from cefito.timeline.order import read_orders
 
-    verifier = written_verifier(run)
-    opened = open_run(run) if verifier is None else None
-    if opened is not None:
+    opened, verifier = None, written_verifier(run)
+    if verifier is None:
+        opened = open_run(run)
         verifier = opened.own_verifier
-    assert verifier is not None
     if order is not None:
         verifier = verifier.given(read_orders(order, verifier.taxonomy))
     return opened, verifier
@@ -177,10 +169,6 @@ def graph(
         out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
             default JSON is printed.
     """
-    from cefito.data.vocabulary import find_task
-    from cefito.files import check_target, write_text
-    from cefito.inference.constraints import parse_constraints
-    from cefito.timeline.order import graph_text, reached
     from cefito.timeline.picture import graph_picture
 
     form = "json"
