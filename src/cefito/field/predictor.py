@@ -234,10 +234,6 @@ class Predictor(nn.Module):
         if self.config.goal_skip:
             nn.init.ones_(self.skip_scale)
 
-    def parameter_count(self) -> int:
-        """Return the number of parameters, without frozen embeddings and positions."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
         """Use other frozen action vectors [K, W] within the context; None keeps them."""
@@ -285,9 +281,9 @@ class Predictor(nn.Module):
         """Return the last block's tokens after each action [B, T, D], before norm and head."""
         # [x_s, a_1, s, …, a_T, s], every state slot s holding the state-mask token: [B, 2T + 1, D]
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
-        )
+        pairs = torch.stack([F.embedding(actions, self.action_tokens()), slots], dim=2)
+        x = torch.cat([self.state_token(initial)[:, None], pairs.flatten(1, 2)], dim=1)
+        x = x + self.pos_embed[: x.shape[1]]
         for block in self.blocks:
             x = block(x)
         return x[:, 2::2]
@@ -295,24 +291,3 @@ class Predictor(nn.Module):
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path."""
         return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
-
-    def reconstruct(self, initial: Tensor, states: Tensor, *, latents: bool = False) -> Tensor:
-        """Return the logits [B, T, K] of the actions between states [B, T, E] (pass 2, Supp. A).
-
-        The action slots hold the action-mask token. The logits of a_t are read at the state after
-        it: attention is causal, so the action slot itself would see neither that state nor the
-        goal. In the released code states are `latents` of pass 1, [B, T, D], unchanged in their
-        slots, and the logits of a_t are read at its own slot, without the final norm.
-        """
-        slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), slots, states if latents else self.state_token(states)
-        )
-        for block in self.blocks:
-            x = block(x)
-        return self.action_head(x[:, 1::2] if latents else self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
-
-    def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
-        """Interleave [B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], and add positions."""
-        x = torch.cat([first[:, None], torch.stack([odd, even], dim=2).flatten(1, 2)], dim=1)
-        return x + self.pos_embed[: x.shape[1]]
