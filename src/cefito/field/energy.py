@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cefito.field import prefixes
 from cefito.field.children import FrozenLinear
 from cefito.field.predictor import Predictor
-from cefito.field.prefixes import PrefixTree, similar_rows
+from cefito.field.prefixes import PrefixTree
 from cefito.field.settings import DISTANCES, FieldConfig
 
 _TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
@@ -180,9 +180,12 @@ class EnergyField(nn.Module):
             yield rows, tree, prefixes.latents(predictor, tree, root[rows], table, read=read)
 
     def similar(self, actions: Tensor) -> list[Tensor]:
-        """Return the rows of sets of candidates [B, M, T] in groups that are packed together."""
+        """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
         most = _TOGETHER if actions.device.type == "cpu" else 2 * _TOGETHER
-        return similar_rows(actions, action_count=self.predictor.action_count, most=most)
+        if len(actions) <= most:
+            return [torch.arange(len(actions), device=actions.device)]
+        counts = prefixes.prefix_counts(actions, action_count=self.predictor.action_count)
+        return list(counts.argsort(stable=True).split(most))
 
     def leaf_energies(self, tree: PrefixTree, latents: Tensor, target: Tensor) -> Tensor:
         """Return the energies [B, M] of the candidates of a tree."""

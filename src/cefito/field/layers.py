@@ -54,7 +54,7 @@ class Dropout:
 class _Linear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.dtype, dtype = x.dtype, _dtype(x)
+        ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows, weight = x.reshape(-1, x.shape[-1]).to(dtype), weight.to(dtype)
         ctx.save_for_backward(rows, weight)
         return _product(rows, weight, bias.to(dtype)).view(*x.shape[:-1], len(weight))
@@ -77,7 +77,7 @@ class _Mlp(Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight2: Tensor, bias2: Tensor
     ) -> Tensor:
-        ctx.dtype, dtype = x.dtype, _dtype(x)
+        ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows = x.reshape(-1, x.shape[-1]).to(dtype)
         weight, weight2 = weight.to(dtype), weight2.to(dtype)
         hidden = _product(rows, weight, bias.to(dtype))
@@ -120,7 +120,8 @@ class _Gathered(Function):
         return total.to(ctx.dtype), None
 
 
-def _dtype(x: Tensor) -> torch.dtype:
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Return the type in which products of a tensor are computed: that of autocast, if enabled."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 

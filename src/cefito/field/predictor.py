@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.errors import ConfigError
-from cefito.field.layers import gathered, linear, mlp
+from cefito.field.layers import gathered, linear, mlp, product_dtype
 from cefito.field.settings import FieldConfig
 
 
@@ -36,17 +36,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
 def prepared_mask(mask: Tensor) -> Tensor:
     """Return a mask, True if a query may see a key, as `attend` takes it under autocast."""
-    kind = mask.device.type
-    dtype = torch.get_autocast_dtype(kind)
-    if not torch.is_autocast_enabled(kind) or not _by_products(dtype, mask.device):
+    dtype = product_dtype(mask)
+    if not _by_products(dtype, mask.device):
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-def as_computed(x: Tensor) -> Tensor:
-    """Cast to the autocast precision once, if several products would each cast it."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def _by_products(dtype: torch.dtype, device: torch.device) -> bool:
@@ -128,7 +121,8 @@ class TransformerBlock(nn.Module):
         """Apply the block; compute only the tokens `read`, [B, Q, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
         width, layer = x.shape[-1], self.attn.qkv
-        normed = as_computed(normalise(x))
+        normed = normalise(x)
+        normed = normed.to(product_dtype(normed))  # once, not by each of several products
         # Q of the tokens read, K and V of all: [B, heads, L, D / heads]
         if index is not None:
             query, key, value = linear(layer, normed).split(width, dim=-1)

@@ -42,14 +42,6 @@ def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     return total
 
 
-def similar_rows(actions: Tensor, *, action_count: int, most: int) -> list[Tensor]:
-    """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
-    if len(actions) <= most:
-        return [torch.arange(len(actions), device=actions.device)]
-    counts = prefix_counts(actions, action_count=action_count)
-    return list(counts.argsort(stable=True).split(most))
-
-
 # the tokens of a level's nodes: each its own [B, N_t, D], all alike [D], or rows of a table [K, D]
 # and their numbers [B, N_t]
 Tokens: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
