@@ -44,7 +44,7 @@ from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
-from reference import PlainFieldLoss, SlowNegativeSampler
+from reference import PlainFieldLoss, SlowNegativeSampler, reconstruct
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = common.TASK_SIZES
@@ -171,7 +171,7 @@ def reference_step(
         total, number = triplet(energies[:, 0], energies[:, 1:], margins, "mean")
         states = field.predictor.states(x, positives)
         states = torch.cat([states[:, :-1], field.target(y)[:, None]], dim=1)
-        logits = field.predictor.reconstruct(x, states)
+        logits = reconstruct(field.predictor, x, states)
         auxiliary = torch.nn.functional.cross_entropy(logits.flatten(0, 1), positives.flatten())
         whole = total / number + config.training.auxiliary.weight * auxiliary
         whole.backward()

@@ -9,9 +9,9 @@ from cefito.field.fields import (
     incremental_field,
     make_field,
     named_components,
-    parameter_count,
 )
 from cefito.field.settings import FieldConfig
+from cefito.runtime import count_parameters
 
 
 def make(**settings):
@@ -27,7 +27,6 @@ def test_one_direction_is_a_plain_field():
     assert type(made) is EnergyField
     assert type(incremental_field(made)) is IncrementalField
     assert named_components(made) == {"": made}
-    assert parameter_count(made) == made.predictor.parameter_count()
 
 
 def test_energies_of_both_directions_add_up():
@@ -41,5 +40,5 @@ def test_energies_of_both_directions_add_up():
         torch.testing.assert_close(field.energy(initial, goal, actions), expected)
         assert field.horizon == 3
     assert [backward for _, backward in incremental_field(made).components()] == [True, False]
-    assert parameter_count(made) == 2 * parameter_count(make())
+    assert count_parameters(made) == 2 * count_parameters(make())
     assert made.predictor.action_count == 6

@@ -9,8 +9,10 @@ from cefito.errors import ConfigError
 from cefito.field.layers import Dropout
 from cefito.field.predictor import Predictor, normalise, positions
 from cefito.field.settings import FieldConfig
+from cefito.runtime import count_parameters
 from random_fields import randomise
 from slow_predictor import SlowPredictor, norm
+from training.reference import reconstruct
 
 CONFIG = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6)
 E, K, T = 12, 5, 4
@@ -42,7 +44,7 @@ def test_names_and_size_are_those_of_the_authors_checkpoints():
     assert {name: tuple(one.shape) for name, one in predictor.named_parameters()} == {
         name.removeprefix("predictor."): shape for name, shape in expected.items()
     }
-    assert predictor.parameter_count() == 8_523_013
+    assert count_parameters(predictor) == 8_523_013
 
 
 def test_positions_are_sines_then_cosines():
@@ -78,7 +80,7 @@ def test_reconstruction_is_that_of_the_slow_transformer():
     slow = SlowPredictor(predictor.state_dict(), heads=CONFIG.heads)
     initial, _ = draw()
     states = torch.randn(3, T, E, generator=torch.Generator().manual_seed(5))
-    logits = predictor.reconstruct(initial, states).detach()
+    logits = reconstruct(predictor, initial, states).detach()
     for row in range(3):
         tokens = []
         for state in [initial[row], *states[row]]:

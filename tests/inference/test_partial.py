@@ -201,8 +201,8 @@ def test_one_file(run_of_lengths, tmp_path):
     query = query_from_files(None, tmp_path / "a.npy", run_of_lengths)
     assert query.known.tolist() == [[False, True]]
     np.testing.assert_array_equal(query.goal, row[None])
-    with pytest.raises(DataError, match="found: no file"):
-        query_from_files(None, None, run_of_lengths)
+    with pytest.raises(ConfigError, match="nothing is known of the query"):
+        answer(run_of_lengths, query_from_files(None, None, run_of_lengths))
 
 
 def test_queries_of_different_kinds_are_planned_together_as_alone(run_of_lengths, video):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.methods import load_config
@@ -48,11 +48,11 @@ def test_queries_that_no_video_gives(run):
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.dtype(">f4")])
-def test_the_query_of_two_files(kind, tmp_path):
+def test_the_query_of_two_files(kind, run, tmp_path):
     initial, goal = np.arange(4.0), np.arange(4.0) - 2
     np.save(tmp_path / "a.npy", initial.astype(kind)[None])
     np.save(tmp_path / "b.npy", goal.astype(kind))
-    query = query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
+    query = query_from_files(tmp_path / "a.npy", tmp_path / "b.npy", run)
     assert query.initial.tolist() == [initial.tolist()]
     assert query.goal.tolist() == [goal.tolist()]
     assert query.initial.dtype == query.goal.dtype == np.float32
@@ -70,24 +70,24 @@ def test_the_query_of_two_files(kind, tmp_path):
         (np.array([{}, 1], object), "pickled objects, which are never loaded"),
     ],
 )
-def test_files_that_hold_no_observation(array, message, tmp_path):
+def test_files_that_hold_no_observation(array, message, run, tmp_path):
     np.save(tmp_path / "bad.npy", array, allow_pickle=True)
     np.save(tmp_path / "good.npy", np.zeros(4))
     for first, second in (("bad", "good"), ("good", "bad")):
         with pytest.raises(DataError, match=rf"bad\.npy.*{message}"):
-            query_from_files(tmp_path / f"{first}.npy", tmp_path / f"{second}.npy")
+            query_from_files(tmp_path / f"{first}.npy", tmp_path / f"{second}.npy", run)
 
 
-def test_files_of_different_sizes_and_missing_ones(tmp_path):
+def test_files_of_different_sizes_and_missing_ones(run, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(4))
     np.save(tmp_path / "b.npy", np.zeros(5))
-    with pytest.raises(DataError, match=r"a\.npy has 4 features, .*b\.npy has 5"):
-        query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
+    with pytest.raises(RunError, match=r"b\.npy has 5 features; this run was trained on 4"):
+        query_from_files(tmp_path / "a.npy", tmp_path / "b.npy", run)
     with pytest.raises(DataError, match=r"c\.npy: no such file"):
-        query_from_files(tmp_path / "a.npy", tmp_path / "c.npy")
+        query_from_files(tmp_path / "a.npy", tmp_path / "c.npy", run)
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
     with pytest.raises(DataError, match=r"c\.npy: cannot be read as NumPy arrays"):
-        query_from_files(tmp_path / "c.npy", tmp_path / "a.npy")
+        query_from_files(tmp_path / "c.npy", tmp_path / "a.npy", run)
 
 
 def with_features(run, **made_with):

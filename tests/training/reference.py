@@ -10,10 +10,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.errors import SamplingError
+from cefito.field.predictor import Predictor
 from cefito.training.field_loss import FieldLoss
 from cefito.training.settings import NegativesConfig
 
-__all__ = ["PlainFieldLoss", "SlowNegativeSampler", "SlowStreamSampler", "margin"]
+__all__ = ["PlainFieldLoss", "SlowNegativeSampler", "SlowStreamSampler", "margin", "reconstruct"]
+
+
+def reconstruct(
+    predictor: Predictor, initial: Tensor, states: Tensor, *, latents: bool = False
+) -> Tensor:
+    """Logits [B, T, K] of the actions between states [B, T, E], or latents; see `prefixes`."""
+    slots = predictor.action_mask_token.expand(*states.shape[:2], -1)
+    pairs = torch.stack([slots, states if latents else predictor.state_token(states)], dim=2)
+    x = torch.cat([predictor.state_token(initial)[:, None], pairs.flatten(1, 2)], dim=1)
+    x = x + predictor.pos_embed[: x.shape[1]]
+    for block in predictor.blocks:
+        x = block(x)
+    return predictor.action_head(x[:, 1::2] if latents else predictor.norm(x[:, 2::2]))
 
 
 class PlainFieldLoss(FieldLoss):
@@ -29,13 +43,13 @@ class PlainFieldLoss(FieldLoss):
         goals = predictor.head(latents[:, -1], actions[:, -1]).unflatten(0, (-1, count))
         energies = field.distance(goals, field.target(goal)[:, None])
         if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct(centred, latents, latents=True)
+            logits = reconstruct(predictor, centred, latents, latents=True)
         else:
             states = predictor.head(latents, actions)
             if self.config.auxiliary.goal == "true":
                 true = predictor.normalised(field.centred(goal)).repeat_interleave(count, dim=0)
                 states = torch.cat([states[:, :-1], true[:, None]], dim=1)
-            logits = predictor.reconstruct(centred, states)
+            logits = reconstruct(predictor, centred, states)
         losses = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="none")
         return energies, losses.view(candidates.shape)
 

@@ -13,7 +13,7 @@ from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConf
 from cefito.training.settings import AuxiliaryConfig, FieldTrainingConfig, LossConfig, MarginConfig
 
 from .made import ACTIONS, ROWS, E, K, T, generator, windows
-from .reference import PlainFieldLoss, margin
+from .reference import PlainFieldLoss, margin, reconstruct
 
 
 def field_loss(
@@ -68,7 +68,7 @@ def slow_terms(made: FieldLoss) -> dict[str, tuple[float, int]]:
             states = field.predictor.states(field.centred(initial), sequence)
             if config.auxiliary.goal == "true":
                 states = torch.cat([states[:, :-1], field.centred(goal)[:, None]], dim=1)
-            logits = field.predictor.reconstruct(field.centred(initial), states)[0]
+            logits = reconstruct(field.predictor, field.centred(initial), states)[0]
             losses = [
                 float(F.cross_entropy(logits[place], sequence[0, place])) for place in range(T)
             ]

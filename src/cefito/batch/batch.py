@@ -129,10 +129,10 @@ def plan_batch(
     files = _Files(out)
     shards = Shards(files.parts, shard, source.count, value_digest(depends_on))
     planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
-    record = files.finished(depends_on)
-    if record is not None:
+    counts = files.finished(depends_on)
+    if counts is not None:
         files.clear()
-        return BatchResult(out, files.existing_bad(), record.counts, record.counts.queries)
+        return BatchResult(out, files.bad if counts.bad else None, counts, counts.queries)
     with locked(files.parts, "a batch"):
         files.begin(depends_on)
         missing = [number for number in range(len(shards)) if shards.header(number) is None]
@@ -148,7 +148,7 @@ def plan_batch(
             return BatchResult(out, None, Counts(), source.count - left, problems)
         counts = files.finish(depends_on, shards, headers)
     files.clear()
-    return BatchResult(out, files.existing_bad(), counts, source.count - left)
+    return BatchResult(out, files.bad if counts.bad else None, counts, source.count - left)
 
 
 def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard: int) -> None:
@@ -202,11 +202,8 @@ class _Files:
             out.with_name(out.name + ending) for ending in (".bad.jsonl", ".batch.json", ".parts")
         )
 
-    def existing_bad(self) -> Path | None:
-        return self.bad if self.bad.exists() else None
-
-    def finished(self, depends_on: dict[str, Any]) -> BatchRecord | None:
-        """Return the record if this batch is finished; refuse to overwrite other files."""
+    def finished(self, depends_on: dict[str, Any]) -> Counts | None:
+        """Return the counts if this batch is finished; refuse to overwrite other files."""
         if not self.out.exists():
             return None
         reason = "exists already"
@@ -216,7 +213,7 @@ class _Files:
             _check_same(record.depends_on, depends_on, self.record, remedy)
             digests = record.plans_sha256, record.bad_sha256
             if (_digest(self.out), _digest(self.bad)) == digests:
-                return record
+                return record.counts
             reason = "has changed since it was planned"
         if (self.parts / _BEGUN).exists():
             return None

@@ -202,8 +202,6 @@ def _query_from_files(
         initial, goal = (
             None if path is None else folder / path for path in (columns.initial, columns.goal)
         )
-        if initial is None and goal is None:
-            return Queries.partial(size=run.planner.observation_dim)
         return query_from_files(initial, goal, run)
     features = load_features(folder / columns.features)
     start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)

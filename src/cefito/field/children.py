@@ -10,7 +10,7 @@ use half the vector width of some processors, and GELU takes them as long as a p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -59,14 +59,10 @@ class FrozenBlock:
         self._qkv = FrozenLinear(weight, bias)
         self._query = FrozenLinear(weight[:width], bias[:width])
         self._key_value = FrozenLinear(weight[width:], bias[width:])
-        self._proj, self._fc1, self._fc2 = (
-            FrozenLinear(layer.weight.detach(), layer.bias.detach(), gelu)
-            for layer, gelu in (
-                (block.attn.proj, False),
-                (block.mlp.fc1, True),
-                (block.mlp.fc2, False),
-            )
-        )
+        proj, fc1, fc2 = block.attn.proj, block.mlp.fc1, block.mlp.fc2
+        self._proj = FrozenLinear(proj.weight.detach(), proj.bias.detach())
+        self._fc1 = FrozenLinear(fc1.weight.detach(), fc1.bias.detach(), gelu=True)
+        self._fc2 = FrozenLinear(fc2.weight.detach(), fc2.bias.detach())
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of tokens […, D]."""
@@ -116,13 +112,12 @@ class Prefixes:
     def narrow(self, first: int, count: int) -> Prefixes:
         """Return `count` of the prefixes, without a copy."""
         part = slice(first, first + count)
-        return Prefixes(
-            depth=self.depth,
+        return replace(
+            self,
             keys=tuple(key[part] for key in self.keys),
             values=tuple(value[part] for value in self.values),
             target=self.target[part],
             query=self.query[part],
-            offsets=self.offsets,
         )
 
 

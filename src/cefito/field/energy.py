@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cefito.field import prefixes
 from cefito.field.children import FrozenLinear
 from cefito.field.predictor import Predictor
-from cefito.field.prefixes import PrefixTree, similar_rows
+from cefito.field.prefixes import PrefixTree
 from cefito.field.settings import DISTANCES, FieldConfig
 
 _TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
@@ -56,9 +56,11 @@ class ReducedDistance:
         return torch.device(self._head.device)
 
     def of_goals(self, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """Project goals onto the range of the state head."""
-        # goals: targets of predictions [Q, E]; returns coordinates Qᵀ(g − b) [Q, R], and for each
-        # last action the squared distance ‖c − QQᵀc‖² outside the range [Q, K]
+        """Project goals [Q, E], as predicted, onto the range of the state head.
+
+        Return their coordinates Qᵀ(g − b) [Q, R], and for each last action the squared distance
+        ‖c − QQᵀc‖² outside the range [Q, K].
+        """
         # in double precision: differences of large squares lose digits
         wanted = (goals - self._bias).double()
         outside = self._outside(wanted)[:, None].expand(-1, self._action_count)
@@ -68,12 +70,12 @@ class ReducedDistance:
         return self._inside(wanted).float(), outside.float()
 
     def squared(self, tokens: Tensor, goals: Tensor, actions: Tensor) -> Tensor:
-        """Return the squared distances within the range."""
-        # tokens: normalised last tokens h […, D]; goals: coordinates of the goals […, R], of as
-        # many axes; returns squared distances […]
+        """Return the squared distances ‖R h − Qᵀc‖² within the range, […].
+
+        Of normalised last tokens h […, D], and coordinates of goals […, R] of as many axes.
+        """
         if self._skip is not None:
             goals = goals - self._skip_inside[actions].float()
-        # ‖R h − Qᵀc‖²
         return (self._product(tokens) - goals).square().sum(dim=-1)
 
     def _inside(self, vectors: Tensor) -> Tensor:
@@ -174,22 +176,16 @@ class EnergyField(nn.Module):
         for rows in self.similar(actions):
             tree = PrefixTree.build(actions[rows], action_count=predictor.action_count)
             goals = slice(tree.length - actions.shape[1], tree.length)
-            yield (
-                rows,
-                tree,
-                prefixes.latents(
-                    predictor,
-                    tree,
-                    root[rows],
-                    table,
-                    read=tree.second_tokens() if every_state else goals,
-                ),
-            )
+            read = tree.second_tokens() if every_state else goals
+            yield rows, tree, prefixes.latents(predictor, tree, root[rows], table, read=read)
 
     def similar(self, actions: Tensor) -> list[Tensor]:
-        """Return the rows of sets of candidates [B, M, T] in groups that are packed together."""
+        """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
         most = _TOGETHER if actions.device.type == "cpu" else 2 * _TOGETHER
-        return similar_rows(actions, action_count=self.predictor.action_count, most=most)
+        if len(actions) <= most:
+            return [torch.arange(len(actions), device=actions.device)]
+        counts = prefixes.prefix_counts(actions, action_count=self.predictor.action_count)
+        return list(counts.argsort(stable=True).split(most))
 
     def leaf_energies(self, tree: PrefixTree, latents: Tensor, target: Tensor) -> Tensor:
         """Return the energies [B, M] of the candidates of a tree."""

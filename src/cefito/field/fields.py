@@ -16,6 +16,7 @@ The distance at the goal depends strongly on the last action, the backward one o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -142,10 +143,10 @@ class IncrementalField:
         """Device of observations and actions."""
         return self._reach.device
 
+    @torch.inference_mode()
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Return the energies [B] of full sequences; see `EnergyField.energy`."""
-        with torch.inference_mode():
-            return self.field.energy(initial, goal, actions)
+        return self.field.energy(initial, goal, actions)
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Return the bytes of a child; `each` copies the keys and values of its path."""
@@ -215,13 +216,13 @@ class IncrementalField:
 
         _, pairs = self._children.of_every(prefixes, actions)
         keys, values = zip(*pairs, strict=True)
-        return Prefixes(
+        return replace(
+            prefixes,
             depth=prefixes.depth + 1,
             keys=tuple(map(below, prefixes.keys, keys)),
             values=tuple(map(below, prefixes.values, values)),
             target=prefixes.target.repeat_interleave(count, dim=0),
             query=prefixes.query.repeat_interleave(count),
-            offsets=prefixes.offsets,
         )
 
     @torch.inference_mode()
@@ -282,10 +283,10 @@ class IncrementalComposite:
         """Return the fields of the components, and whether each reads sequences backward."""
         return self._components
 
+    @torch.inference_mode()
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Return the energies [B] of full sequences; see `CompositeField.energy`."""
-        with torch.inference_mode():
-            return self.field.energy(initial, goal, actions)
+        return self.field.energy(initial, goal, actions)
 
 
 def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeField:
@@ -300,11 +301,6 @@ def named_components(field: EnergyField | CompositeField) -> dict[str, EnergyFie
     if isinstance(field, CompositeField):
         return {"": field.ahead, BACKWARD: field.back}
     return {"": field}
-
-
-def parameter_count(field: EnergyField | CompositeField) -> int:
-    """Return the number of parameters of all predictors, without frozen vectors and positions."""
-    return sum(part.predictor.parameter_count() for part in named_components(field).values())
 
 
 SearchedField = IncrementalField | IncrementalComposite

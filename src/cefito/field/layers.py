@@ -7,6 +7,7 @@ with weights run by oneDNN, whose kernels use the full vector width of all proce
 
 from __future__ import annotations
 
+import math
 import platform
 from typing import Any
 
@@ -53,7 +54,7 @@ class Dropout:
 class _Linear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.dtype, dtype = x.dtype, _dtype(x)
+        ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows, weight = x.reshape(-1, x.shape[-1]).to(dtype), weight.to(dtype)
         ctx.save_for_backward(rows, weight)
         return _product(rows, weight, bias.to(dtype)).view(*x.shape[:-1], len(weight))
@@ -62,16 +63,12 @@ class _Linear(Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        shape, slope = slope.shape[:-1], slope.reshape(-1, slope.shape[-1])
-        live = _live(slope)
-        total = len(rows)
-        if live is not None:
-            rows, slope = rows[live], slope[live]
+        shape = (*slope.shape[:-1], weight.shape[1])
+        live, (slope, rows) = _live(slope.reshape(-1, slope.shape[-1]), rows)
         # y = x Wᵀ + b: dW = dyᵀ x, db = Σ dy, dx = dy W
         before = None
         if ctx.needs_input_grad[0]:
-            before = _product(slope, weight.T)
-            before = _spread(before, live, total).view(*shape, weight.shape[1]).to(ctx.dtype)
+            before = _spread(_product(slope, weight.T), live, shape).to(ctx.dtype)
         return before, *_of_weights(slope, rows)
 
 
@@ -80,7 +77,7 @@ class _Mlp(Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight2: Tensor, bias2: Tensor
     ) -> Tensor:
-        ctx.dtype, dtype = x.dtype, _dtype(x)
+        ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows = x.reshape(-1, x.shape[-1]).to(dtype)
         weight, weight2 = weight.to(dtype), weight2.to(dtype)
         hidden = _product(rows, weight, bias.to(dtype))
@@ -91,21 +88,14 @@ class _Mlp(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        rows, hidden, after, weight, weight2 = ctx.saved_tensors
-        shape, slope = slope.shape[:-1], slope.reshape(-1, slope.shape[-1])
-        live = _live(slope)
-        total = len(rows)
-        if live is not None:
-            rows, hidden, after, slope = (part[live] for part in (rows, hidden, after, slope))
+        *saved, weight, weight2 = ctx.saved_tensors
+        shape = (*slope.shape[:-1], weight.shape[1])
+        live, (slope, rows, hidden, after) = _live(slope.reshape(-1, slope.shape[-1]), *saved)
         # z = W₁ x + b₁, y = W₂ gelu(z) + b₂: dz = gelu'(z) ∘ (dy W₂), as in a linear layer above
         second = _of_weights(slope, after)
         inner = torch.ops.aten.gelu_backward(_product(slope, weight2.T), hidden, approximate="tanh")
-        before = _spread(_product(inner, weight.T), live, total)
-        return (
-            before.view(*shape, weight.shape[1]).to(ctx.dtype),
-            *_of_weights(inner, rows),
-            *second,
-        )
+        before = _spread(_product(inner, weight.T), live, shape).to(ctx.dtype)
+        return before, *_of_weights(inner, rows), *second
 
 
 def gathered(rows: Tensor, index: Tensor) -> Tensor:
@@ -130,7 +120,8 @@ class _Gathered(Function):
         return total.to(ctx.dtype), None
 
 
-def _dtype(x: Tensor) -> torch.dtype:
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Return the type in which products of a tensor are computed: that of autocast, if enabled."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
@@ -153,26 +144,29 @@ def _of_weights(slope: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return (slope.T @ rows).float(), slope.sum(dim=0, dtype=torch.float32)
 
 
-def _live(slope: Tensor) -> Tensor | None:
-    """Return the rows to go back through; None if all.
+def _live(slope: Tensor, *saved: Tensor) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """Return the rows to go back through, None if all; and these of the tensors, [n, …] each.
 
     Others are added to the rows with a gradient, up to one of few numbers of rows: a product is
     compiled, and kept in memory, for each number.
     """
+    parts = (slope, *saved)
     if slope.device.type != "cpu":
-        return None  # counting would wait for the device
+        return None, parts  # counting would wait for the device
     mask = slope.any(dim=1)
     count = int(mask.sum())
     more = -count % _PACKED if len(slope) > _PACKED else 0
     if count + more >= _MOST * len(slope):
-        return None
+        return None, parts
     if more:
         mask[(~mask).nonzero()[:more, 0]] = True
-    return mask.nonzero().squeeze(1)
+    live = mask.nonzero().squeeze(1)
+    return live, tuple(part[live] for part in parts)
 
 
-def _spread(values: Tensor, live: Tensor | None, total: int) -> Tensor:
-    """Place the gradients of rows [l, D] among all rows [n, D], the others zero."""
-    if live is None:
-        return values
-    return values.new_zeros(total, values.shape[1]).index_copy_(0, live, values)
+def _spread(values: Tensor, live: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    """Place the gradients of rows [l, D] among all rows of a shape […, D], the others zero."""
+    if live is not None:
+        total = math.prod(shape[:-1])
+        values = values.new_zeros(total, shape[-1]).index_copy_(0, live, values)
+    return values.view(shape)

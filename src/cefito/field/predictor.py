@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.errors import ConfigError
-from cefito.field.layers import gathered, linear, mlp
+from cefito.field.layers import gathered, linear, mlp, product_dtype
 from cefito.field.settings import FieldConfig
 
 
@@ -36,17 +36,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
 def prepared_mask(mask: Tensor) -> Tensor:
     """Return a mask, True if a query may see a key, as `attend` takes it under autocast."""
-    kind = mask.device.type
-    dtype = torch.get_autocast_dtype(kind)
-    if not torch.is_autocast_enabled(kind) or not _by_products(dtype, mask.device):
+    dtype = product_dtype(mask)
+    if not _by_products(dtype, mask.device):
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-def as_computed(x: Tensor) -> Tensor:
-    """Cast to the autocast precision once, if several products would each cast it."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def _by_products(dtype: torch.dtype, device: torch.device) -> bool:
@@ -128,7 +121,8 @@ class TransformerBlock(nn.Module):
         """Apply the block; compute only the tokens `read`, [B, Q, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
         width, layer = x.shape[-1], self.attn.qkv
-        normed = as_computed(normalise(x))
+        normed = normalise(x)
+        normed = normed.to(product_dtype(normed))  # once, not by each of several products
         # Q of the tokens read, K and V of all: [B, heads, L, D / heads]
         if index is not None:
             query, key, value = linear(layer, normed).split(width, dim=-1)
@@ -234,10 +228,6 @@ class Predictor(nn.Module):
         if self.config.goal_skip:
             nn.init.ones_(self.skip_scale)
 
-    def parameter_count(self) -> int:
-        """Return the number of parameters, without frozen embeddings and positions."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
         """Use other frozen action vectors [K, W] within the context; None keeps them."""
@@ -285,9 +275,9 @@ class Predictor(nn.Module):
         """Return the last block's tokens after each action [B, T, D], before norm and head."""
         # [x_s, a_1, s, …, a_T, s], every state slot s holding the state-mask token: [B, 2T + 1, D]
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
-        )
+        pairs = torch.stack([F.embedding(actions, self.action_tokens()), slots], dim=2)
+        x = torch.cat([self.state_token(initial)[:, None], pairs.flatten(1, 2)], dim=1)
+        x = x + self.pos_embed[: x.shape[1]]
         for block in self.blocks:
             x = block(x)
         return x[:, 2::2]
@@ -295,24 +285,3 @@ class Predictor(nn.Module):
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path."""
         return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
-
-    def reconstruct(self, initial: Tensor, states: Tensor, *, latents: bool = False) -> Tensor:
-        """Return the logits [B, T, K] of the actions between states [B, T, E] (pass 2, Supp. A).
-
-        The action slots hold the action-mask token. The logits of a_t are read at the state after
-        it: attention is causal, so the action slot itself would see neither that state nor the
-        goal. In the released code states are `latents` of pass 1, [B, T, D], unchanged in their
-        slots, and the logits of a_t are read at its own slot, without the final norm.
-        """
-        slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), slots, states if latents else self.state_token(states)
-        )
-        for block in self.blocks:
-            x = block(x)
-        return self.action_head(x[:, 1::2] if latents else self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
-
-    def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
-        """Interleave [B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], and add positions."""
-        x = torch.cat([first[:, None], torch.stack([odd, even], dim=2).flatten(1, 2)], dim=1)
-        return x + self.pos_embed[: x.shape[1]]

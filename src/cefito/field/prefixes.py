@@ -42,14 +42,6 @@ def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     return total
 
 
-def similar_rows(actions: Tensor, *, action_count: int, most: int) -> list[Tensor]:
-    """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
-    if len(actions) <= most:
-        return [torch.arange(len(actions), device=actions.device)]
-    counts = prefix_counts(actions, action_count=action_count)
-    return list(counts.argsort(stable=True).split(most))
-
-
 # the tokens of a level's nodes: each its own [B, N_t, D], all alike [D], or rows of a table [K, D]
 # and their numbers [B, N_t]
 Tokens: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
@@ -198,7 +190,9 @@ def reconstruct(
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the states of all nodes [B, S, E].
 
-    The packed form of `Predictor.reconstruct`, whose logits of a_t are read at the state after it.
+    In this second pass (paper, Supp. A) actions hold the action-mask token, and the logits of a_t
+    are read at the state after it: attention is causal, so that a_t itself would see neither that
+    state nor the goal.
     """
     place = predictor.pos_embed
     levels = predictor.state_token(states).split(tree.widths, dim=1)
@@ -217,8 +211,9 @@ def reconstruct_latents(
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the latents of all nodes [B, S, D].
 
-    The packed form of `Predictor.reconstruct` of latents: logits of a_t depend on the latents of
-    a_1..a_t−1 alone: they are read once for each of these prefixes.
+    In the released code states are the latents of pass 1, unchanged, and the logits of a_t are read
+    at its own token, without the final norm. They depend on the latents of a_1..a_t−1 alone, so
+    that they are read once for each of these prefixes.
     """
     place, parents = predictor.pos_embed, tree.parents()
     slot = predictor.action_mask_token

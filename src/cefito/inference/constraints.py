@@ -28,7 +28,6 @@ Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.vocabulary` reads it."""
 
 _ACTIONS = (OneAction, EachAction)
-_UNCONSTRAINED = Constraints()
 
 
 def _named(kind: Any) -> Any:
@@ -83,12 +82,8 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
                 return [tuple(dict.fromkeys(every))]
             return list(product(*map(ids, kinds, value, [setting] * len(kinds))))
 
-        given = {name: value for name, value in self if value != getattr(Constraints, name)}
-        if not given:
-            return _UNCONSTRAINED
-        return Constraints(
-            **{name: ids(declared()[name][0], value, name)[0] for name, value in given.items()}
-        )
+        kinds = {name: kind for name, (kind, _) in declared().items()}
+        return Constraints(**{name: ids(kinds[name], value, name)[0] for name, value in self})
 
 
 def parse_constraints(
@@ -127,9 +122,8 @@ def _entry(name: str, text: str, taxonomy: Taxonomy, task: int | None) -> tuple[
             split
             for split in splits
             if all(
-                _known(part, taxonomy, task)
+                kind not in _ACTIONS or _known(part, taxonomy, task)
                 for kind, part in zip(kinds, split, strict=True)
-                if kind in _ACTIONS
             )
         ]
     if len(splits) != 1:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import Border
 from cefito.errors import CefitoError, ConfigError
+from cefito.inference.query import query_of_ends
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DECIDING
@@ -21,6 +22,7 @@ from cefito.runs.matching import DECIDING
 if TYPE_CHECKING:
     import torch
 
+    from cefito.encoders.images import ImageEncoder
     from cefito.encoders.text import GoalTexts
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
@@ -168,15 +170,20 @@ class Observer:
     encoder: VideoEncoder
 
     @property
-    def sees_pictures(self) -> bool:
-        """Return whether its encoder takes single pictures, not only clips of videos."""
+    def _images(self) -> ImageEncoder | None:
+        """Its encoder of single pictures; None if it takes only clips of videos."""
         from cefito.encoders.video import Pictures
 
-        return isinstance(self.encoder, Pictures)
+        return self.encoder.images if isinstance(self.encoder, Pictures) else None
+
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether its encoder takes single pictures, not only clips of videos."""
+        return self._images is not None
 
     @property
     def reads_texts(self) -> bool:
-        """Return whether goals in words can be encoded."""
+        """Whether goals in words can be encoded."""
         try:
             return bool(self._texts.tower.describe())
         except CefitoError:
@@ -197,7 +204,7 @@ class Observer:
         vectors = self._vectors([path for path in (initial, goal) if path is not None])
         model = self.encoder.describe()["model"]
         times = repeats(self.recipe.size, vectors.shape[1], model)
-        return self._query(np.tile(vectors, times), initial, goal)
+        return query_of_ends(np.tile(vectors, times), initial, goal, size=self.recipe.size)
 
     def of_picture(self, picture: Path | str) -> NDArray[np.float32]:
         """Encode a picture in a file as the row [D] of a second; errors as of `of_pictures`."""
@@ -207,14 +214,13 @@ class Observer:
     def _vectors(self, pictures: Sequence[Path | str]) -> NDArray[np.float32]:
         """Encode pictures in files [N, D]."""
         from cefito.encoders.images import encode_pictures
-        from cefito.encoders.video import Pictures
 
-        if not isinstance(self.encoder, Pictures):
+        if self._images is None:
             raise ConfigError(
                 f"the encoder {self.name} takes videos, not pictures. Give one and two times.",
                 setting="encoder",
             )
-        return encode_pictures(pictures, self.encoder.images)
+        return encode_pictures(pictures, self._images)
 
     def of_video(
         self,
@@ -245,14 +251,8 @@ class Observer:
             border=self.recipe.border,
             progress=progress,
         )
-        return self._query(observed.reshape(len(observed), -1), start, end)
-
-    def _query(self, observations: NDArray[np.float32], initial: object, goal: object) -> Queries:
-        """Return the query of the observations [n, E] of those ends that are not None."""
-        rows = iter(observations)
-        first = None if initial is None else next(rows)
-        last = None if goal is None else next(rows)
-        return Queries.partial(size=self.recipe.size, initial=first, goal=last)
+        joined = observed.reshape(len(observed), -1)
+        return query_of_ends(joined, start, end, size=self.recipe.size)
 
     def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
         """Encode a whole video file, one row a second [n, D]."""
@@ -268,11 +268,9 @@ class Observer:
     def _texts(self) -> GoalTexts:
         from cefito.encoders.images import PretrainedImages
         from cefito.encoders.text import GoalTexts
-        from cefito.encoders.video import Pictures
 
-        recipe = self.recipe
+        recipe, images = self.recipe, self._images
         recipe.check_text(self.name)
-        images = self.encoder.images if isinstance(self.encoder, Pictures) else None
         if not isinstance(images, PretrainedImages):
             raise ConfigError(
                 f"the encoder {self.name} takes no texts. Give clip.", setting="goal_text"

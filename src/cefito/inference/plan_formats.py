@@ -73,17 +73,11 @@ def json_line(row: Record) -> bytes:
 
 @dataclass(frozen=True)
 class PlanFormat:
-    """How plans are written.
+    """How plans are written."""
 
-    Attributes:
-        ending: Ending of its files.
-        write: Writes rows, given as lines by `json_line`, into a file.
-        binary: Whether its files are not text.
-    """
-
-    ending: str
-    write: Callable[[Iterable[bytes], BinaryIO], None]
-    binary: bool = False
+    ending: str  # of its files
+    write: Callable[[Iterable[bytes], BinaryIO], None]  # rows, as lines of `json_line`, into a file
+    binary: bool = False  # whether its files are not text
 
 
 def write_jsonl(lines: Iterable[bytes], file: BinaryIO) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,12 +118,17 @@ def query_from_features(
             "the run does not say in which precision its observations are stored; float16 is "
             "assumed, the default of data sets"
         )
-    rows = iter(observed[:, 0].astype(np.float32))
-    return Queries.partial(
-        size=run.planner.observation_dim,
-        initial=None if start is None else next(rows),
-        goal=None if end is None else next(rows),
-    )
+    return query_of_ends(observed[:, 0], start, end, size=run.planner.observation_dim)
+
+
+def query_of_ends(
+    observations: NDArray[np.floating[Any]], initial: object, goal: object, *, size: int
+) -> Queries:
+    """Return the query of the observations [n, E] of those ends that are not None; E is `size`."""
+    rows = iter(observations)
+    first = None if initial is None else next(rows)
+    last = None if goal is None else next(rows)
+    return Queries.partial(size=size, initial=first, goal=last)
 
 
 def _layout_of(
@@ -243,8 +248,8 @@ def query_from_window(
     known = match.vocabulary.actions[task, [step.action for step in steps]]  # −1 if unknown
     query = Queries.partial(
         size=opened.observation_dim,
-        initial=opened.start[row].astype(np.float32),
-        goal=opened.end[row + length - 1].astype(np.float32) if goal else None,
+        initial=opened.start[row],
+        goal=opened.end[row + length - 1] if goal else None,
         done=[int(action) for action in known[:first] if action >= 0] if done else None,
     )
     actions = [step.action for step in steps[first : first + length]]
@@ -297,30 +302,18 @@ def observation_of_step(
     return row.astype(np.float32)
 
 
-def query_from_files(
-    initial: Path | str | None, goal: Path | str | None, run: Run | None = None
-) -> Queries:
+def query_from_files(initial: Path | str | None, goal: Path | str | None, run: Run) -> Queries:
     """Return the query of .npy files, each one observation [E]; None if it is not known.
 
     Raises:
-        DataError: A file is missing, damaged, pickled, of another shape, or holds NaN; or there is
-            none.
-        RunError: Another width than that of the run, if one is given.
+        DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
+        RunError: Another width than that of the run.
     """
-    paths = (initial, goal)
-    first, second = (None if path is None else load_observation(path) for path in paths)
-    sizes = [
-        (path, len(row))
-        for path, row in zip(paths, (first, second), strict=True)
-        if row is not None
-    ]
-    if run is not None:
-        for path, size in sizes:
-            check_width(run, size, f"{path} has")
-    if len({size for _, size in sizes}) != 1:
-        found = ", ".join(f"{path} has {size} features" for path, size in sizes) or "no file"
-        raise DataError(f"expected one or two files of equal size; found: {found}.")
-    return Queries.partial(size=sizes[0][1], initial=first, goal=second)
+    size, paths = run.planner.observation_dim, [one for one in (initial, goal) if one is not None]
+    rows = [load_observation(path) for path in paths]
+    for path, row in zip(paths, rows, strict=True):
+        check_width(run, len(row), f"{path} has")
+    return query_of_ends(np.reshape(rows, (-1, size)), initial, goal, size=size)
 
 
 def load_observation(path: Path | str) -> NDArray[np.float32]:

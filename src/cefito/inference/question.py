@@ -103,16 +103,13 @@ class Question(QueryFacts):
         Raises:
             ConfigError: An unknown field, or a value of another kind.
         """
-        given = dict(facts)
-        named = {
-            name: given.pop(one)
-            for name, (_, how) in declared().items()
-            for one in {name, how.option}
-            if one in given
-        }
-        for name, value in named.items():
-            if by_step(declared()[name][0]) and (value is None or isinstance(value, Mapping)):
-                named[name] = tuple((value or {}).items())
+        given, named = dict(facts), {}
+        for name, (kind, how) in declared().items():
+            for one in {name, how.option} & given.keys():
+                value = given.pop(one)
+                if by_step(kind) and (value is None or isinstance(value, Mapping)):
+                    value = tuple((value or {}).items())
+                named[name] = value
         if named:
             given["constraints"] = validated(NamedConstraints, named, place="constraints")
         return validated(cls, given, place="question")
@@ -139,7 +136,7 @@ class Question(QueryFacts):
         if done is not None:
             done = tuple(find_done(run.taxonomy, action, task=task) for action in done)
         ids = self.constraints.resolved(run.taxonomy, task=task)
-        named = NamedConstraints(**vars(ids)) if ids else NamedConstraints()
+        named = NamedConstraints(**vars(ids))
         return self.model_copy(update={"task": task, "done": done, "constraints": named})
 
 

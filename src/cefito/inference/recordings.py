@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from cefito.data.annotations import nfc
+from cefito.data.annotations import Step, Taxonomy, nfc
 from cefito.data.readers.feature_files import is_features, load_features
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
@@ -130,10 +130,15 @@ def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
     if timeline is None:
         problem = "holds no rows of whole videos. Prepare it with features and --timeline"
         raise DataError(f"{opened.folder}: {problem}.")
-    video, names = opened.videos[index], opened.taxonomy.actions
-    annotated = (
-        TimedAction(name=names[step.action].name, start=step.start, end=step.end)
-        for step in video.steps
+    video, rows = opened.videos[index], timeline.videos[index]
+    place = f"{opened.folder}, video '{video.video_id}'"
+    annotated = timed_actions(opened.taxonomy, video.steps)
+    return Recording(video.video_id, place, rows, timeline.rate, annotated=annotated)
+
+
+def timed_actions(taxonomy: Taxonomy, steps: Iterable[Step]) -> tuple[TimedAction, ...]:
+    """Return steps with the names of their actions."""
+    return tuple(
+        TimedAction(name=taxonomy.actions[step.action].name, start=step.start, end=step.end)
+        for step in steps
     )
-    rows, place = timeline.videos[index], f"{opened.folder}, video '{video.video_id}'"
-    return Recording(video.video_id, place, rows, timeline.rate, annotated=tuple(annotated))

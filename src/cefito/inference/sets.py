@@ -11,8 +11,9 @@ from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
+from cefito.markup import counted
 from cefito.planners.base import Planner, Queries
-from cefito.runs.coverage import Condition, CoverageTable
+from cefito.runs.coverage import Condition, Thresholds
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
@@ -60,12 +61,9 @@ class PlanSets(Record):
 
     def in_words(self) -> str:
         """Return the sizes of the sets in a sentence."""
-        share = f"{100 * self.coverage:g} %"
         size = self.plans.size
-        if size is not None:
-            words = f"the set for {share} has {size} plan{'s' * (size != 1)}"
-        else:
-            words = f"the set for {share} has more than {LARGEST_SET} plans"
+        plans = f"more than {LARGEST_SET} plans" if size is None else counted(size, "plan")
+        words = f"the set for {100 * self.coverage:g} % has {plans}"
         alone = [
             f"{name} alone: {part.size}"
             for name, part in (("the next step", self.next_step), ("the next two", self.next_two))
@@ -81,7 +79,7 @@ def check_coverage(run: Run, query: Queries, coverage: float, constraints: Const
         ConfigError: A level or a query that the run was not calibrated for, or constraints.
         RunError: The run was not calibrated.
     """
-    table = run.calibrated()
+    run.calibrated()  # refuse a run that is not, first
     if constraints:
         raise ConfigError(
             "the guarantee is for sets of all plans, without constraints. Leave out the "
@@ -95,7 +93,7 @@ def check_coverage(run: Run, query: Queries, coverage: float, constraints: Const
             "Leave out other settings of the search.",
             setting="coverage",
         )
-    table.of(_condition(run, query, table), coverage, place=run.place)
+    _thresholds(run, query, coverage)
 
 
 def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSets:
@@ -107,8 +105,7 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         plans: Its best plans, more than `LARGEST_SET` of them if there are.
         coverage: Probability with which the sets hold the annotated plan, such as 0.9.
     """
-    table = run.calibrated()
-    found, level = table.of(_condition(run, query, table), coverage, place=run.place)
+    found, level = _thresholds(run, query, coverage)
     assert plans.probabilities is not None
     threshold = found.plans[level]
     kept = set_places(plans.probabilities, threshold)
@@ -121,7 +118,7 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
     return PlanSets(
         coverage=coverage,
         videos=found.videos,
-        folds=table.folds,
+        folds=run.calibrated().folds,
         plans=_listed(
             [plans.sequences[place] for place in kept], plans.probabilities[kept], run.taxonomy
         )
@@ -143,9 +140,9 @@ def first_steps(
     return None if steps is None else steps[:, 0], None
 
 
-def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
-    """Return what is known of a query."""
-    (initial, goal) = query.known[0].tolist()
+def _thresholds(run: Run, query: Queries, coverage: float) -> tuple[Thresholds, int]:
+    """Return the thresholds for a query like this one, and the place of the level in them."""
+    table, (initial, goal) = run.calibrated(), query.known[0].tolist()
     if not initial:
         raise ConfigError(
             "sets are calibrated for queries with the initial observation. Give it, or leave out "
@@ -164,12 +161,13 @@ def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
             f"{table.steps} together. Ask for one of these.",
             setting="steps",
         )
-    return Condition(
+    known = Condition(
         steps=run.horizon if run.shortest is None else None,
         goal=goal,
         done=query.done is not None,
         task=query.tasks is not None,
     )
+    return table.of(known, coverage, place=run.place)
 
 
 def set_places(

@@ -11,7 +11,7 @@ from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError
-from cefito.inference.recordings import Recording
+from cefito.inference.recordings import Recording, timed_actions
 from cefito.runs.run import Run
 from cefito.settings import Record
 from cefito.timeline.formats import TimedAction
@@ -61,13 +61,8 @@ def verified_recording(
     steps = [Step(one.start, one.end, one.action) for one in seen.steps]
     sure = [one.probability * seen.task_probability for one in seen.steps]
     found = _video(verifier, seen.video, seen.task_id, steps, sure=sure, least=least)
-    return found.model_copy(
-        update={
-            "seconds": seen.seconds,
-            "task_probability": seen.task_probability,
-            "recognised": True,
-        }
-    )
+    known = {"seconds": seen.seconds, "task_probability": seen.task_probability}
+    return found.model_copy(update={**known, "recognised": True})
 
 
 def verified_steps(
@@ -81,20 +76,20 @@ def verified_steps(
     """
     taxonomy = verifier.taxonomy
     choices = Choices(task=None if task is None else taxonomy.tasks[task].name)
-    read = ((path, read_steps(path, choices=choices).annotations) for path in paths)
-    for path, found, video in ((path, own, one) for path, own in read for one in own.videos):
-        place = f"{path}, video '{video.video_id}'"
-        try:
-            own = (
-                find_task(taxonomy, found.taxonomy.tasks[video.task].name) if task is None else task
-            )
-            steps = []
-            for step in video.steps:
-                name = found.taxonomy.actions[step.action].name
-                steps.append(Step(step.start, step.end, find_actions(taxonomy, name, task=own)[0]))
-        except ConfigError as problem:
-            raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
-        yield _video(verifier, video.video_id, own, steps, sure=None, least=least)
+    for path in paths:
+        found = read_steps(path, choices=choices).annotations
+        theirs = found.taxonomy
+        for video in found.videos:
+            try:
+                own = find_task(taxonomy, theirs.tasks[video.task].name) if task is None else task
+                names = theirs.names([step.action for step in video.steps])
+                ids = [find_actions(taxonomy, name, task=own)[0] for name in names]
+            except ConfigError as problem:
+                place = f"{path}, video '{video.video_id}'"
+                raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
+            timed = zip(video.steps, ids, strict=True)
+            steps = [Step(step.start, step.end, action) for step, action in timed]
+            yield _video(verifier, video.video_id, own, steps, sure=None, least=least)
 
 
 def _video(
@@ -107,7 +102,7 @@ def _video(
     least: float,
 ) -> VerifiedVideo:
     found = verifier.verify(steps, task, sure=sure, least=least)
-    names, notes = verifier.taxonomy.actions, []
+    notes = []
     overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
@@ -123,11 +118,8 @@ def _video(
         task_probability=1.0,
         recognised=False,
         seconds=max(step.end for step in steps),
-        steps=tuple(
-            TimedAction(name=names[step.action].name, start=step.start, end=step.end)
-            for step in steps
-        ),
+        steps=timed_actions(verifier.taxonomy, steps),
         deviations=found.deviations,
-        repair=tuple(names[action].name for action in found.repair),
+        repair=tuple(verifier.taxonomy.names([*found.repair])),
         notes=tuple(notes),
     )

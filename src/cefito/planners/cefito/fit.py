@@ -27,7 +27,6 @@ from cefito.field.fields import (
     incremental_field,
     make_field,
     named_components,
-    parameter_count,
 )
 from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
@@ -38,7 +37,7 @@ from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel, confident_temperature
 from cefito.progress import Advance, Progress, silent
-from cefito.runtime import derived_seed, generator_for
+from cefito.runtime import count_parameters, derived_seed, generator_for
 from cefito.search.base import Field, Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
@@ -335,7 +334,7 @@ def field_size(config: FieldConfig, shape: Shape) -> int:
         horizon=shape.horizon,
         action_vectors=torch.empty(shape.actions, width) if width else None,
     )
-    return parameter_count(field)
+    return count_parameters(field)
 
 
 def component_seed(seed: int, name: str) -> int:

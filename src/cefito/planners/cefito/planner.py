@@ -16,7 +16,7 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace, Windows, extended_space
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
-from cefito.field.fields import CompositeField, SearchedField, parameter_count
+from cefito.field.fields import CompositeField, SearchedField
 from cefito.planners.base import (
     Abilities,
     Description,
@@ -50,7 +50,7 @@ from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
-from cefito.runtime import full_precision
+from cefito.runtime import count_parameters, full_precision
 from cefito.search.base import SpaceSize, Watch, operations
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
@@ -204,7 +204,7 @@ class CefitoPlanner(BasePlanner):
         parameters: dict[str, int] = {}
         for ensemble in self.networks:
             parameters |= ensemble.parameters
-        return {**parameters, FIELD: parameter_count(self.field)}
+        return {**parameters, FIELD: count_parameters(self.field)}
 
     def describe(self) -> Description:
         """Return its networks, search and weights, and the source of the tasks' actions."""
