@@ -10,32 +10,32 @@ from cefito.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
-    "batch": 976,
+    "batch": 971,
     "benchmarks": 4_646,
-    "cli": 4_122,
-    "data": 6_886,
+    "cli": 4_039,
+    "data": 6_829,
     "encoders": 1_910,
     "evaluation": 2_161,
     "executors": 565,
-    "field": 1_814,
+    "field": 1_759,
     "ground": 1_808,
-    "inference": 2_943,
-    "planners": 11_111,
+    "inference": 2_923,
+    "planners": 11_110,
     "report": 1_212,
     "runs": 1_812,
-    "search": 2_587,
-    "serve": 3_507,
+    "search": 2_603,
+    "serve": 3_522,
     "study": 1_885,
     "testing": 473,
-    "timeline": 2_638,
-    "tests": 39_947,
+    "timeline": 2_672,
+    "tests": 39_968,
     "training": 1_589,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 248
+MODULES = 247
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
