@@ -62,13 +62,15 @@ class StudyOptions:
     device: str = "auto"
     set_: Settings = ()
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
+
     def study(self, dataset: Path, **rest: Any) -> Study:
         """The study of these options on a data set, with the rest of its attributes."""
         from cefito.data.prepared import open_dataset
         from cefito.study.study import Study
 
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
         return Study(
             dataset=open_dataset(dataset),
             out=self.out,
@@ -95,12 +97,10 @@ def compare(
     address: str | None = None,
     against: str | None = None,
     published: bool = True,
+    recognisers: str | None = None,
     json: Flag = False,
 ) -> int:
-    """Train and score planners on a prepared data set, and write their tables.
-
-    Existing scores are kept; repeat the command to continue after an interruption or a failure.
-    The folder then contains results.json, and made from it tables.md and tables.tex.
+    """Train and score planners or recognisers on a prepared data set, and write their tables.
 
     Args:
         dataset: Folder of a prepared data set.
@@ -122,8 +122,13 @@ def compare(
             machine.
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
+        recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
+            recogniser (of a run), rows, hmm, nearest; of the other options, only --out, --seeds and
+            --json count.
         json: Print the results as JSON instead of tables.
     """
+    if recognisers is not None:
+        return _compare_recognisers(dataset, recognisers, options, json=json)
     changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
@@ -146,6 +151,23 @@ def compare(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
     return finish(gather(study), options.out, against, problems, published=table, json=json)
+
+
+def _compare_recognisers(dataset: Path, names: str, options: StudyOptions, *, json: bool) -> int:
+    from cefito.data.prepared import open_dataset
+    from cefito.study.recognition import compare_recognisers
+
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    opened, seeds = open_dataset(dataset), range(options.seeds)
+    shown, found = compare_recognisers(opened, options.out, chosen, seeds, progress)
+    if json:
+        print_json(found)
+    else:
+        table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
+        for note in (*shown.legend, *shown.notes):
+            talk(note)
+    talk(f"wrote recognition.json, .md and .tex into {options.out}")
+    return 0
 
 
 def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple[int, ...]]:
@@ -239,8 +261,6 @@ def reproduce(
     json: Flag = False,
 ) -> int:
     """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
-
-    Repeat the command to continue after an interruption.
 
     Args:
         table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,

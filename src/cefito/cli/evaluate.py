@@ -132,9 +132,6 @@ def evaluate(
 ) -> None:
     """Score a run: success rate, accuracies, IoU, edit similarity, calibration, cost.
 
-    The table includes 90 % intervals with videos resampled. The scores are also kept in the run
-    folder, with the scores of each task; another search has its own file.
-
     Args:
         split: train, val or test.
         dataset: The data set to score it on, if not its own: any with observations made in the same
@@ -275,9 +272,6 @@ def calibrate(
     device: Device = "auto",
 ) -> None:
     """Calibrate the sets of plans of a run, for cefito plan --coverage.
-
-    Without folds, on the validation videos. With folds, the training is repeated without a part of
-    the training videos, for each part; an interrupted calibration continues.
 
     Args:
         folds: Number of parts of the training videos; 0 to use the validation videos. By default 0

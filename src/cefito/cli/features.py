@@ -66,11 +66,6 @@ def extract(
 ) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 
-    Repeat it to continue after an interruption: complete files are kept. Videos that cannot be
-    read, or whose names differ by their endings alone, are left out and listed at the end, and the
-    exit code is 1. cefito data prepare custom makes a
-    data set of the files.
-
     Args:
         source: A video, or a folder of videos.
         out: Folder to write.
@@ -130,8 +125,6 @@ def embed(
     device: AnyDevice = "auto",
 ) -> None:
     """Write a copy of a data set with text embeddings of its actions' names.
-
-    Fields with the setting field.action_encoding = "text" use them.
 
     Args:
         out: Folder to write, empty or new.

@@ -43,10 +43,6 @@ def follow(
 ) -> int:
     """Follow a procedure: the present step, steps done and next steps, whenever they change.
 
-    The rows come from one of: a file of features, a video file, a camera, or "-", the standard
-    input, with one JSON line a row: [numbers], or {"at": seconds, "row": [numbers]} ("row": null if
-    it was lost).
-
     Args:
         run: Run of several lengths with a recogniser, as cefito train DATA --steps 1-6 makes it of
             a data set with the rows of whole videos.

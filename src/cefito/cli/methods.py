@@ -15,11 +15,7 @@ from cefito.planners.methods import METHODS, listed_methods
 
 
 def planners(*, json: Json = False) -> None:
-    """List every method: its paper, what it needs and can do, parameters at the published size.
-
-    A second table lists the rows of cefito compare by method. Parameters are counted with preset
-    paper on CrossTask (133 actions, 18 tasks) at T = 3.
-    """
+    """List every method: its paper, what it needs and can do, parameters at the published size."""
     with log_warnings():
         methods = listed_methods()
     if json:
@@ -56,9 +52,6 @@ def planners(*, json: Json = False) -> None:
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:
     """Write a package that adds a planner: module, metadata, README and test.
-
-    It holds a small planner that works, to be replaced by your own. Once it is installed, every
-    command knows the planner by its name.
 
     Args:
         name: Name of the planner for --method, such as my-planner.

@@ -52,13 +52,6 @@ def plan(
 ) -> int:
     """Plan the actions between two observations; cefito plan-batch plans many queries.
 
-    The observations are those of a video of the data set, two files, two times of features or of a
-    video file, or two pictures. A run of several lengths (cefito train --steps 1-6) plans any
-    number of steps, also from one of the two observations, after steps done before, or for a task
-    alone.
-
-    Ctrl-C stops a long search and shows the best plans so far; a second Ctrl-C ends it at once.
-
     Args:
         ids: Show the ids of actions after their names.
     """
@@ -191,10 +184,6 @@ def plan_batch(
     shard: int = 512,
 ) -> int:
     """Plan any number of queries into a file or on stdout, one row a plan.
-
-    Repeat the command after an interruption to resume: finished work is kept. Queries that cannot
-    be planned are listed with the reason in a file of their own, or on stderr without --out, and do
-    not affect the others. Rows do not depend on executor and workers.
 
     Args:
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,

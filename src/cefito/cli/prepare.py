@@ -90,10 +90,6 @@ NO_CHOICES = StepOptions()
 def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
-    The format of each file is recognised by its content: an export of an annotation tool, captions,
-    chapters, or a table, CSV or Parquet, with the columns video, task, step, start, end (seconds),
-    and optionally split.
-
     Args:
         files: One or several files, each with one or several videos.
         out: CSV to write.
@@ -174,8 +170,6 @@ def prepare_benchmark(
 ) -> None:
     """Prepare a benchmark from its annotations and a folder of features or videos.
 
-    Of window files, the features are by default those that they name.
-
     Args:
         benchmark: Its name.
         annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
@@ -209,8 +203,6 @@ def captaincook4d(
     encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
     """Prepare CaptainCook4D from its download, and from features or videos of your own.
-
-    Without --features and --videos, the downloaded features of steps are the observations.
 
     Args:
         source: Folder of cefito data download captaincook4d.

@@ -20,8 +20,6 @@ def quickstart(
 ) -> None:
     """Make a small simulated world, train on it, plan its test videos, write a report.
 
-    Two simple planners are scored for comparison. Repeat it to go on after an interruption.
-
     Args:
         pixels: Begin with films, which are drawn: extract features, train the chain on them, plan
             between two pictures.

@@ -210,9 +210,6 @@ def annotate(
 ) -> None:
     """Write the recognised steps of films for correction in an annotation tool.
 
-    The films are listed with those first whose correction helps most. Afterwards, --corrected takes
-    the corrected files and says what the proposals saved; cefito data prepare custom reads them.
-
     Args:
         run: Run with a recogniser.
         films: Video files, files of features, or ids of videos of the run's data set.

@@ -56,12 +56,6 @@ def serve(
 ) -> int:
     """Answer requests for plans over HTTP until SIGTERM or Ctrl-C, then finish what runs.
 
-    SIGHUP opens the runs and data sets anew.
-
-    There is a page at /, and the interface for programs is described at /docs. A token that every
-    client must send is read from the environment variable CEFITO_TOKEN or from a file; without one
-    the service listens on this machine alone.
-
     Args:
         run: Run folder made by cefito train, or a folder of runs of several horizons.
         more: Further runs.
@@ -130,8 +124,6 @@ def _is_loopback(host: str) -> bool:
 
 def mcp(run: Path, /, *more: Path, dataset: SeveralPaths = (), device: str = "auto") -> None:
     """Offer plans to an agent on this machine, by the Model Context Protocol, until stdin ends.
-
-    cefito serve --mcp offers the same tools over HTTP.
 
     Args:
         run: Run folder made by cefito train, or a folder of runs of several horizons.

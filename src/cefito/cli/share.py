@@ -24,9 +24,6 @@ Licence = Annotated[str, Parameter(name="--license")]
 def export(run: RunFolder, file: Path, /, *, license_name: Licence = "") -> None:
     """Write the files for planning with a run into a zip file, with a model card.
 
-    Checkpoints and the data set's path on this machine are left out. Every command that takes a run
-    folder also takes the file.
-
     Args:
         file: Zip file to write.
         license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
@@ -49,9 +46,6 @@ def import_checkpoint(
     weights: Literal["ema", "raw"] = "ema",
 ) -> None:
     """Make a run of a checkpoint of an energy field that the authors' code wrote.
-
-    The run plans by the energy alone over the actions that the taxonomy lists for a task. Horizon,
-    sizes and heads follow from the file. Nothing that a pickle names is run.
 
     Args:
         file: The checkpoint (.pth).
@@ -106,9 +100,6 @@ def report(
     json: Flag = False,
 ) -> int:
     """Write a report of a run or of a comparison: one HTML file that needs no network.
-
-    A run is scored as cefito evaluate does, unless its folder holds scores together with plans
-    from before; both are kept there. A comparison is read as it is.
 
     Args:
         place: Run folder, as cefito train makes it, or the folder of a comparison, as cefito

@@ -80,8 +80,6 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    Repeat the command to resume after an interruption.
-
     Args:
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
             in T3, T4, … of the folder, and finished runs are left unchanged.
@@ -143,12 +141,6 @@ def finetune(
     set_: Annotated[Settings, Parameter(help=_CHANGES)] = (),
 ) -> None:
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
-
-    Tasks and actions are found by name; new ones are added after the run's own, whose ids stay.
-    Only the training split of the data set is learned: other tasks are forgotten. Recogniser and
-    verifier are trained anew, on this data set alone. The run itself stays unchanged.
-
-    Repeat the command to resume after an interruption.
 
     Args:
         run: Run folder to start from, of the method cefito, chain, cefito+chain or any-length.
