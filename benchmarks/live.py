@@ -31,7 +31,7 @@ from cefito.files import write_json
 from cefito.inference.session import Session
 from cefito.planners.base import Queries
 from cefito.runs.run import Run, open_run
-from cefito.search.ngrams import DEFAULT_STRENGTHS, START, Levels
+from cefito.search.prior import DEFAULT_STRENGTHS, START, Levels
 
 TOP = 3  # next steps that are compared
 KINDS = {

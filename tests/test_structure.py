@@ -11,31 +11,31 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 971,
-    "benchmarks": 4_646,
-    "cli": 4_039,
+    "benchmarks": 4_436,
+    "cli": 3_984,
     "data": 6_829,
     "encoders": 1_910,
     "evaluation": 2_161,
     "executors": 565,
     "field": 1_759,
     "ground": 1_808,
-    "inference": 2_923,
-    "planners": 11_110,
+    "inference": 2_912,
+    "planners": 11_080,
     "report": 1_212,
     "runs": 1_812,
-    "search": 2_603,
-    "serve": 3_522,
-    "study": 1_885,
+    "search": 2_584,
+    "serve": 3_513,
+    "study": 2_168,
     "testing": 473,
-    "timeline": 2_672,
-    "tests": 39_968,
+    "timeline": 2_670,
+    "tests": 40_054,
     "training": 1_589,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 247
+MODULES = 243
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60

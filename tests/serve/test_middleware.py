@@ -16,8 +16,7 @@ import anyio
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.serve.metrics import Metrics
-from cefito.serve.middleware import RequestMiddleware
+from cefito.serve.middleware import Metrics, RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, ServiceSettings, read_token
 
 JSON = {"content-type": "application/json"}

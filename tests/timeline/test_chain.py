@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cefito.timeline.chain import StepChain
-from cefito.timeline.memory import RowMemory, Standard, past_features, whole_features
+from cefito.timeline.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.timeline.recogniser import likelihoods, softened
 
 TASKS = [[0, 1, 2], [1, 3]]

@@ -104,11 +104,9 @@ def compare(
 
     Args:
         dataset: Folder of a prepared data set.
-        planners: Rows of the tables, separated by commas, as cefito planners lists them: such as
-            cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
-            with -true-task behind a name the true task is given, with -stored-task the one that
-            the data set stores (cefito evaluate --stored-task). Or all (without
-            ablations). By default
+        planners: Rows of the tables, separated by commas, as cefito planners lists them, or all
+            (without ablations); with -true-task behind a name the true task is given, with
+            -stored-task the one that the data set stores. By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.

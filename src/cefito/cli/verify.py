@@ -21,7 +21,7 @@ from cefito.markup import percent
 from cefito.timeline.order import graph_text, reached, read_orders
 
 if TYPE_CHECKING:
-    from cefito.inference.verification import VerifiedVideo
+    from cefito.inference.recordings import VerifiedVideo
     from cefito.runs.run import Run
     from cefito.timeline.verify import Verifier
 
@@ -58,7 +58,7 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
     """
-    from cefito.inference.verification import STEP_FILES, verified_recording, verified_steps
+    from cefito.inference.recordings import STEP_FILES, verified_recording, verified_steps
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -98,7 +98,7 @@ def verify(
 
 def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
     """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
-    from cefito.inference.verification import written_verifier
+    from cefito.inference.recordings import written_verifier
     from cefito.runs.run import open_run
 
     opened, verifier = None, written_verifier(run)

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import Calibration, RunEvaluation
 from cefito.files import check_target, write_text
-from cefito.inference.verification import VerifiedVideo
+from cefito.inference.recordings import VerifiedVideo
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport

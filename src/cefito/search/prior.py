@@ -1,24 +1,269 @@
-"""A prior over sequences given the task: smoothed n-grams of actions of training windows."""
+"""A prior over sequences given the task: smoothed n-grams of actions of training windows.
+
+The probability of a step depends on zero, one or two steps before it. Let n(…) count steps of the
+task's training windows, only those whose action is among the A allowed ones, s₁, s₂, s₃ be the
+strengths of the three levels, and d, c, a the actions of three consecutive steps of a window. Each
+level is interpolated with the one below it, the mean of a Dirichlet posterior (MacKay and Peto
+1995, "A hierarchical Dirichlet language model"; Witten and Bell 1991 is the case of a strength that
+differs by context):
+
+    p₁(a)       = (n(a) + s₁ / A) / (n() + s₁)
+    p₂(a | c)   = (n(c, a) + s₂ b₂(a | c)) / (n(c) + s₂)
+    p₃(a | d,c) = (n(d, c, a) + s₃ b₃(a | d, c)) / (n(d, c) + s₃)
+
+Procedures repeat an action at once, or return to the action before the last, at rates that are
+independent of the action's frequency. The back-off distributions therefore treat these separately,
+and all other actions in proportion to the level below:
+
+    b₂(c | c)   = ρ,   b₂(a | c) = (1 − ρ) p₁(a) / (1 − p₁(c))        for a ≠ c
+    b₃(a | d,c) = λ(a) p₂(a | c) / (1 + (λ − 1) p₂(d | c))            λ(a) = λ for a = d, else 1;
+                                                                      all p₂(a | c) where d = c
+
+A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its
+odds under p₂ multiplied by λ: a constant share would discard the information of pairs (in COIN a
+quarter of all steps are returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of
+a = d among the steps with two different actions before them, and σ' its expectation from pairs
+alone, the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of
+all tasks, as (k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) /
+(m + 20). A single allowed action has all probability.
+
+The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁,
+the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁. A task without
+training windows has n = 0 everywhere: uniform but for ρ and λ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cefito.search.ngrams import (
-    DEFAULT_ORDER,
-    DEFAULT_STRENGTHS,
-    GRID,
-    START,
-    Ids,
-    Levels,
-    Strengths,
-    chosen_smoothing,
-)
 from cefito.search.step_costs import StepCosts
+
+START = -1  # placeholder for the actions before the window
+RATE_STRENGTH = 20.0  # steps that the overall rate counts as in the rate of a task
+
+Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Strengths = tuple[float, float, float]
+Task = int | Ids
+
+
+class Tally:
+    """Counts of steps by their context."""
+
+    def __init__(self, events: Ids, counts: Ids, base: int) -> None:
+        # events: task, action two steps before, action before and action of steps [M, 4], `START`
+        # before the window; counts: number of occurrences of each [M]
+        self.base = base
+        columns = {
+            "": (0,),
+            "a": (0, 3),
+            "c": (0, 2),
+            "ca": (0, 2, 3),
+            "dc": (0, 1, 2),
+            "dca": (0, 1, 2, 3),
+        }
+        self._sums: dict[str, tuple[Ids, Ids]] = {}
+        for name, places in columns.items():
+            keys, inverse = np.unique(
+                self._key(*(events[:, place] for place in places)), return_inverse=True
+            )
+            sums = np.zeros(len(keys) + 1, dtype=np.int64)  # the last one for unseen keys
+            np.add.at(sums, inverse.ravel(), counts)
+            self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
+
+    def __call__(self, name: str, *ids: ArrayLike) -> Reals:
+        """Return counts by the task and the actions of `name`: "" for none, up to "dca"."""
+        keys, sums = self._sums[name]
+        wanted = self._key(*ids)
+        place = np.searchsorted(keys, wanted)
+        return np.where(keys[place] == wanted, sums[place], 0).astype(np.float64)
+
+    def _key(self, *ids: ArrayLike) -> Ids:
+        key: Ids = np.asarray(ids[0], dtype=np.int64)
+        for part in ids[1:]:
+            key = key * self.base + (np.asarray(part, dtype=np.int64) + 1)
+        return key
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The formulas of the module; task, a, c and d are ids that broadcast."""
+
+    tally: Tally  # counts of steps to allowed actions
+    sizes: Ids  # A of each task [C]
+    repeats: Reals  # ρ of each task [C]
+    returns: Reals  # λ of each task [C]
+    order: int
+    strengths: Strengths  # s₁, s₂, s₃
+
+    @classmethod
+    def counted(
+        cls,
+        events: Ids,
+        counts: Ids,  # number of occurrences of each [M]
+        *,
+        sizes: Sequence[int],  # A of each task [C]
+        action_count: int,
+        order: int,
+        strengths: Strengths,  # s₁, s₂, s₃
+    ) -> Levels:
+        """Make the levels from the steps of training windows."""
+        # events: task, action two steps before, action before and action of steps to allowed
+        # actions [M, 4], `START` before the window
+        tally = Tally(events, counts, action_count + 1)
+        task, d, c, a = events.T
+        after, between = c != START, (d != START) & (d != c)
+        # probability of each return by pairs alone, whose mean is σ'
+        expected = tally("ca", task, c, d) / tally("c", task, c)
+
+        def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
+            number, total = (
+                np.bincount(task, weights=counts * part, minlength=len(sizes))
+                for part in (hits * among, among)
+            )
+            overall = (number.sum() + 0.5) / (total.sum() + 1)
+            return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
+
+        return cls(
+            tally=tally,
+            sizes=np.array(sizes, dtype=np.int64),
+            repeats=rates(c == a, after),
+            returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
+            order=order,
+            strengths=strengths,
+        )
+
+    def log_probability(self, sequences: Ids, tasks: Ids) -> Reals:
+        """Return Σ_t log p(a_t | …), [n], of sequences of allowed actions [n, T] of tasks [n].
+
+        Sequences may be padded with −1 after their last action.
+        """
+        columns, there = list(sequences.clip(min=0).T), sequences.T >= 0
+        return np.asarray(
+            sum(
+                np.where(there[step], np.log(self.step(step, tasks, columns)), 0.0)
+                for step in range(len(columns))
+            )
+        )
+
+    def after(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
+        """Return the probability of action a after d and c, each `START` before the first step."""
+        later = [np.maximum(part, 0) for part in (d, c)]
+        shares = [self.step(step, task, [*later[2 - step :], a]) for step in range(3)]
+        return np.where(c == START, shares[0], np.where(d == START, shares[1], shares[2]))
+
+    def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
+        """Return the probability of a step's action, given the actions of all steps so far."""
+        a = sequences[step]
+        if self.order == 1:
+            return self.single(task, a)
+        if step == 0:
+            return self.first(task, a)
+        c = sequences[step - 1]
+        if self.order == 2:
+            return self.pair(task, c, a)
+        if step == 1:
+            return self._interpolated(
+                3,
+                self.tally("dca", task, START, c, a),
+                self.tally("dc", task, START, c),
+                self.pair(task, c, a),
+            )
+        return self.triple(task, sequences[step - 2], c, a)
+
+    def single(self, task: Task, a: Ids) -> Reals:
+        """p₁(a)."""
+        return self._interpolated(
+            1, self.tally("a", task, a), self.tally("", task), 1 / self.sizes[task]
+        )
+
+    def first(self, task: Task, a: Ids) -> Reals:
+        """p₂(a | start)."""
+        return self._interpolated(
+            2, self.tally("ca", task, START, a), self.tally("c", task, START), self.single(task, a)
+        )
+
+    def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
+        """p₂(a | c)."""
+        return self._interpolated(
+            2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a)
+        )
+
+    def triple(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
+        """p₃(a | d, c)."""
+        factor = np.where(d == c, 1.0, self.returns[task])
+        below = (
+            np.where(a == d, factor, 1.0)
+            * self.pair(task, c, a)
+            / (1 + (factor - 1) * self.pair(task, c, d))
+        )
+        return self._interpolated(
+            3, self.tally("dca", task, d, c, a), self.tally("dc", task, d, c), below
+        )
+
+    def _below_pair(self, task: Task, c: Ids, a: Ids) -> Reals:
+        size, seen = self.sizes[task], self.tally("", task)
+        others = self._interpolated(1, seen - self.tally("a", task, c), seen, 1 - 1 / size)
+        others = np.where(size > 1, others, 1.0)
+        share = np.where(size > 1, self.repeats[task], 1.0)
+        return np.asarray(np.where(a == c, share, (1 - share) * self.single(task, a) / others))
+
+    def _interpolated(self, level: int, count: Reals, total: Reals, below: Reals) -> Reals:
+        strength = self.strengths[level - 1]
+        return np.asarray((count + strength * below) / (total + strength))
+
+
+def _odds(rate: Reals) -> Reals:
+    return rate / (1 - rate)
+
+
+DEFAULT_ORDER = 3
+DEFAULT_STRENGTHS = (3.0, 10.0, 10.0)
+GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+def chosen_smoothing(
+    parts: Sequence[tuple[Levels, Ids, Ids]], *, orders: Sequence[int], grid: Sequence[float]
+) -> tuple[int, Strengths]:
+    """Return the order and strengths of the highest log-likelihood of held-out sequences.
+
+    For each order the strengths are improved one by one, from the defaults, until none changes.
+    Ties go to the lower order and to the value met first.
+
+    Args:
+        parts: Levels, the sequences [M, T] that they did not count, and their tasks [M]. Without
+            any sequence the defaults stay.
+        orders: Orders to choose from.
+        grid: Strengths to choose from.
+    """
+    count = sum(len(tasks) for _, _, tasks in parts)
+    if not count:
+        return DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
+
+    def likelihood(order: int, strengths: Strengths) -> float:
+        smoothed = (replace(levels, order=order, strengths=strengths) for levels, _, _ in parts)
+        held = zip(smoothed, parts, strict=True)
+        return sum(float(one.log_probability(*part[1:]).sum()) for one, part in held) / count
+
+    best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
+    for order in sorted(orders):
+        strengths, highest = DEFAULT_STRENGTHS, likelihood(order, DEFAULT_STRENGTHS)
+        improved = True
+        while improved:
+            improved = False
+            for level in range(order):
+                for value in grid:
+                    other: Any = (*strengths[:level], value, *strengths[level + 1 :])
+                    if (reached := likelihood(order, other)) > highest:
+                        strengths, highest, improved = other, reached, True
+        if highest > best:
+            best, chosen = highest, (order, strengths)
+    return chosen
 
 
 class NGramPrior:

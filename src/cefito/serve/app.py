@@ -22,8 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
-from cefito.serve.metrics import Metrics
-from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
+from cefito.serve.middleware import DOCS, UPLOAD, Metrics, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (

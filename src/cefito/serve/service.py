@@ -25,8 +25,7 @@ from cefito.errors import CefitoError
 from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
-from cefito.serve.metrics import Metrics
-from cefito.serve.middleware import closing
+from cefito.serve.middleware import Metrics, closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import prepare, to_response

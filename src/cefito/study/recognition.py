@@ -22,14 +22,13 @@ from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.timeline.chain import Floats
-from cefito.timeline.memory import Rows, Standard, whole_features
+from cefito.timeline.classifier import Rows, Standard, whole_features
 from cefito.timeline.recogniser import Recogniser
 from cefito.timeline.scores import OVERLAPS, VideoScores, segments
 from cefito.timeline.settings import RecogniserConfig
 from cefito.timeline.stream import StepStream
 
-Predict = Callable[[Rows], Floats]
-"""p(label) [n, K + 1] of the standardised rows [n, D] of a video."""
+Predict = Callable[[Rows], Floats]  # p(label) [n, K + 1] of standardised rows [n, D]
 Yardstick = Callable[[Sequence[Rows], Sequence[NDArray[np.int64]], int, int], Predict]
 """Trains a recogniser on rows [n, D] and labels [n] of videos, by K + 1 and a seed."""
 RECOGNISERS = {
@@ -67,7 +66,6 @@ class _Known:
     data: PreparedDataset
     rate: float
     raw: list[NDArray[np.float32]]  # [n, D] of each video
-    rows: list[NDArray[np.float32]]  # standardised
     labels: list[NDArray[np.int64]]  # [n] of each video
     train: list[int]
     test: list[int]
@@ -82,34 +80,23 @@ class _Known:
             raise DataError(f"{data.folder}: {problem}, by which recognisers are compared.")
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
         train, test = (np.flatnonzero(np.array(splits) == of).tolist() for of in (False, True))
-        standard = Standard.of([raw[place] for place in train], raw[0].shape[1])
         labels = [
             row_labels(video.steps, len(own), rate, background)
             for video, own in zip(data.videos, raw, strict=True)
         ]
-        rows = [standard.scaled(own) for own in raw]
-        return cls(data, rate, raw, rows, labels, train, test, background)
+        return cls(data, rate, raw, labels, train, test, background)
 
 
 def compare_recognisers(
     dataset: PreparedDataset,
-    out: Path,
-    names: Sequence[str],
+    out: Path,  # the results that it holds are kept
+    names: Sequence[str],  # of `RECOGNISERS` or `more`
     seeds: Sequence[int],
     progress: Progress = silent,
-    more: Mapping[str, Yardstick] | None = None,
+    more: Mapping[str, Yardstick] | None = None,  # further recognisers by name
     config: RecogniserConfig | None = None,
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
-
-    Args:
-        dataset: Data set with rows of whole videos.
-        out: Folder of the results; those that it holds are kept.
-        names: Of `RECOGNISERS`, or of `more`.
-        seeds: Seeds of trainings.
-        progress: Shows progress.
-        more: Further recognisers by their names.
-        config: Settings of the recogniser.
 
     Raises:
         ConfigError: An unknown recogniser, or a folder of another data set.
@@ -170,9 +157,11 @@ def _measured(
                 right = int(one.tasks.argmax() == known.data.videos[video].task)
                 more.append(_online(known, own, video) | {"task_right": right})
     else:
-        rows, labels = [known.rows[v] for v in known.train], [known.labels[v] for v in known.train]
+        rows, labels = [known.raw[v] for v in known.train], [known.labels[v] for v in known.train]
+        standard = Standard.of(rows, rows[0].shape[1])
+        rows = [standard.scaled(own) for own in rows]
         predict = method(rows, labels, known.background + 1, seed)
-        found = [predict(known.rows[video]) for video in known.test]
+        found = [predict(standard.scaled(own)) for own in raw]
     columns = [
         _offline(known, video, rows) | rest
         for video, rows, rest in zip(known.test, found, more, strict=True)

@@ -26,8 +26,16 @@ from cefito.files import load_tensors, load_weights, read_json, write_json, writ
 from cefito.progress import Progress, silent
 from cefito.settings import Record, read_record, validated
 from cefito.timeline.chain import Floats, StepChain
-from cefito.timeline.classifier import Past, RowClassifier, fit_classifier, temporal_steps
-from cefito.timeline.memory import Rows, Standard, past_features, whole_features
+from cefito.timeline.classifier import (
+    Past,
+    RowClassifier,
+    Rows,
+    Standard,
+    fit_classifier,
+    past_features,
+    temporal_steps,
+    whole_features,
+)
 from cefito.timeline.scores import Segment, VideoScores, segments, summary
 from cefito.timeline.settings import RecogniserConfig
 
@@ -143,16 +151,15 @@ class Recogniser:
         total = 2 * sum(steps) + steps[-1]
         held: list[_Held] = []
         with progress("recogniser", total=total) as advance:
+            given = config, timeline.rate, dataset.taxonomy, seed, advance
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, config, timeline.rate, dataset.taxonomy, seed, advance)
+                fitted = cls._fitted(rest, *given)
                 held += [
                     _Held.of(fitted, known.rows[place], known.labels[place])
                     for place in np.flatnonzero(order == fold)
                 ]
-            fitted = cls._fitted(
-                known, config, timeline.rate, dataset.taxonomy, seed, advance, ahead=True
-            )
+            fitted = cls._fitted(known, *given, ahead=True)
         if not held:
             return fitted
         trusts, temperatures = zip(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
 from cefito.timeline.chain import Floats
-from cefito.timeline.memory import RowMemory, Rows
+from cefito.timeline.classifier import RowMemory, Rows
 from cefito.timeline.recogniser import (
     RecognisedStep,
     Recogniser,

@@ -13,7 +13,7 @@ from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.usual import CENTRES, COUNTED, Usual, first_pool
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
-from cefito.search.ngrams import GRID
+from cefito.search.prior import GRID
 
 
 def test_windows_of_all_lengths(small_world, windows):

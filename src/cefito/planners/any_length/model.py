@@ -36,7 +36,7 @@ from cefito.planners.chain.ensemble import ChainEnsemble
 from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
-from cefito.search.ngrams import START
+from cefito.search.prior import START
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 

@@ -37,8 +37,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows, padded_rows
 from cefito.planners.chain.states import TaskStates
-from cefito.search.ngrams import GRID, START, chosen_smoothing
-from cefito.search.prior import NGramPrior
+from cefito.search.prior import GRID, START, NGramPrior, chosen_smoothing
 
 Weights = tuple[float, float, float]
 NETWORK: Weights = (1.0, 0.0, 0.0)

@@ -6,8 +6,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, TEXT, Method, Paper, rows
+from cefito.planners.shared.settings import stepped
 from cefito.settings import Layers, Settings, Size
-from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.settings import TrainingConfig
 
 
 class P3ivConfig(Settings):
@@ -38,18 +39,10 @@ class P3ivConfig(Settings):
     samples: Size = 1500  # noises that a plan is decoded from, drawn once
     validation_samples: PositiveInt = 200  # choose the epoch; as the released call of planning
     training: TrainingConfig = TrainingConfig(
-        optimiser=OptimiserConfig(
-            epochs=200,
-            batch_size=32,
-            learning_rate=7e-4,
-            weight_decay=0.0,
-            schedule="step",
-            factor=0.65,
-            interval=0.1,  # 20 epochs of 200
-        ),
-        # published: the best of all epochs, chosen on the test windows; in every second one the
-        # critic alone learns
-        stopping=StoppingConfig(every=2, patience=0, windows=0),
+        # in every second epoch the critic alone learns
+        **stepped(
+            epochs=200, batch_size=32, learning_rate=7e-4, weight_decay=0.0, interval=0.1, every=2
+        )
     )
 
     @model_validator(mode="after")

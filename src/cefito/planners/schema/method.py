@@ -8,8 +8,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
+from cefito.planners.shared.settings import stepped
 from cefito.settings import Layers, Settings, Size
-from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.settings import TrainingConfig
 
 Described = Literal["file", "observations", "names"]
 
@@ -37,17 +38,7 @@ class SchemaConfig(Settings):
     states: float = Field(0.1, ge=0)  # weight of the error of the decoded states
     smoothing: float = Field(0.0, ge=0)  # added to every count of a transition
     training: TrainingConfig = TrainingConfig(
-        optimiser=OptimiserConfig(
-            epochs=500,
-            batch_size=256,
-            learning_rate=4e-3,
-            weight_decay=0.01,
-            schedule="step",
-            factor=0.65,
-            interval=0.08,  # 40 epochs of 500
-        ),
-        # published: the best of all epochs, chosen on the test windows
-        stopping=StoppingConfig(every=1, patience=0, windows=0),
+        **stepped(epochs=500, batch_size=256, learning_rate=4e-3, weight_decay=0.01, interval=0.08)
     )
 
     @model_validator(mode="after")

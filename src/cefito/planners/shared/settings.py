@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from cefito.field.settings import ClassifierConfig
 from cefito.search.settings import SearchConfig
 from cefito.settings import Settings
-from cefito.training.settings import ClassifierTrainingConfig
+from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig, StoppingConfig
 
 
 class ClassifierSettings(Settings):
@@ -17,6 +17,18 @@ class ClassifierSettings(Settings):
 
     classifier: ClassifierConfig = ClassifierConfig()
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+
+
+def stepped(*, epochs: int, interval: float, every: int = 1, **rest: Any) -> dict[str, Any]:
+    """Return a training whose rate falls by the factor 0.65 at intervals, a share of the epochs.
+
+    It keeps the best of all epochs, as published, where these were chosen on the test windows.
+    """
+    optimiser = {"epochs": epochs, "schedule": "step", "factor": 0.65, "interval": interval}
+    return {
+        "optimiser": OptimiserConfig(**optimiser, **rest),
+        "stopping": StoppingConfig(every=every, patience=0, windows=0),
+    }
 
 
 class PlanningConfig(SearchConfig):

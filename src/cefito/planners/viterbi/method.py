@@ -8,8 +8,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
+from cefito.planners.shared.settings import stepped
 from cefito.settings import Layers, Settings, Size
-from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
+from cefito.training.settings import PlannerTrainingConfig
 
 Alignment = Literal["file", "names", "none"]
 
@@ -37,17 +38,7 @@ class ViterbiConfig(Settings):
     task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
     members: Layers = 1  # networks whose emissions are averaged (published: one)
     training: PlannerTrainingConfig = PlannerTrainingConfig(
-        optimiser=OptimiserConfig(
-            epochs=500,
-            batch_size=256,
-            learning_rate=9e-4,
-            weight_decay=0.01,
-            schedule="step",
-            factor=0.65,
-            interval=0.08,  # 40 epochs of 500
-        ),
-        # published: the best of all epochs, chosen on the test windows
-        stopping=StoppingConfig(every=1, patience=0, windows=0),
+        **stepped(epochs=500, batch_size=256, learning_rate=9e-4, weight_decay=0.01, interval=0.08)
     )
 
     @model_validator(mode="after")
