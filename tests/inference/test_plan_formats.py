@@ -74,12 +74,7 @@ def rows_of_md(data):
     ]
 
 
-READERS = {
-    "jsonl": rows_of_jsonl,
-    "csv": rows_of_csv,
-    "md": rows_of_md,
-    "parquet": rows_of_parquet,
-}
+READERS = {"jsonl": rows_of_jsonl, "csv": rows_of_csv, "md": rows_of_md, "parquet": rows_of_parquet}
 
 
 def test_every_format_holds_the_rows(written, rows):

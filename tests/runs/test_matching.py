@@ -159,11 +159,7 @@ def recipe(**features):
             "features of weights = 'b' instead of 'a'; features of rate = 10.0 instead of 32.0",
         ),
         (recipe(model="s3d"), recipe(model="clip"), "features of model = 'clip' instead of 's3d'"),
-        (
-            recipe(),
-            {"observations": "simulated", "seed": 0},
-            "simulated instead of from videos",
-        ),
+        (recipe(), {"observations": "simulated", "seed": 0}, "simulated instead of from videos"),
         (
             {"observations": "simulated", "seed": 0},
             {"observations": "simulated", "seed": 1},

@@ -371,10 +371,7 @@ def test_too_little_memory_is_not_a_wrong_file(problem, where, folder, monkeypat
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ({"horizon": 0}, "horizon 0.*at least 1"),
-        ({"seed": 2**63}, f"seed {2**63}"),
-    ],
+    [({"horizon": 0}, "horizon 0.*at least 1"), ({"seed": 2**63}, f"seed {2**63}")],
 )
 def test_arguments_that_are_refused_leave_nothing(change, message, world, tmp_path):
     with pytest.raises((ConfigError, DataError), match=message):

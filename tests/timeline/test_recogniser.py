@@ -1,6 +1,5 @@
 """The recogniser on small films of which each action has its own direction, and its stream."""
 
-import json
 import pickle
 from dataclasses import replace
 
@@ -8,51 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.readers.custom import prepare
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.timeline.classifier import TemporalNetwork
 from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
-from cefito.timeline.settings import RecogniserConfig
 from cefito.timeline.stream import StepStream
-
-SMALL = RecogniserConfig(
-    members=1, width=16, training_steps=60, folds=2, learning_rate=0.02, weight_decay=0.01
-)
-PLANS = [[0, 1, 2], [3, 4, 5]]
-
-
-def film(rng, plan):
-    """Rows of 8 numbers and steps [start, end, action]."""
-    parts, steps, at = [], [], 0
-    for action in [6, *(each for step in plan for each in (step, 6))]:
-        count = int(rng.integers(2, 5) if action == 6 else rng.integers(6, 12))
-        parts.append(3.0 * np.eye(8)[action] + 0.5 * rng.standard_normal((count, 8)))
-        steps += [] if action == 6 else [[at, at + count, action]]
-        at += count
-    return np.concatenate(parts), steps
+from row_films import SMALL, prepared_films
 
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    folder, rng = tmp_path_factory.mktemp("films"), np.random.default_rng(0)
-    tasks = [
-        {"id": place, "name": f"task {place}", "actions": one} for place, one in enumerate(PLANS)
-    ]
-    actions = [{"id": place, "name": f"step {place}"} for place in range(6)]
-    taxonomy = {"dataset": "films", "tasks": tasks, "actions": actions}
-    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-    rows, lines = {}, []
-    for number in range(16):
-        task = number % 2
-        plan = PLANS[task] if rng.random() < 0.7 else [PLANS[task][place] for place in (1, 0, 2)]
-        rows[f"v{number}"], steps = film(rng, plan)
-        split = "test" if number >= 10 else "train"
-        line = {"video_id": f"v{number}", "split": split, "task_id": task, "steps": steps}
-        lines.append(json.dumps(line) + "\n")
-    (folder / "videos.jsonl").write_text("".join(lines))
-    np.savez(folder / "timeline.npz", **rows)
-    return prepare(folder, folder / "out")
+    return prepared_films(tmp_path_factory.mktemp("films"))
 
 
 @pytest.fixture(scope="module")
