@@ -90,6 +90,9 @@ NO_CHOICES = StepOptions()
 def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
+    Files are exports of annotation tools, captions, chapters, or tables with the columns video,
+    task, step, start, end (seconds), and optionally split.
+
     Args:
         files: One or several files, each with one or several videos.
         out: CSV to write.
@@ -168,7 +171,7 @@ def prepare_benchmark(
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
-    """Prepare a benchmark from its annotations and a folder of features or videos.
+    """Prepare a benchmark by its annotations and features (window files name them) or videos.
 
     Args:
         benchmark: Its name.
@@ -202,7 +205,7 @@ def captaincook4d(
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
-    """Prepare CaptainCook4D from its download, and from features or videos of your own.
+    """Prepare CaptainCook4D from its download, with its features of steps or with your own.
 
     Args:
         source: Folder of cefito data download captaincook4d.

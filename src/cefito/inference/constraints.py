@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -118,14 +119,9 @@ def _entry(name: str, text: str, taxonomy: Taxonomy, task: int | None) -> tuple[
     splits = [[sign.join(pieces[a:b]) for a, b in pairwise((0, *cut, len(pieces)))] for cut in cuts]
     splits = [split for split in splits if all(map(_fits, kinds, split))]
     if len(splits) > 1:
-        splits = [
-            split
-            for split in splits
-            if all(
-                kind not in _ACTIONS or _known(part, taxonomy, task)
-                for kind, part in zip(kinds, split, strict=True)
-            )
-        ]
+        actions = [place for place, kind in enumerate(kinds) if kind in _ACTIONS]
+        known = partial(_known, taxonomy=taxonomy, task=task)
+        splits = [split for split in splits if all(known(split[place]) for place in actions)]
     if len(splits) != 1:
         form, example = how.help.partition(":")[0], sign.join(map(str, how.example[0]))
         more = "; it is ambiguous, so give ids" if splits else f", such as {example}"
