@@ -52,10 +52,10 @@ _SCORES = {  # head, and the columns that are divided, which are sums over video
 }
 _BINS, _DRAWS = 15, 2000
 _LEGEND = (
-    "Per cent with 95 % intervals, videos resampled. steps: recognised for each annotated one; "
-    "now, next: seconds with the right present and next step, from the rows so far; done: steps "
-    "believed done at the end for each annotated one; done off: mean difference of a video; delay: "
-    "from the start of a step to the first row that shows it."
+    "Per cent with 95 % intervals, videos resampled. steps: recognised for each annotated one; now, "
+    "next: seconds with the right present and next step, from the rows so far; done: believed done "
+    "at the end for each annotated one; done off: mean difference of a video; delay: to the first "
+    "row that shows a step."
 )
 
 
@@ -76,8 +76,10 @@ class _Known:
         timeline, background = data.timeline, len(data.taxonomy.actions)
         splits = [video.split == "test" for video in data.videos]
         if timeline is None or len(set(splits)) < 2:
-            problem = "holds no rows of whole videos" if timeline is None else "has no test split"
-            raise DataError(f"{data.folder}: {problem}, by which recognisers are compared.")
+            problem = "expected videos of the split test, and others"
+            if timeline is None:
+                problem = "holds no rows of whole videos. Prepare it with features of videos"
+            raise DataError(f"{data.folder}: {problem}.")
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
         train, test = (np.flatnonzero(np.array(splits) == of).tolist() for of in (False, True))
         labels = [
