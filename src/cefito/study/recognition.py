@@ -52,10 +52,9 @@ _SCORES = {  # head, and the columns that are divided, which are sums over video
 }
 _BINS, _DRAWS = 15, 2000
 _LEGEND = (
-    "Per cent with 95 % intervals, videos resampled. steps: recognised for each annotated one; now, "
-    "next: seconds with the right present and next step, from the rows so far; done: believed done "
-    "at the end for each annotated one; done off: mean difference of a video; delay: to the first "
-    "row that shows a step."
+    "Per cent, 95 % intervals (videos resampled). steps, done: recognised, and believed done at "
+    "the end, for each annotated one; done off: mean difference; now, next: seconds with the right "
+    "step, from the rows so far; delay: to the first row that shows a step."
 )
 
 
