@@ -82,7 +82,7 @@ def extract(
 
 
 def _encoder(run: Path | None, options: EncoderOptions) -> VideoEncoder:
-    """Open an encoder: that of a run's features, whose weights may have moved, or the options'."""
+    """Open the encoder of a run's features; without a run, the encoder of the options."""
     from cefito.encoders.video import open_encoder
     from cefito.inference.observer import ObservationRecipe
     from cefito.runs.run import open_run

@@ -78,7 +78,7 @@ def _search_options() -> Iterator[tuple[str, Any, Any]]:
 
 @with_options(_search_options(), SEARCH)
 class SearchOptions:
-    """How to search; by default as the run was trained. Fields: those of `PlanningConfig`."""
+    """Settings of the search, the fields of `PlanningConfig`; by default those of the run."""
 
     def applied(self, run: Run) -> Run:
         """Return the run with the given settings."""
@@ -100,7 +100,7 @@ def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
 
 @with_options(_constraint_options(), CONSTRAINTS)
 class ConstraintOptions:
-    """Constraints on every plan, as text; its fields are those of `Constraints`."""
+    """Constraints of every plan as text, by the fields of `Constraints`."""
 
 
 UNCONSTRAINED = ConstraintOptions()

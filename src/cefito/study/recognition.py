@@ -100,7 +100,7 @@ def compare_recognisers(
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
     Raises:
-        ConfigError: An unknown recogniser, or a folder of another data set.
+        ConfigError: An unknown recogniser, or a folder of another data set or other settings.
         DataError: The data set holds no rows of whole videos, or no test videos.
     """
     config = config or RecogniserConfig()
@@ -116,12 +116,17 @@ def compare_recognisers(
         unknown = ", ".join(name for name in names if name not in methods) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(methods)}.")
     known, file = _Known.of(dataset), out / "recognition.json"
-    about = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+    about: dict[str, Any] = {
+        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+        "settings": config.model_dump(mode="json"),
+        "test_videos": [dataset.videos[place].video_id for place in known.test],
+    }
     videos: dict[str, dict[str, Any]] = {}
     if file.exists():
         before = read_json(file, "Choose another folder.")
-        if before.get("dataset") != about:
-            raise ConfigError(f"{file} is of another data set. Choose another folder.")
+        if {key: before.get(key) for key in about} != about:
+            problem = "is of another data set, or of other settings"
+            raise ConfigError(f"{file} {problem}. Choose another folder.")
         videos = before["videos"]
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
@@ -130,9 +135,7 @@ def compare_recognisers(
             if str(seed) not in own and not (own and name == "nearest"):  # which trains nothing
                 own[str(seed)] = _measured(known, name, methods[name], seed, progress)
             rows = _summaries(videos)
-            test = [dataset.videos[place].video_id for place in known.test]
-            report = {"dataset": about, "test_videos": test, "rows": rows, "videos": videos}
-            write_json(file, report)
+            write_json(file, report := {**about, "rows": rows, "videos": videos})
     table = _table(known, {name: rows[name] for name in names})
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))

@@ -16,14 +16,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from cefito.data.annotations import Video, nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
-from cefito.search.constraints import (
-    EachAction,
-    OneAction,
-    Step,
-    by_step,
-    declared,
-    entry_parts,
-)
+from cefito.search import constraints
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
 
@@ -97,15 +90,16 @@ def _constraint_forms() -> list[dict[str, Any]]:
     step, action or number; `inputs` are the label of each input and the part that it gives.
     """
     forms = []
-    for kind, how in declared().values():
-        parts = entry_parts(kind)
-        names = {Step: "step", OneAction: "action", EachAction: "action"}
+    for kind, how in constraints.declared().values():
+        parts = constraints.entry_parts(kind)
+        actions = (constraints.OneAction, constraints.EachAction)
+        names = {constraints.Step: "step", **dict.fromkeys(actions, "action")}
         kinds = [names.get(part, "number") for part in parts or (kind,) if part is not bool]
         inputs = [
             (f"{before.strip()} … {after.strip()}".rstrip(), int(part or place))
             for place, (before, part, after) in enumerate(_INPUT.findall(how.words))
         ]
-        shape = "map" if by_step(kind) else "list" if parts else "value"
+        shape = "map" if constraints.by_step(kind) else "list" if parts else "value"
         forms.append({"how": how, "shape": shape, "kinds": kinds, "inputs": inputs})
     return forms
 
