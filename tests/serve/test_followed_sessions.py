@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,3 +176,52 @@ def test_no_row_is_lost_or_counted_twice_when_connections_break(port, seen):
         assert (number, event, told) == (str(at + 1), "state", state)
     stream.connection.close()
     assert sent(port, "GET", f"/v1/sessions/{state['id']}") == (200, state)
+
+
+def test_sessions_go_on_when_the_service_begins_anew(
+    serving, world, run_with_recogniser, seen, tmp_path
+):
+    """What was answered stays: rows, steps told and undone, numbers; what was not is left out."""
+    folder, runs = tmp_path / "sessions", (run_with_recogniser.folder,)
+    folder.mkdir()
+    before = serving(runs=runs, session_folder=folder)
+    goal = world.end[5].tolist()
+    steps = tell(before, begin(before, goal=goal, done=None), observation=world.start[3].tolist())
+    tell(before, steps, done=1)
+    steps = tell(before, steps, undo=True)
+    rows = begin(before, task=0)
+    for at, row in enumerate(seen[:6]):
+        lines = [{"at": at, "row": row.tolist()}, {"at": at + 0.5, "row": None}]
+        answer = before.post(f"/v1/sessions/{rows['id']}/rows", json={"rows": lines})
+    rows = answer.json()
+    ended = begin(before)
+    end(before, ended)
+    (file,) = [one for one in folder.iterdir() if len(one.read_text().splitlines()) == 7]
+    with file.open("a") as opened:
+        opened.write('{"rows": [{"at": 6, "ro')  # killed before it could answer
+    after = serving(runs=runs, session_folder=folder)
+    assert read(after, steps) == steps
+    assert tell(after, steps, done=2)["number"] == steps["number"] + 1
+    again = tell(after, rows, rows=[{"at": 0, "row": None}])
+    assert again | {"plans": None} == rows | {"plans": None}  # plans are only made anew
+    assert tell(after, rows, rows=[{"at": 6, "row": None}])["number"] == rows["number"] + 1
+    read(after, ended, status=404)
+    end(after, steps)
+    assert [one.name for one in folder.iterdir()] == [file.name]
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_event_that_cannot_be_kept_changes_nothing(serving, run_with_recogniser, tmp_path):
+    client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    state = begin(client)
+    (file,) = tmp_path.iterdir()
+    kept = file.rename(tmp_path / "kept")
+    file.symlink_to("/dev/full")
+    problem = tell(client, state, 422, rows=[{"at": 0, "row": None}])
+    assert "cannot be written (No space left on device)" in problem["detail"]
+    kept.rename(file)
+    assert read(client, state) == state
+    os.utime(file, (0, 0))
+    serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    assert not file.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from cyclopts import Group
 from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
 from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
 from cefito.errors import ConfigError
+from cefito.locks import locked
 from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
 
@@ -50,6 +52,7 @@ def serve(
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
     trusted_proxy: tuple[str, ...] = (),
+    session_folder: Path | None = None,
     mcp: Flag = False,
     limits: LimitOptions = _DEFAULTS,
     device: str = "auto",
@@ -70,6 +73,8 @@ def serve(
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
         trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
             client's address; may be repeated.
+        session_folder: Folder that keeps live sessions, so that they go on when the service begins
+            anew; of one service at a time.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
         limits: Limits of the service.
         device: auto, cpu or cuda.
@@ -92,6 +97,7 @@ def serve(
         "weights": weights,
         "token": token,
         "proxies": trusted_proxy,
+        "session_folder": session_folder,
         "mcp": mcp,
         "hosts": None if token or allow_unauthenticated else hosts,
         "limits": limited,
@@ -100,7 +106,8 @@ def serve(
     from cefito.serve import process
     from cefito.serve.app import create_app
 
-    with process.listen(host, port) as listening:
+    kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
+    with kept, process.listen(host, port) as listening:
         with log_warnings():
             app = create_app(settings)
         shown = f"[{host}]" if ":" in host else host

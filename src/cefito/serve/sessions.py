@@ -1,15 +1,22 @@
-"""Live sessions of a service: kept in memory, changed by one request at a time, ended when idle."""
+"""Live sessions of a service: kept in memory, changed by one request at a time, ended when idle.
+
+With a folder for them, each has a file there: how it was opened, then a line for each event. A line
+is written before its event is answered, so that a service that begins anew knows all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,7 +25,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.inference.answer import PlannedSequence
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import FINDING, Session, check_sessions
@@ -51,7 +58,8 @@ class LiveSession:
     client: str
     used: float  # time of its last request
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    session: Session | None = None  # None until it is made
+    session: Session | None = None  # None until it is made, and until its file is read
+    file: FilePath | None = None  # of its events, if they are kept
     goal: bool = False
     least: float = FINDING  # probability from which what was wrong is told
     number: int = 0  # of events, undo included
@@ -75,6 +83,10 @@ class Sessions:
         self.service, self._limits, self._metrics = service, service.limits, service.metrics
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
+        self._folder = service.settings.session_folder
+        for file in [] if self._folder is None else self._folder.glob("*.jsonl"):
+            if time.time() - file.stat().st_mtime > self._limits.session_seconds:
+                file.unlink()
 
     async def open(self, request: Request, body: OpenRequest) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
@@ -86,14 +98,16 @@ class Sessions:
         loop = asyncio.get_running_loop()
         try:
             words = await self.service.observed_text(served, body.goal_text)
+            if words is not None:
+                body = body.model_copy(update={"goal": words.tolist(), "goal_text": None})
 
             def begin() -> SessionAnswer:
-                row = session_goal(served, body) if words is None else words
-                live.goal = row is not None
-                if body.false_alarms is not None:
-                    live.least = served.run.own_verifier.threshold(body.false_alarms)
-                with _of_field("goal"):
-                    live.session = Session(served.run, goal=row, task=body.task, done=body.done)
+                live.session = _begun(live, body)
+                if (file := self._file(live.id)) is not None:
+                    what = {"run": served.name, "horizon": served.run.horizon}
+                    first = {**body.model_dump(mode="json", exclude_unset=True), **what}
+                    _append(file, json.dumps([live.client, first]))
+                    live.file = file
                 return self._published(live, loop)
 
             answer = await self.service.call(request, served, begin, alone=live.id)
@@ -103,18 +117,47 @@ class Sessions:
         self._watch(live)
         return answer
 
-    def find(self, id: SessionId) -> LiveSession:
+    async def find(self, request: Request, id: SessionId) -> LiveSession:
         """The session of an id, which is in use from now."""
-        live = self._open.get(id)
-        if live is None or live.session is None:
+        live, file = self._open.get(id), self._file(id)
+        if live is None and file is not None and file.exists():
+            with file.open(encoding="utf-8") as lines:
+                client, first = json.loads(next(lines))
+            served = self.service.models.find(first["run"], first["horizon"])
+            live = self._open[id] = LiveSession(served, client, _now(), id, file=file)
+            self._watch(live)
+        if live is None or (live.session is None and live.file is None):
             detail = "no such session is open; it may have expired. POST /v1/sessions opens one."
             raise ProblemError(detail, kind="not-found")
         live.used = _now()
+        if live.session is None:
+            read = partial(self._read, live, asyncio.get_running_loop())
+            await self.service.call(request, live.served, read, alone=id)
         return live
 
-    async def close(self, id: SessionId) -> None:
+    def _file(self, id: str) -> FilePath | None:
+        """The file of a session's events, whose name does not tell its id; None if none is kept."""
+        name = f"{hashlib.sha256(id.encode()).hexdigest()}.jsonl"
+        return None if self._folder is None else self._folder / name
+
+    def _read(self, live: LiveSession, loop: asyncio.AbstractEventLoop) -> None:
+        """Do again what a session's file says, in a worker thread."""
+        if live.session is not None or live.file is None:
+            return
+        text = live.file.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]  # what follows was not answered
+        if whole != text:
+            live.file.write_bytes(whole)
+        (_, first), *events = map(json.loads, whole.splitlines())
+        session, live.number = _begun(live, OpenRequest.model_validate(first)), 0
+        for event in map(EventRequest.model_validate, events):
+            live.number += apply_event(live.served, event, session)
+        live.session = session
+        self._published(live, loop)
+
+    async def close(self, request: Request, id: SessionId) -> None:
         """End a session."""
-        self._end(self.find(id), "the session was closed.")
+        self._end(await self.find(request, id), "the session was closed.")
 
     async def state(
         self,
@@ -131,13 +174,13 @@ class Sessions:
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = self.find(id)
+        live = await self.find(request, id)
         work = partial(self._state, live, top_k, steps)
         return await self.service.call(request, live.served, work, alone=live.id)
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        live, most = self.find(id), self._limits.session_events
+        live, most = await self.find(request, id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change() -> SessionAnswer:
@@ -146,7 +189,15 @@ class Sessions:
             if session.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
-            live.number += apply_event(live.served, event, session)
+            if apply_event(live.served, event, session):
+                live.number += 1
+                if live.file is not None:
+                    line = event.model_dump_json(exclude_unset=True, exclude={"id"})
+                    try:
+                        _append(live.file, line)
+                    except DataError:
+                        live.session = None  # to be read again, without this event
+                        raise
             return self._published(live, loop)
 
         return await self.service.call(request, live.served, change, alone=live.id)
@@ -157,7 +208,7 @@ class Sessions:
 
     async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        served = self.find(id).served
+        served = (await self.find(request, id)).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
         return await self.change(request, id, EventRequest(rows=rows))
@@ -167,7 +218,7 @@ class Sessions:
 
         A comment comes when there is nothing to say for long.
         """
-        states = self._stream(self.find(id))
+        states = self._stream(await self.find(request, id))
         request.state.stream = True
         headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
         return StreamingResponse(states, media_type="text/event-stream", headers=headers)
@@ -259,11 +310,31 @@ class Sessions:
         if live.timer is not None:
             live.timer.cancel()
         live.ended = reason
+        if live.file is not None:
+            live.file.unlink(missing_ok=True)
         live.wake()
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _append(file: FilePath, line: str) -> None:
+    """Add a line to the file of a session, which only its owner may read."""
+    with explained(file, "cannot be written", "Make room for it.", OSError):
+        file.touch(mode=0o600)
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(f"{line}\n")
+
+
+def _begun(live: LiveSession, body: OpenRequest) -> Session:
+    """A session at its begin."""
+    run, goal = live.served.run, session_goal(live.served, body)
+    live.goal = goal is not None
+    if body.false_alarms is not None:
+        live.least = run.own_verifier.threshold(body.false_alarms)
+    with _of_field("goal"):
+        return Session(run, goal=goal, task=body.task, done=body.done)
 
 
 def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[Any]] | None:

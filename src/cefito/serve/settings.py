@@ -77,6 +77,7 @@ class ServiceSettings(Settings):
     token: SecretStr | None = None  # that clients must send; None admits everybody
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
+    session_folder: Path | None = None  # where live sessions are kept; None for memory alone
     mcp: bool = False  # whether agents find its tools at /mcp
     limits: Limits = Limits()
 
