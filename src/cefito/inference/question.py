@@ -135,8 +135,9 @@ class Question(QueryFacts):
         done = self.done
         if done is not None:
             done = tuple(find_done(run.taxonomy, action, task=task) for action in done)
-        ids = self.constraints.resolved(run.taxonomy, task=task)
-        named = NamedConstraints(**vars(ids))
+        named = self.constraints
+        if named != NamedConstraints():
+            named = NamedConstraints(**vars(named.resolved(run.taxonomy, task=task)))
         return self.model_copy(update={"task": task, "done": done, "constraints": named})
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -307,7 +307,7 @@ class Ensemble(Sized, Generic[Network]):
         """The only network, or the first one."""
         return self.networks[0]
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, int]:
         """Number of trainable parameters of all networks, by their title."""
         return {self.title: sum(map(count_parameters, self.networks))}

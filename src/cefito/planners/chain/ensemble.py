@@ -99,7 +99,7 @@ class ChainEnsemble(Ensemble[Network]):
     def begin(cls, network: Network, learned: Network) -> None:
         network.take_over(learned)
 
-    @property
+    @cached_property
     def shape(self) -> Shape:  # type: ignore[override]
         """The sizes of the data."""
         tasks, actions = self.states.lookup.shape
