@@ -134,7 +134,11 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
 
     def named(self) -> NamedConstraints:
         """Return the constraints by their fields in the library."""
-        given = {name: getattr(self, how.option) for name, (_, how) in declared().items()}
+        given = {
+            name: value
+            for name, (_, how) in declared().items()
+            if (value := getattr(self, how.option))
+        }
         for name, value in given.items():
             if isinstance(value, dict):
                 given[name] = [(int(step), action) for step, action in value.items()]

@@ -51,7 +51,7 @@ from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import count_parameters, full_precision
-from cefito.search.base import SpaceSize, Watch, operations
+from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Best, Plans, SearchCost, Space, ranks
@@ -193,6 +193,10 @@ class CefitoPlanner(BasePlanner):
             self.settings.search.objective
         ]
 
+    @cached_property
+    def _search(self) -> Search:
+        return make_search(self.settings.search)
+
     @property
     def probable(self) -> bool:
         """Whether plans have probabilities: whether the objective contains the chain."""
@@ -247,7 +251,7 @@ class CefitoPlanner(BasePlanner):
         """Return the most floating-point operations that the search of each query may take [N]."""
         if not self.weights.energy:
             return np.zeros(len(queries))
-        search, field = make_search(self.settings.search), self.incremental
+        search, field = self._search, self.incremental
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
@@ -373,7 +377,7 @@ class CefitoPlanner(BasePlanner):
     ) -> list[Plans]:
         """Search the likely tasks of a block in batches, and merge the plans of each query."""
         hypotheses, field = self.hypotheses, self.incremental
-        search = make_search(self.settings.search) if self.weights.energy else None
+        search = self._search if self.weights.energy else None
         uses_chain = self.weights.chain or hypotheses.by_chain
         evidence = self.chain.evidence(queries) if self.chain and uses_chain else None
         tasks = hypotheses.of(queries, self.settings.search.tasks, evidence)
