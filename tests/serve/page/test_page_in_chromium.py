@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from browsing import choose_video, faults_light_and_dark, move_handle, plan_now, strips
 from cefito.inference.answer import answer
@@ -115,7 +116,7 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.type("leaves 12")
     page.locator("#videos li").first.wait_for()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelector('#video').value === 'film-12'")
+    expect(page.locator("#video")).to_have_value("film-12")
     tab_to("handle-start")
     page.keyboard.press("ArrowRight")
     assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from browsing import begin, choose_video, faults_light_and_dark, open_session
 from cefito.inference.query import observation_of_step
@@ -133,7 +134,7 @@ def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, dra
 @pytest.mark.nightly
 def test_a_goal_and_a_task(page, drawn):
     page.get_by_label("task", exact=True).select_option(label="make tea")
-    page.wait_for_function("document.querySelector('#video').value !== 'film-13'")
+    expect(page.locator("#video")).not_to_have_value("film-13")
     video = page.locator("#video").input_value()
     page.get_by_label("goal", exact=True).select_option("4")
     begin(page)
