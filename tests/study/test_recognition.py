@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cefito.study.recognition as recognition
+import cefito.timeline.mstcn as mstcn
 from cefito.cli import main
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError
@@ -18,14 +19,15 @@ def films(tmp_path_factory):
     return prepared_films(tmp_path_factory.mktemp("films"))
 
 
-def always_a_pause(videos, labels, label_count, seed):
+def always_a_pause(videos, labels, label_count, *_):
     assert len(videos) == len(labels) == 10
     return lambda rows: np.eye(label_count)[np.full(len(rows), label_count - 1)]
 
 
 def test_scores_of_recognisers(films, tmp_path, monkeypatch):
-    names, more = ["recogniser", "nearest", "pause"], {"pause": always_a_pause}
-    table, found = compare_recognisers(films, tmp_path, names, [0, 1], more=more, config=SMALL)
+    monkeypatch.setattr(recognition, "fit_mstcn", always_a_pause)
+    names = ["recogniser", "nearest", "mstcn"]
+    table, found = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
     rows, videos = found["rows"], found["videos"]
     assert rows["recogniser"]["frame"]["mean"] > 90
     assert rows["nearest"]["frame"]["mean"] > 90
@@ -35,21 +37,36 @@ def test_scores_of_recognisers(films, tmp_path, monkeypatch):
     counts = [len(films.timeline.videos[place]) for place in range(10, 16)]
     labels = [row_labels(*each, 1.0, 6) for each in zip(steps, counts, strict=True)]
     pauses = 100 * (np.concatenate(labels) == 6).mean()
-    assert rows["pause"]["frame"]["mean"] == pytest.approx(pauses, abs=0.01)
-    assert rows["pause"]["edit"]["mean"] == rows["pause"]["f1_10"]["mean"] == 0
-    less = rows["pause"]["frame"]["recogniser_less_it"]["mean"]
+    assert rows["mstcn"]["frame"]["mean"] == pytest.approx(pauses, abs=0.01)
+    assert rows["mstcn"]["edit"]["mean"] == rows["mstcn"]["f1_10"]["mean"] == 0
+    less = rows["mstcn"]["frame"]["recogniser_less_it"]["mean"]
     assert less == pytest.approx(rows["recogniser"]["frame"]["mean"] - pauses, abs=0.02)
-    assert "next" not in rows["pause"]
+    assert "next" not in rows["mstcn"]
     online = videos["recogniser"]["0"]["columns"]
     assert online["asked"] == [sorted(own, key=lambda one: one.start)[-1].start for own in steps]
     assert online["annotated"] == [len(own) for own in steps]
     assert 90 < rows["recogniser"]["done"]["mean"] < 110
-    assert table.lines[2][0].text == "pause (2 seeds)"
+    assert table.lines[2][0].text == "mstcn (2 seeds)"
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 5
     # results are kept
     monkeypatch.setattr(recognition, "Recogniser", None)
-    again, same = compare_recognisers(films, tmp_path, names, [0, 1], more=more, config=SMALL)
+    again, same = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
     assert (again, same) == (table, found)
+
+
+def test_mstcn_learns_the_steps_of_films(films, monkeypatch):
+    """Also of videos shorter than its dilations."""
+    monkeypatch.setattr(mstcn, "EPOCHS", 8)
+    rows = [own.astype(np.float32) for own in films.timeline.videos]
+    labels = [
+        row_labels(video.steps, len(own), 1.0, 6)
+        for video, own in zip(films.videos, rows, strict=True)
+    ]
+    predict = mstcn.fit_mstcn(rows[:10], labels[:10], 7, 0)
+    found = predict(rows[12])
+    assert found.sum(axis=1) == pytest.approx(1)
+    assert (found.argmax(axis=1) == labels[12]).mean() > 0.9
+    assert predict(rows[12][:1]).shape == (1, 7)
 
 
 def test_the_command(films, tmp_path, capsys):

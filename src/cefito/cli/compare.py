@@ -121,8 +121,8 @@ def compare(
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
-            recogniser (of a run), rows, hmm, nearest; of the other options, only --out, --seeds and
-            --json count.
+            recogniser (of a run), rows, hmm, mstcn, nearest; of the other options, only --out,
+            --seeds and --json count.
         json: Print the results as JSON instead of tables.
     """
     if recognisers is not None:

@@ -6,7 +6,7 @@ of them, so that an interrupted comparison goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,20 @@ from cefito.progress import Progress, prefixed, silent
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.timeline.chain import Floats
 from cefito.timeline.classifier import Rows, Standard, whole_features
+from cefito.timeline.mstcn import fit_mstcn
 from cefito.timeline.recogniser import Recogniser
 from cefito.timeline.scores import OVERLAPS, VideoScores, segments
 from cefito.timeline.settings import RecogniserConfig
 from cefito.timeline.stream import StepStream
 
 Predict = Callable[[Rows], Floats]  # p(label) [n, K + 1] of standardised rows [n, D]
-Yardstick = Callable[[Sequence[Rows], Sequence[NDArray[np.int64]], int, int], Predict]
-"""Trains a recogniser on rows [n, D] and labels [n] of videos, by K + 1 and a seed."""
+Yardstick = Callable[..., Predict]
+"""Trains on rows [n, D] and labels [n] of videos, by K + 1 and a seed."""
 RECOGNISERS = {
     "recogniser": "of a run: networks and semi-Markov chain",
     "rows": "the recogniser's networks of single rows alone",
     "hmm": "these networks and a hidden Markov model, whose durations are geometric",
+    "mstcn": "MS-TCN++ (arXiv 2006.09220) as published",
     "nearest": "the nearest training row",
 }
 _SCORES = {  # head, and the columns that are divided, which are sums over videos
@@ -91,10 +93,9 @@ class _Known:
 def compare_recognisers(
     dataset: PreparedDataset,
     out: Path,  # the results that it holds are kept
-    names: Sequence[str],  # of `RECOGNISERS` or `more`
+    names: Sequence[str],  # of `RECOGNISERS`
     seeds: Sequence[int],
     progress: Progress = silent,
-    more: Mapping[str, Yardstick] | None = None,  # further recognisers by name
     config: RecogniserConfig | None = None,
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
@@ -109,8 +110,8 @@ def compare_recognisers(
         "recogniser": config,
         "rows": still,
         "hmm": still.model_copy(update={"phases": 1}),
+        "mstcn": fit_mstcn,
         "nearest": _nearest,
-        **(more or {}),
     }
     if not names or not {*names} <= methods.keys():
         unknown = ", ".join(name for name in names if name not in methods) or "none"
@@ -164,7 +165,7 @@ def _measured(
         rows, labels = [known.raw[v] for v in known.train], [known.labels[v] for v in known.train]
         standard = Standard.of(rows, rows[0].shape[1])
         rows = [standard.scaled(own) for own in rows]
-        predict = method(rows, labels, known.background + 1, seed)
+        predict = method(rows, labels, known.background + 1, seed, progress)
         found = [predict(standard.scaled(own)) for own in raw]
     columns = [
         _offline(known, video, rows) | rest
@@ -177,7 +178,7 @@ def _measured(
 
 
 def _nearest(
-    videos: Sequence[Rows], labels: Sequence[NDArray[np.int64]], label_count: int, _: int
+    videos: Sequence[Rows], labels: Sequence[NDArray[np.int64]], label_count: int, *_: Any
 ) -> Predict:
     """Give a row the label of the training row of the greatest cosine."""
     known, truth = np.concatenate(videos), np.eye(label_count)[np.concatenate(labels)]
