@@ -11,14 +11,13 @@ import torch
 from pydantic import Discriminator, Tag
 
 from cefito.data.windows import Selection, steps_text
-from cefito.errors import RunError
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.planners.any_length.predicted import PREDICTED
 from cefito.planners.methods import PlannerVariant
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
-from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
+from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 
 RESULTS = "results.json"
 """Name of the results file in the folder of a study."""
@@ -94,7 +93,7 @@ class Results(FileRecord):
 
 def gather(study: Study) -> Results:
     """Read all scores of a study from the files of its trials, or why they are missing."""
-    records = [_read(trial) for trial in study.trials]
+    records = [trial.result for trial in study.trials]
     windows: dict[int, WindowList] = {}
     for record in records:
         if isinstance(record, TrialFile):
@@ -106,7 +105,7 @@ def gather(study: Study) -> Results:
                     length=None if record.lengths is None else tuple(record.lengths),
                 )
     return Results(
-        dataset=DatasetName(name=study.dataset.name, fingerprint=study.dataset.fingerprint),
+        dataset=DatasetName.of(study.dataset),
         selection=study.selection,
         preset=study.preset,
         settings=dict(study.settings),
@@ -135,23 +134,6 @@ def _titled(
         if row.own_name and isinstance(record, TrialFile) and record.row == row.name
     )
     return row.model_copy(update={"title": next(names, title), "own_name": False})
-
-
-def _read(trial: Trial) -> TrialFile | FailedTrial:
-    try:
-        record = read_trial(trial)
-        error = record.error if isinstance(record, FailedTrial) else None
-    except RunError as problem:
-        record, error = None, str(problem)
-    if isinstance(record, TrialFile):
-        return record
-    return FailedTrial(
-        row=trial.row.name,
-        horizon=trial.horizon,
-        shortest=trial.shortest,
-        seed=trial.seed,
-        error=error or "not scored yet. Repeat the command.",
-    )
 
 
 def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,7 +19,7 @@ from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.study.study import Study, check_study
-from cefito.study.trials import Trial, TrialFile, read_trial
+from cefito.study.trials import FailedTrial, Trial, TrialFile
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +28,7 @@ def missing_trials(study: Study) -> list[Trial]:
     """All trials without scores, also failed and damaged ones, in the order of work."""
     order = {seed: place for place, seed in enumerate(study.seeds)}
     trials = sorted(study.trials, key=lambda trial: order[trial.seed])
-    return [trial for trial in trials if not _scored(trial)]
-
-
-def _scored(trial: Trial) -> bool:
-    with suppress(RunError):
-        return isinstance(read_trial(trial), TrialFile)
-    return False
+    return [trial for trial in trials if isinstance(trial.result, FailedTrial)]
 
 
 def run_study(
@@ -70,22 +63,16 @@ def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
     for trial, outcome in zip(trials, outcomes, strict=True):
         if isinstance(outcome, Failed):
             unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
-        elif isinstance(outcome, Killed) and not _scored(trial):
+        elif isinstance(outcome, Killed) and isinstance(trial.result, FailedTrial):
             trial.write_failure(
                 f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
                 "Repeat the command, with fewer workers."
             )
     problems = []
     for trial in study.trials:
-        try:
-            record = read_trial(trial)
-        except RunError as problem:
-            reason = str(problem)
-        else:
-            if isinstance(record, TrialFile):
-                continue
-            reason = record.error if record else "was not scored. Repeat the command."
-        problems.append(f"{trial.label}: {unwritten.get(trial.label, reason)}")
+        result = trial.result
+        if isinstance(result, FailedTrial):
+            problems.append(f"{trial.label}: {unwritten.get(trial.label, result.error)}")
     return problems
 
 

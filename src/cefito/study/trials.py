@@ -103,6 +103,22 @@ class Trial:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         record.write(self.path)
 
+    @property
+    def result(self) -> TrialFile | FailedTrial:
+        """What its file says; a failure if that is missing or damaged."""
+        try:
+            record = read_trial(self)
+            error = "not scored yet. Repeat the command." if record is None else ""
+        except RunError as problem:
+            record, error = None, str(problem)
+        return record or FailedTrial(
+            row=self.row.name,
+            horizon=self.horizon,
+            shortest=self.shortest,
+            seed=self.seed,
+            error=error,
+        )
+
     def write_failure(self, error: str, traceback: str | None = None) -> None:
         """Write why it has no scores, and the traceback of a defect."""
         record = FailureFile(
