@@ -91,7 +91,7 @@ def evaluate_run(
         RunError: The data set is gone, or the run cannot be used on it.
         DataError: The split has no windows.
     """
-    dataset, known = None if dataset is None else Path(dataset), Given.of(**given)
+    known = Given.of(**given)
     plans_file = _checked(sample, plans_file)
     if known.oracle_task and known.stored_task:
         raise ConfigError(

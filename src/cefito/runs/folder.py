@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -127,17 +127,10 @@ def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
     return made
 
 
-class WindowSizes(TypedDict):
-    """Arguments of `cut_windows`."""
-
-    horizon: int
-    shortest: int | None
-
-
 def window_sizes(
     planner: Planner | type[Planner], horizon: int, shortest: int | None
-) -> WindowSizes:
-    """Sizes of the windows of a planner, of all lengths from `shortest` if it plans several."""
+) -> dict[str, Any]:
+    """Arguments of `cut_windows` for a planner: lengths from `shortest` if it plans several."""
     several = planner.abilities.any_length
     return {"horizon": horizon, "shortest": (shortest or horizon) if several else None}
 

@@ -129,10 +129,8 @@ class TrialScorer:
         )
         description = planner.describe()
         return TrialFile(
-            **{**dict(evaluation), "shortest": trial.shortest},
+            **{**dict(evaluation), **trial.place},
             key=trial.key,
-            row=row.name,
-            seed=trial.seed,
             method=row.method,
             selection=study.selection,
             parameters=description.parameters,

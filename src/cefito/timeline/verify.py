@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.markup import counted, shortened
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 from cefito.timeline.classifier import RowClassifier, fit_classifier
@@ -230,12 +231,8 @@ class Verifier:
             return Verification(deviations=(), repair=())
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
         found = [
-            self._deviation(place, steps, task, row)
+            self._deviation(place, steps, task, row, certain[place])
             for place, row in enumerate(self.probabilities(steps, task))
-        ]
-        found = [
-            one.model_copy(update={"probability": one.probability * share})
-            for one, share in zip(found, certain.tolist(), strict=True)
         ]
         found += self._missing(order, steps, certain, finished)
         kept = [one for one in found if one.probability >= least and one.probability > 0]
@@ -244,8 +241,10 @@ class Verifier:
             repair=repair(order, {step.action for step in steps}),
         )
 
-    def _deviation(self, place: int, steps: Sequence[Step], task: int, row: Floats) -> Deviation:
-        """Return what may be wrong with one step, by p(no error, order, other) [3]."""
+    def _deviation(
+        self, place: int, steps: Sequence[Step], task: int, row: Floats, sure: float
+    ) -> Deviation:
+        """Return what may be wrong with one step, by p(no error, order, other) [3] and p(step)."""
         order, step = self.orders[task], steps[place]
         kind: DeviationKind = "order" if row[1] >= row[2] else "wrong"
         probability, own = 1 - float(row[0]), order.index.get(step.action, -1)
@@ -255,14 +254,16 @@ class Verifier:
         repeats = 0.0 if own < 0 else order.repeated[own]
         if own < 0 or not order.occurs[own]:
             kind = "added"
-            said = f"in none of {_videos(order.videos)} without errors"
+            said = f"in none of {counted(order.videos, 'video')} without errors"
             probability = max(probability, 1 - (0.0 if own < 0 else float(order.usual[own])))
         elif before and repeats < 0.5:
             kind, said = "repeated", f"done {before + 1} times"
             probability = max(probability, 1 - float(repeats))
         elif kind == "order" and pair is not None:
             a, b, kept, seen = pair
-            which = "the order given has" if order.given else f"{kept} of {_videos(seen)} have"
+            which = (
+                "the order given has" if order.given else f"{kept} of {counted(seen, 'video')} have"
+            )
             said = f"'{self._name(a)}' after '{self._name(b)}'; {which} it before"
         elif own >= 0:
             seconds, log = step.end - step.start, log_length(step.start, step.end)
@@ -279,7 +280,7 @@ class Verifier:
             step=place + 1,
             start=step.start,
             end=step.end,
-            probability=probability,
+            probability=probability * float(sure),
             evidence=said,
         )
 
@@ -291,7 +292,7 @@ class Verifier:
         found = []
         for own in sorted(set(range(order.size)) - done):
             probability = float(order.usual[own])
-            said = f"in {order.occurs[own]:.0f} of {_videos(order.videos)} without errors"
+            said = f"in {order.occurs[own]:.0f} of {counted(order.videos, 'video')} without errors"
             if not order.videos:
                 said = "a step of the instruction"
             if not finished:
@@ -302,14 +303,14 @@ class Verifier:
                 seen = order.before[own, late] + order.before[late, own]
                 said = f"before '{self._name(int(order.actions[late]))}'"
                 if not order.given:
-                    said += f" in {order.before[own, late]:.0f} of {_videos(seen)} without errors"
+                    kept = f"{order.before[own, late]:.0f} of {counted(round(seen), 'video')}"
+                    said += f" in {kept} without errors"
             action = int(order.actions[own])
-            name = self._name(action)
             found.append(
                 Deviation(
                     kind="missing",
                     action=action,
-                    name=name,
+                    name=self._name(action),
                     probability=probability * float(certain.mean()),
                     evidence=said,
                 )
@@ -317,8 +318,7 @@ class Verifier:
         return found
 
     def _name(self, action: int) -> str:
-        name = self.taxonomy.actions[action].name
-        return name if len(name) <= _LONGEST_WORDS else f"{name[: _LONGEST_WORDS - 1]}…"
+        return shortened(self.taxonomy.actions[action].name, _LONGEST_WORDS)
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -370,10 +370,6 @@ def _labels(video: Video) -> NDArray[np.int64]:
     """Return 0 for each step without an error, 1 for one of order, 2 for another [n]."""
     kinds = ([kind.casefold() for kind in step.errors] for step in video.steps)
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
-
-
-def _videos(count: float) -> str:
-    return f"{count:.0f} video{'s' * (round(count) != 1)}"
 
 
 def _first_times(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
