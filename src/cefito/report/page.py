@@ -10,6 +10,7 @@ import hashlib
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -187,7 +188,9 @@ def _confusion(report: RunReport) -> dict[str, Any] | None:
     """The pairs that are most often confused."""
     if report.confusion is None:
         return None
-    tasks, totals = report.confusion.tasks, report.confusion.totals()
+    tasks, totals = report.confusion.tasks, Counter[int]()  # windows of each annotated task
+    for true, _, windows in report.confusion.pairs:
+        totals[true] += windows
     wrong = sorted(
         (pair for pair in report.confusion.pairs if pair[0] != pair[1]),
         key=lambda pair: (-pair[2], pair),

@@ -20,7 +20,7 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted, listed, shortened
-from cefito.runs.folder import DatasetReference, observed_as, window_sizes
+from cefito.runs.folder import DatasetReference, window_sizes
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -190,7 +190,7 @@ def check_observed(
     width, expected = dataset.observation_dim, run.planner.observation_dim
     if width != expected:
         wrong.append(f"observations have {width} features; this run was trained on {expected}")
-    trained, given = run.info.dataset.made(), observed_as(dataset)
+    trained, given = run.info.dataset.made(), DatasetReference.of(dataset).made()
     wrong += _differences(given, trained)
     if wrong:
         raise RunError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -11,6 +10,7 @@ from typing import cast
 from cefito.errors import CefitoError, RunError
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
+from cefito.executors.base import failure
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
@@ -90,23 +90,21 @@ class TrialScorer:
         """Train the trial's run, score it and write its file."""
         try:
             scores = self._scores(trial)
+        except CefitoError as problem:
+            trial.write_failure(" ".join(str(problem).split()))
         except Exception as problem:  # a failing planner must not stop the others
-            if isinstance(problem, CefitoError):
-                trial.write_failure(_line(problem))
-                return
             logger.error("%s failed", trial.label)
-            error = (
-                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
-                f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
-                "once it is fixed."
+            failed = failure(problem)
+            trial.write_failure(
+                f"{failed.error}. This is a defect of the planner; the others are not affected. "
+                f"Its traceback is in {trial.path}. Repeat the command once it is fixed.",
+                failed.traceback,
             )
-            trial.write_failure(error, traceback.format_exc())
         else:
             trial.write(scores)
 
     def _scores(self, trial: Trial) -> TrialFile:
         study, row = self.study, trial.row
-
         run = self._trained(trial)
         trained = {"": run.info.training}  # results of trainings, by the end of their names
         if not trial.of_lengths:
@@ -169,7 +167,3 @@ class TrialScorer:
             raise RunError(
                 f"{problem} Here: remove {folder} and repeat the command, which makes it again."
             ) from problem
-
-
-def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())

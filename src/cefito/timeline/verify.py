@@ -251,21 +251,20 @@ class Verifier:
         before = sum(one.action == step.action for one in steps[:place])
         pair = _worst_pair(order, place, steps)
         said = "unlike the videos without errors"
-        repeats = 0.0 if own < 0 else order.repeated[own]
         if own < 0 or not order.occurs[own]:
             kind = "added"
             said = f"in none of {counted(order.videos, 'video')} without errors"
             probability = max(probability, 1 - (0.0 if own < 0 else float(order.usual[own])))
-        elif before and repeats < 0.5:
+        elif before and order.repeated[own] < 0.5:
             kind, said = "repeated", f"done {before + 1} times"
-            probability = max(probability, 1 - float(repeats))
+            probability = max(probability, 1 - float(order.repeated[own]))
         elif kind == "order" and pair is not None:
             a, b, kept, seen = pair
             which = (
                 "the order given has" if order.given else f"{kept} of {counted(seen, 'video')} have"
             )
             said = f"'{self._name(a)}' after '{self._name(b)}'; {which} it before"
-        elif own >= 0:
+        else:
             seconds, log = step.end - step.start, log_length(step.start, step.end)
             score = (log - order.length[own]) / order.spread[own]
             if abs(score) > _UNUSUAL:
