@@ -261,14 +261,10 @@ def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
     """The planned, else predicted, task of each query [N]; None if one is unknown."""
-    tasks = np.full(len(plans), -1, dtype=np.int64)
-    unnamed = []
-    for row, plan in enumerate(plans):
-        if plan.tasks is not None and len(plan):
-            tasks[row] = plan.tasks[0]
-        else:
-            unnamed.append(row)
-    if unnamed:
+    named = [plan.tasks[0] if plan.tasks is not None and len(plan) else -1 for plan in plans]
+    tasks = np.array(named, dtype=np.int64)
+    unnamed = np.flatnonzero(tasks < 0)
+    if len(unnamed):
         predicted = planner.predict_tasks(queries.subset(unnamed))
         if predicted is None:
             return None

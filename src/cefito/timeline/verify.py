@@ -404,9 +404,8 @@ def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
 
     Of those that may come next, the one comes first that is usually the earliest.
     """
-    left = {
-        place for place, action in enumerate(order.actions.tolist()) if action not in done
-    } & set(np.flatnonzero(order.usual >= 0.5).tolist())
+    usual = np.flatnonzero(order.usual >= 0.5).tolist()
+    left = {own for own in usual if int(order.actions[own]) not in done}
     found = []
     while left:
         free = [own for own in left if not any(order.earlier[other, own] for other in left)]
