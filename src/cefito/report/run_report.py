@@ -222,9 +222,8 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "seed": "none" if info.seed is None else str(info.seed),
         "epochs and weights chosen on": CHOSEN_ON[info.selection],
         "windows of training": windows or "unknown",
-        "vocabulary": ", ".join(
-            (counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action"))
-        ),
+        "vocabulary": f"{counted(len(run.taxonomy.tasks), 'task')}, "
+        f"{counted(len(run.taxonomy.actions), 'action')}",
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }

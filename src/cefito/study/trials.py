@@ -115,13 +115,15 @@ class Trial:
 
     @property
     def result(self) -> TrialFile | FailedTrial:
-        """What its file says; a failure if that is missing or damaged."""
+        """Its scores; a failure if its file says so, or is missing or damaged."""
         try:
             record = read_trial(self)
-            error = "not scored yet. Repeat the command." if record is None else ""
         except RunError as problem:
-            record, error = None, str(problem)
-        return record or FailedTrial(**self.place, error=error)
+            return FailedTrial(**self.place, error=str(problem))
+        if isinstance(record, TrialFile):
+            return record
+        error = "not scored yet. Repeat the command." if record is None else record.error
+        return FailedTrial(**self.place, error=error)
 
     def write_failure(self, error: str, traceback: str | None = None) -> None:
         """Write why it has no scores, and the traceback of a defect."""
