@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
 from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 
+AnyTrial = TypeVar("AnyTrial", ScoredTrial, FailedTrial)
 RESULTS = "results.json"
 """Name of the results file in the folder of a study."""
 
@@ -64,23 +65,15 @@ class Results(FileRecord):
 
     def scored(self, horizon: int, row: str | None = None) -> list[ScoredTrial]:
         """Trials with scores at a horizon, by ascending seeds; of all rows by default."""
-        trials = [
-            trial
-            for trial in self.trials
-            if isinstance(trial, ScoredTrial)
-            and trial.horizon == horizon
-            and row in (None, trial.row)
-        ]
-        return sorted(trials, key=lambda trial: trial.seed)
+        return self._of(ScoredTrial, horizon, row)
 
     def failed(self, horizon: int, row: str) -> list[FailedTrial]:
         """Trials of a row without scores, by ascending seeds."""
-        trials = [
-            trial
-            for trial in self.trials
-            if isinstance(trial, FailedTrial) and (trial.horizon, trial.row) == (horizon, row)
-        ]
-        return sorted(trials, key=lambda trial: trial.seed)
+        return self._of(FailedTrial, horizon, row)
+
+    def _of(self, kind: type[AnyTrial], horizon: int, row: str | None) -> list[AnyTrial]:
+        own = (one for one in self.trials if one.horizon == horizon and row in (None, one.row))
+        return sorted((one for one in own if isinstance(one, kind)), key=lambda one: one.seed)
 
     def steps(self, horizon: int) -> str:
         """Numbers of steps of the windows of a horizon, such as "3" or "1-6"."""
