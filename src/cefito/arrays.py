@@ -148,14 +148,13 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
             raise DataError(f"{path}: is one array; expected several. Save them by numpy.savez.")
         with zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            arrays = {}
             for name in names:
                 if name not in members:
                     found = ", ".join(members) or "none"
                     raise DataError(
                         f"{path}: has no member '{name}' (found: {found}). {remedy}".rstrip()
                     )
-            arrays = {}
-            for name in names:
                 with archive.open(members[name]) as stream:  # at most the declared bytes
                     arrays[name] = _array(stream, members[name].file_size)
             return arrays

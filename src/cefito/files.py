@@ -245,13 +245,10 @@ def load_torch(path: Path, remedy: str) -> Any:
 def load_weights(
     module: nn.Module, tensors: Mapping[str, Tensor], place: str, *, copy: bool = True
 ) -> None:
-    """Load weights strictly; unless `copy`, the module takes the given tensors themselves."""
-    check_weights(module, tensors, place)
-    module.load_state_dict(dict(tensors), assign=not copy)
+    """Load finite weights of a module's names, shapes and types (RunError).
 
-
-def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Check that tensors have the names, shapes and types of a module's, and are finite."""
+    Unless `copy`, the module takes the given tensors themselves.
+    """
     expected = module.state_dict()
     wrong = sorted(set(expected) ^ set(tensors))
     if wrong:
@@ -272,6 +269,7 @@ def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) 
                 f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
                 "numbers). Get the file again, or train again."
             )
+    module.load_state_dict(dict(tensors), assign=not copy)
 
 
 def sha256(path: Path) -> str:

@@ -32,6 +32,11 @@ def listed(names: Iterable[str], most: int) -> str:
     return ", ".join(every[:most]) + more
 
 
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most `most` letters, the last of which stands for those left out."""
+    return name if len(name) <= most else f"{name[: most - 1].rstrip()}…"
+
+
 def markdown_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:

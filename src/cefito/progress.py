@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from typing import Protocol
 
 PLAIN_INTERVAL = 10.0
@@ -102,7 +103,7 @@ def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Ad
         rate = done / max(time.monotonic() - started, 1e-9)
         parts = [f"{description}: {_count(done, total)}", _rate(rate)]
         if total is not None and 0 < done < total:
-            parts.append(f"{_clock((total - done) / rate)} remaining")
+            parts.append(f"{timedelta(seconds=round((total - done) / rate))} remaining")
         sys.stderr.write(", ".join([*parts, latest] if latest else parts) + "\n")
         sys.stderr.flush()
 
@@ -130,9 +131,3 @@ def _rate(rate: float | None) -> str:
     if rate is None:
         return "– it/s"
     return f"{rate:.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"

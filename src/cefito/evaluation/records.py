@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.arrays import check_regular
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, Windows, steps_text
-from cefito.errors import RunError
+from cefito.errors import RunError, explained
 from cefito.evaluation.metrics import metric_heads, unpadded
-from cefito.files import FileRecord, read_text, write_text
+from cefito.files import NOT_JSON, FileRecord, read_text, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.planners.given import Given
 from cefito.planners.shared.settings import PlanningConfig
@@ -293,14 +292,11 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
 def read_plans(path: Path | str) -> list[WindowPlans]:
     """Read a file from `save_plans`."""
     path = Path(path)
-    check_regular(path, WindowPlans.remedy, RunError)
-    try:
-        # not splitlines(), which would also split at U+2028 inside a name
-        lines = read_text(path, WindowPlans.remedy, RunError).split("\n")
+    # not splitlines(), which would also split at U+2028 inside a name
+    lines = read_text(path, WindowPlans.remedy, RunError).split("\n")
+    with explained(path, "cannot be read", WindowPlans.remedy, *NOT_JSON, error=RunError):
         return [
             WindowPlans.parse(json.loads(line), Path(f"{path}, line {number}"))
             for number, line in enumerate(lines, 1)
             if line
         ]
-    except (OSError, ValueError) as problem:
-        raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem

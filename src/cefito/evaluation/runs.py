@@ -91,7 +91,7 @@ def evaluate_run(
         RunError: The data set is gone, or the run cannot be used on it.
         DataError: The split has no windows.
     """
-    dataset, known = None if dataset is None else Path(dataset), Given.of(**given)
+    known = Given.of(**given)
     plans_file = _checked(sample, plans_file)
     if known.oracle_task and known.stored_task:
         raise ConfigError(
@@ -107,6 +107,7 @@ def evaluate_run(
         edges = read_orders(Path(order), run.taxonomy)
         orders = {**orders, **{task: reached(own) for task, own in edges.items()}}
     data = data.without_observations()  # frees memory: the windows have copies
+    del match  # holds the observations, too
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # before planning needs more
     evaluation, plans = evaluate_planner(
@@ -304,13 +305,9 @@ def cross_validate(
             if known.oracle_task:
                 check_task_given(planner)
             evaluation, found = evaluate_planner(
-                planner,
-                own,
-                progress=progress,
-                **given,  # type: ignore[arg-type]
+                planner, own, orders=None, sampled_from=None, progress=progress, **given
             )
-            queries = Queries.from_windows(own, **given)
-            predicted = planned_tasks(planner, queries, found)
+            predicted = planned_tasks(planner, Queries.from_windows(own, **given), found)
             plans |= zip(rows.tolist(), found, strict=True)
             if predicted is not None:
                 tasks |= zip(rows.tolist(), predicted.tolist(), strict=True)

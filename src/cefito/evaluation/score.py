@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,8 @@ from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
-_OBSERVATIONS = Given()
+SumsOf: TypeAlias = Callable[[NDArray[np.int64]], MetricSums]
+"""Returns the metrics of the windows of some rows."""
 
 
 def task_scores(
@@ -52,14 +53,14 @@ def task_scores(
         orders: Orders that training keeps, from `training_orders`; without them there is no
             order-tolerant success rate.
     """
-    settings = _sum_settings(plans, windows, orders)
+    sums_of = _summing(plans, windows, tasks, orders)
     return [
         TaskScores(
             task=task,
             name=windows.taxonomy.tasks[task].name,
             windows=len(rows),
             videos=len(np.unique(windows.video[rows])),
-            metrics=_sums(plans, windows, tasks, rows, **settings).percents(),
+            metrics=sums_of(rows).percents(),
         )
         for task, rows in _groups(windows.tasks)
     ]
@@ -76,8 +77,8 @@ def video_intervals(
 
     A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
     """
-    settings = _sum_settings(plans, windows, orders)
-    parts = [_sums(plans, windows, tasks, rows, **settings) for _, rows in _groups(windows.video)]
+    sums_of = _summing(plans, windows, tasks, orders)
+    parts = [sums_of(rows) for _, rows in _groups(windows.video)]
     if len(parts) < 2:
         return None
     low: dict[str, float | list[float]] = {}
@@ -99,32 +100,29 @@ def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
     return list(zip(values.tolist(), np.split(order, firsts[1:]), strict=True))
 
 
-def _sum_settings(
-    plans: Sequence[Plans], windows: Windows, orders: Orders | None
-) -> dict[str, Any]:
-    """Settings of all sums over parts of some windows."""
+def _summing(
+    plans: Sequence[Plans],
+    windows: Windows,
+    tasks: NDArray[np.int64] | None,
+    orders: Orders | None,
+) -> SumsOf:
+    """Return a function that sums metrics over the windows of some rows."""
     given = all(
         actions.shape[1] == windows.horizon and (actions >= 0).all()
         for actions in (windows.actions, *(plan.actions for plan in plans))
     )
-    return {"orders": orders, "lengths_given": given}
 
+    def sums_of(rows: NDArray[np.int64]) -> MetricSums:
+        sums = MetricSums(orders=orders, lengths_given=given)
+        sums.add(
+            [plans[row].actions for row in rows],
+            windows.actions[rows],
+            tasks=None if tasks is None else tasks[rows],
+            actual_tasks=windows.tasks[rows],
+        )
+        return sums
 
-def _sums(
-    plans: Sequence[Plans],
-    windows: Windows,
-    tasks: NDArray[np.int64] | None,
-    rows: NDArray[np.int64],
-    **settings: Any,
-) -> MetricSums:
-    sums = MetricSums(**settings)
-    sums.add(
-        [plans[row].actions for row in rows],
-        windows.actions[rows],
-        tasks=None if tasks is None else tasks[rows],
-        actual_tasks=windows.tasks[rows],
-    )
-    return sums
+    return sums_of
 
 
 def evaluate_planner(
@@ -179,20 +177,20 @@ def evaluate_plans(
     planner: str,
     tasks: NDArray[np.int64] | None,
     seconds: float,
-    orders: Orders | None = None,
-    sampled_from: int | None = None,
-    given: Given = _OBSERVATIONS,
+    orders: Orders | None,
+    sampled_from: int | None,
+    given: Given,
 ) -> Evaluation:
     """Score the plans of windows, which took `seconds` of wall time.
 
     `planner` is the planner's name; other arguments as in `task_scores` and `evaluate_planner`.
     """
     count, shortest = len(windows), int(windows.lengths.min())
-    settings = _sum_settings(plans, windows, orders)
-    sums = _sums(plans, windows, tasks, np.arange(count), **settings)
+    sums_of = _summing(plans, windows, tasks, orders)
+    sums = sums_of(np.arange(count))
     shared = None
     if windows.taxonomy.to_shared is not None:
-        shared = MetricSums(**settings | {"orders": None})
+        shared = MetricSums(lengths_given=sums.lengths_given)
         to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
         shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
     probabilities = best_probabilities(plans)
@@ -223,21 +221,16 @@ def evaluate_plans(
             )
         ),
         task_calibration=(None if given.task else _task_calibration(plans, windows)),
-        **_apart(plans, windows, tasks, **settings),
+        **_apart(windows, sums_of),
     )
 
 
-def _apart(
-    plans: Sequence[Plans], windows: Windows, tasks: NDArray[np.int64] | None, **settings: Any
-) -> dict[str, PartScores]:
+def _apart(windows: Windows, sums_of: SumsOf) -> dict[str, PartScores]:
     """Scores of the windows without and with an error, if there are some of both."""
     if windows.wrong is None or len(np.unique(windows.wrong)) < 2:
         return {}
     return {
-        name: PartScores(
-            windows=int(mask.sum()),
-            metrics=_sums(plans, windows, tasks, np.flatnonzero(mask), **settings).percents(),
-        )
+        name: PartScores(windows=int(mask.sum()), metrics=sums_of(np.flatnonzero(mask)).percents())
         for name, mask in (("clean", ~windows.wrong), ("wrong", windows.wrong))
     }
 
@@ -268,14 +261,10 @@ def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
     """The planned, else predicted, task of each query [N]; None if one is unknown."""
-    tasks = np.full(len(plans), -1, dtype=np.int64)
-    unnamed = []
-    for row, plan in enumerate(plans):
-        if plan.tasks is not None and len(plan):
-            tasks[row] = plan.tasks[0]
-        else:
-            unnamed.append(row)
-    if unnamed:
+    named = [plan.tasks[0] if plan.tasks is not None and len(plan) else -1 for plan in plans]
+    tasks = np.array(named, dtype=np.int64)
+    unnamed = np.flatnonzero(tasks < 0)
+    if len(unnamed):
         predicted = planner.predict_tasks(queries.subset(unnamed))
         if predicted is None:
             return None

@@ -128,15 +128,10 @@ def _numbers(values: Sequence[float], least: int) -> NDArray[np.float64]:
 
 def best_probabilities(plans: Sequence[Plans]) -> NDArray[np.float64] | None:
     """The probability of each window's best plan [N]; None if plans have no probabilities."""
-    if not plans or any(plan.probabilities is None for plan in plans):
+    known = [plan.probabilities for plan in plans if plan.probabilities is not None]
+    if not plans or len(known) < len(plans):
         return None
-    return np.array(
-        [
-            plan.probabilities[0] if plan.probabilities is not None and len(plan) else 0.0
-            for plan in plans
-        ],
-        dtype=np.float64,
-    )
+    return np.array([values[0] if len(values) else 0.0 for values in known], dtype=np.float64)
 
 
 def searched_mass(plans: Sequence[Plans]) -> float | None:

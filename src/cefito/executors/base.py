@@ -39,10 +39,6 @@ class Killed:
 Outcome: TypeAlias = Done[Value] | Failed | Killed
 
 
-def ignore(count: float = 1) -> None:
-    """Ignore progress."""
-
-
 def attempt(function: Callable[[Argument], Value], argument: Argument) -> Done[Value] | Failed:
     """Call a function; errors become outcomes, interrupts and exits do not."""
     try:
@@ -107,7 +103,7 @@ class Executor(ABC):
         arguments: Sequence[Argument],
         *,
         groups: Sequence[Hashable] | None = None,
-        advance: Callable[[float], None] = ignore,
+        advance: Callable[[float], None] = lambda _: None,
     ) -> list[Outcome[Value]]:
         """Call a function with every argument, and return the outcomes in the same order.
 

@@ -127,15 +127,8 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
     remedy = (
         "Choose one of this version of Ray; for one that requires a token, set RAY_AUTH_MODE=token."
     )
-    kinds = OSError, RuntimeError, ValueError
-    with explained(
-        f"Ray at {address or 'local'}",
-        "no cluster answers",
-        remedy,
-        *kinds,
-        error=RunError,
-        setting="address",
-    ):
+    place, kinds = f"Ray at {address or 'local'}", (OSError, RuntimeError, ValueError)
+    with explained(place, "no cluster answers", remedy, *kinds, error=RunError, setting="address"):
         if address is not None:
             _check_reachable(address)
         ray.init(**options, log_to_driver=False, logging_level="ERROR")

@@ -46,18 +46,8 @@ def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
 
 
 def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
-    """Whether each annotated step [T] is missing; steps in their own places are found first."""
-    left = Counter(planned)
-    missing = [True] * len(actual)
-    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=False)):
-        if ours == theirs:
-            missing[place] = False
-            left[ours] -= 1
-    for place, theirs in enumerate(actual):
-        if missing[place] and left[theirs] > 0:
-            missing[place] = False
-            left[theirs] -= 1
-    return missing
+    """Whether each annotated step [T] is missing: no planned step accounts for it."""
+    return [kind not in ("right", "order") for kind in step_kinds(actual, planned)]
 
 
 def plan_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[str]:

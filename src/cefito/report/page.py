@@ -10,8 +10,9 @@ import hashlib
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import Calibration, RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.inference.recordings import VerifiedVideo
-from cefito.markup import counted
+from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
-from cefito.report.schema import ComparisonReport, GalleryQuery, Lead, LossCurve, RunReport
+from cefito.report.schema import ComparisonReport, GalleryQuery, LossCurve, RunReport
 from cefito.study.figures import COLORS, plot_coverage, plot_reliability
 from cefito.timeline.picture import timeline_picture, verified_picture
 
@@ -108,7 +109,8 @@ def _chart(label: str, plot: Callable[[Any], None]) -> Markup:
     )
 
 
-_LONGEST = 60  # letters of an action's name in a plan
+# letters of an action's name in a plan, so that a large gallery stays small; truth is never cut
+_LONGEST = 60
 _WORST = 25  # confused pairs shown
 # forbidden in a page: control characters, halves of surrogate pairs, noncharacters
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -186,7 +188,9 @@ def _confusion(report: RunReport) -> dict[str, Any] | None:
     """The pairs that are most often confused."""
     if report.confusion is None:
         return None
-    tasks, totals = report.confusion.tasks, report.confusion.totals()
+    tasks, totals = report.confusion.tasks, Counter[int]()  # windows of each annotated task
+    for true, _, windows in report.confusion.pairs:
+        totals[true] += windows
     wrong = sorted(
         (pair for pair in report.confusion.pairs if pair[0] != pair[1]),
         key=lambda pair: (-pair[2], pair),
@@ -237,11 +241,6 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{_number(low)} to {_number(high)}"
 
 
-def _brief(name: str) -> str:
-    """Shorten a name in a plan, so that a large gallery stays small; the truth is never cut."""
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -252,7 +251,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": _number, "brief": _brief}
+    environment.filters |= {"number": _number, "brief": partial(shortened, most=_LONGEST)}
     environment.globals |= {
         "interval": _interval,
         "reliability": reliability_chart,
@@ -324,18 +323,14 @@ def comparison_lead(report: ComparisonReport) -> list[str]:
             f"({lead.success_rate:.1f} planned right); {span}, {excludes}."
         )
     if report.leads:
-        said.append(_basis(report.leads))
+        windows = " and ".join(f"{lead.windows:,}" for lead in report.leads)
+        videos = min(lead.videos for lead in report.leads)
+        said.append(
+            f"Scored on {windows} windows of {counted(videos, 'video')}, which were resampled for "
+            "the intervals; these do not cover the chance of training."
+            f"{_UNSURE * (videos < _FEW)} {_WINDOW}"
+        )
     return said
-
-
-def _basis(leads: list[Lead]) -> str:
-    windows = " and ".join(f"{lead.windows:,}" for lead in leads)
-    videos = min(lead.videos for lead in leads)
-    return (
-        f"Scored on {windows} windows of {counted(videos, 'video')}, which were resampled for the "
-        "intervals; these do not cover the chance of training."
-        f"{_UNSURE * (videos < _FEW)} {_WINDOW}"
-    )
 
 
 def _steps(count: str) -> str:

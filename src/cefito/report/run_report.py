@@ -76,7 +76,6 @@ def report_run(
     if queries < 0:
         raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
     curves, notes = loss_curves({path.name: path for path in run.folder.glob("*/")})
-    dataset = None if dataset is None else Path(dataset)
     files = None
     if frames and queries:
         folder = None if videos is None else Path(videos)
@@ -146,7 +145,7 @@ def report_run(
     )
 
 
-def _recognised(run: Run, dataset: Path | None, videos: list[str]) -> list[RecognisedVideo]:
+def _recognised(run: Run, dataset: Path | str | None, videos: list[str]) -> list[RecognisedVideo]:
     """Steps recognised in the first videos; none without a recogniser or rows of whole videos."""
     data = run.dataset(dataset)
     if run.recogniser is None or data.timeline is None:
@@ -157,7 +156,7 @@ def _recognised(run: Run, dataset: Path | None, videos: list[str]) -> list[Recog
 
 def _scored(
     run: Run,
-    dataset: Path | None,
+    dataset: Path | str | None,
     progress: Progress,
     *,
     split: str,
@@ -223,9 +222,8 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "seed": "none" if info.seed is None else str(info.seed),
         "epochs and weights chosen on": CHOSEN_ON[info.selection],
         "windows of training": windows or "unknown",
-        "vocabulary": ", ".join(
-            (counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action"))
-        ),
+        "vocabulary": f"{counted(len(run.taxonomy.tasks), 'task')}, "
+        f"{counted(len(run.taxonomy.actions), 'action')}",
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
@@ -364,18 +362,16 @@ def _lead(results: Results, horizon: int) -> Lead | None:
     ahead, best = scored[0]
     of = video if best[0].scored is None else video[np.array(best[0].scored)]
     found = paired_rows(best, scored[1][1], video) if len(scored) > 1 else None
-    behind, mean, low, high = None, None, None, None
-    if found is not None:
-        behind, mean, low, high = scored[1][0], found[0].mean, found[0].low, found[0].high
+    gain, windows = found or (None, len(of))
     return Lead(
         horizon=horizon,
         ahead=ahead,
         success_rate=float(np.mean([trial.success_rate for trial in best])),
-        behind=behind,
-        difference=mean,
-        low=low,
-        high=high,
+        behind=gain and scored[1][0],
+        difference=gain and gain.mean,
+        low=gain and gain.low,
+        high=gain and gain.high,
         level=LEVEL,
-        windows=len(of) if found is None else found[1],
+        windows=windows,
         videos=len(np.unique(of)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation, WindowPlans
@@ -40,13 +39,6 @@ class Confusion(FileRecord):
 
     tasks: dict[int, str]  # names of the tasks that occur
     pairs: list[tuple[int, int, int]]  # annotated task, planned task, number of windows
-
-    def totals(self) -> Mapping[int, int]:
-        """Number of windows of each annotated task."""
-        totals = dict.fromkeys(self.tasks, 0)
-        for true, _, windows in self.pairs:
-            totals[true] += windows
-        return totals
 
 
 class LossCurve(FileRecord):

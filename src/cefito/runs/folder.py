@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,17 +46,25 @@ class DatasetReference(Record):
     @classmethod
     def of(cls, dataset: PreparedDataset) -> DatasetReference:
         """Describe an opened data set."""
-        simulation = observed_as(dataset).get("simulation")
+        known, simulated = dataset.provenance, dict[str, Any]()
+        if known.get("observations") == "simulated":
+            knobs = known.get("knobs") or {}
+            knobs = knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs
+            simulated["simulation"] = {"seed": known.get("seed"), "knobs": knobs}
         return cls(
             name=dataset.name,
             path=str(dataset.folder.resolve()),
             fingerprint=dataset.fingerprint,
-            observed=dataset.provenance.get("observed"),
-            **({} if simulation is None else {"simulation": simulation}),
+            observed=known.get("observed"),
+            **simulated,
         )
 
     def made(self) -> dict[str, Any]:
-        """Return how its observations were made, in the form of `observed_as`."""
+        """Return how its observations were made; empty if unknown.
+
+        `seconds` and `features` if made from videos, `simulation` if simulated: all that decides
+        how an action looks, apart from the choice of videos.
+        """
         simulated = {} if self.simulation is None else {"simulation": self.simulation}
         return {**(self.observed or {}), **simulated}
 
@@ -111,33 +119,10 @@ class RunInfo(Record):
         write_json(folder / RUN_FILE, self.model_dump(mode="json", exclude_unset=True))
 
 
-def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
-    """Return how the observations of a data set were made; empty if unknown.
-
-    `seconds` and `features` if made from videos, `simulation` if simulated: all that decides how an
-    action looks, apart from the choice of videos.
-    """
-    made = dict(dataset.provenance.get("observed") or {})
-    if dataset.provenance.get("observations") == "simulated":
-        knobs = dataset.provenance.get("knobs") or {}
-        made["simulation"] = {
-            "seed": dataset.provenance.get("seed"),
-            "knobs": knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs,
-        }
-    return made
-
-
-class WindowSizes(TypedDict):
-    """Arguments of `cut_windows`."""
-
-    horizon: int
-    shortest: int | None
-
-
 def window_sizes(
     planner: Planner | type[Planner], horizon: int, shortest: int | None
-) -> WindowSizes:
-    """Sizes of the windows of a planner, of all lengths from `shortest` if it plans several."""
+) -> dict[str, Any]:
+    """Arguments of `cut_windows` for a planner: lengths from `shortest` if it plans several."""
     several = planner.abilities.any_length
     return {"horizon": horizon, "shortest": (shortest or horizon) if several else None}
 

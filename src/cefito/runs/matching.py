@@ -19,8 +19,8 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
-from cefito.markup import counted, listed
-from cefito.runs.folder import DatasetReference, observed_as, window_sizes
+from cefito.markup import counted, listed, shortened
+from cefito.runs.folder import DatasetReference, window_sizes
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -190,7 +190,7 @@ def check_observed(
     width, expected = dataset.observation_dim, run.planner.observation_dim
     if width != expected:
         wrong.append(f"observations have {width} features; this run was trained on {expected}")
-    trained, given = run.info.dataset.made(), observed_as(dataset)
+    trained, given = run.info.dataset.made(), DatasetReference.of(dataset).made()
     wrong += _differences(given, trained)
     if wrong:
         raise RunError(
@@ -225,16 +225,12 @@ def _differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> list[s
         if part == "features" and ("weights" not in ours or "weights" not in theirs):
             names = ("model", *names)
         found += [
-            f"{what}{name} = {_plain(theirs.get(name))} instead of {_plain(ours.get(name))}"
+            f"{what}{name} = {shortened(repr(theirs.get(name)), 40)} instead of "
+            f"{shortened(repr(ours.get(name)), 40)}"
             for name in names
             if (name in ours or name in theirs) and ours.get(name) != theirs.get(name)
         ]
     return found
-
-
-def _plain(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:

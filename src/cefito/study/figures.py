@@ -9,6 +9,7 @@ from typing import Any
 
 from cefito.evaluation.records import Calibration, WindowPlans
 from cefito.evaluation.statistics import seed_interval
+from cefito.markup import shortened
 
 COLORS = {
     "blue": "#1f5fa8",
@@ -151,7 +152,7 @@ def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> N
                 axis.axhspan(y, y + 1, color="#fbe7a3", linewidth=0)
             axis.text(0, y + 0.5, lead, fontsize=8, va="center", color=_SOFT)
             for step, (name, color) in enumerate(zip(names, colors, strict=True)):
-                short = literal(name if len(name) <= 34 else name[:33] + "…")
+                short = literal(shortened(name, 34))
                 axis.text(_LEAD + step, y + 0.5, short, fontsize=8, va="center", color=color)
     figure.suptitle(literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_SOFT)

@@ -93,7 +93,31 @@ def run_quickstart(
     if kind != "world":
         chain = method_settings("chain", config.sections, place="quickstart")
         own = RunConfig("chain", config.preset, chain)
-    return _tour(dataset, folder, own, config, seed, progress)
+    run = train_run(
+        dataset,
+        folder / "run",
+        config=own,
+        horizon=HORIZON,
+        seed=seed,
+        progress=progress,
+        reuse=True,
+    )
+    train, val, test = (
+        cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")
+    )
+    evaluation, plans = evaluate_planner(run.planner, test)
+    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
+    context = TrainingContext(folder=folder / "simple", key=dataset.fingerprint)
+    for name in SIMPLE:
+        settings = method_settings(name, config.sections, place="quickstart")
+        fit = find_method(name).planner.fit
+        planner = fit(train, val, settings=settings, seed=seed, context=context).planner
+        evaluations.append(evaluate_planner(planner, test)[0])
+    rows = _example_rows(test)
+    chosen = [plans[row] for row in rows]
+    tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
+    examples = window_plans(dataset, test.subset(rows), chosen, tasks=tasks)
+    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
 
 
 def write_pictures(made: Quickstart) -> tuple[Path, Path]:
@@ -149,42 +173,6 @@ def _download(folder: Path, progress: Progress) -> None:
             files = ", ".join(f"{at.file} from {at.address}" for at in places)
             remedy = f"Without a network, save these files in {folder} and repeat the command"
             raise DataError(f"{complaint}. {remedy}: {files}.") from problem
-
-
-def _tour(
-    dataset: PreparedDataset,
-    folder: Path,
-    config: RunConfig,
-    simple: RunConfig,  # of the simple methods
-    seed: int,
-    progress: Progress,
-) -> Quickstart:
-    """Train, plan the test windows, compare."""
-    run = train_run(
-        dataset,
-        folder / "run",
-        config=config,
-        horizon=HORIZON,
-        seed=seed,
-        progress=progress,
-        reuse=True,
-    )
-    train, val, test = (
-        cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")
-    )
-    evaluation, plans = evaluate_planner(run.planner, test)
-    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    context = TrainingContext(folder=folder / "simple", key=dataset.fingerprint)
-    for name in SIMPLE:
-        settings = method_settings(name, simple.sections, place="quickstart")
-        fit = find_method(name).planner.fit
-        planner = fit(train, val, settings=settings, seed=seed, context=context).planner
-        evaluations.append(evaluate_planner(planner, test)[0])
-    rows = _example_rows(test)
-    chosen = [plans[row] for row in rows]
-    tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
-    examples = window_plans(dataset, test.subset(rows), chosen, tasks=tasks)
-    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
 
 
 def _example_rows(test: Windows) -> list[int]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from pydantic import Discriminator, Tag
 
 from cefito.data.windows import Selection, steps_text
-from cefito.errors import RunError
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.planners.any_length.predicted import PREDICTED
 from cefito.planners.methods import PlannerVariant
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
-from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
+from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 
+AnyTrial = TypeVar("AnyTrial", ScoredTrial, FailedTrial)
 RESULTS = "results.json"
 """Name of the results file in the folder of a study."""
 
@@ -65,23 +65,15 @@ class Results(FileRecord):
 
     def scored(self, horizon: int, row: str | None = None) -> list[ScoredTrial]:
         """Trials with scores at a horizon, by ascending seeds; of all rows by default."""
-        trials = [
-            trial
-            for trial in self.trials
-            if isinstance(trial, ScoredTrial)
-            and trial.horizon == horizon
-            and row in (None, trial.row)
-        ]
-        return sorted(trials, key=lambda trial: trial.seed)
+        return self._of(ScoredTrial, horizon, row)
 
     def failed(self, horizon: int, row: str) -> list[FailedTrial]:
         """Trials of a row without scores, by ascending seeds."""
-        trials = [
-            trial
-            for trial in self.trials
-            if isinstance(trial, FailedTrial) and (trial.horizon, trial.row) == (horizon, row)
-        ]
-        return sorted(trials, key=lambda trial: trial.seed)
+        return self._of(FailedTrial, horizon, row)
+
+    def _of(self, kind: type[AnyTrial], horizon: int, row: str | None) -> list[AnyTrial]:
+        own = (one for one in self.trials if one.horizon == horizon and row in (None, one.row))
+        return sorted((one for one in own if isinstance(one, kind)), key=lambda one: one.seed)
 
     def steps(self, horizon: int) -> str:
         """Numbers of steps of the windows of a horizon, such as "3" or "1-6"."""
@@ -94,7 +86,7 @@ class Results(FileRecord):
 
 def gather(study: Study) -> Results:
     """Read all scores of a study from the files of its trials, or why they are missing."""
-    records = [_read(trial) for trial in study.trials]
+    records = [trial.result for trial in study.trials]
     windows: dict[int, WindowList] = {}
     for record in records:
         if isinstance(record, TrialFile):
@@ -106,7 +98,7 @@ def gather(study: Study) -> Results:
                     length=None if record.lengths is None else tuple(record.lengths),
                 )
     return Results(
-        dataset=DatasetName(name=study.dataset.name, fingerprint=study.dataset.fingerprint),
+        dataset=DatasetName.of(study.dataset),
         selection=study.selection,
         preset=study.preset,
         settings=dict(study.settings),
@@ -135,23 +127,6 @@ def _titled(
         if row.own_name and isinstance(record, TrialFile) and record.row == row.name
     )
     return row.model_copy(update={"title": next(names, title), "own_name": False})
-
-
-def _read(trial: Trial) -> TrialFile | FailedTrial:
-    try:
-        record = read_trial(trial)
-        error = record.error if isinstance(record, FailedTrial) else None
-    except RunError as problem:
-        record, error = None, str(problem)
-    if isinstance(record, TrialFile):
-        return record
-    return FailedTrial(
-        row=trial.row.name,
-        horizon=trial.horizon,
-        shortest=trial.shortest,
-        seed=trial.seed,
-        error=error or "not scored yet. Repeat the command.",
-    )
 
 
 def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:

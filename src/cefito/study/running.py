@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from cefito.errors import CefitoError, RunError
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
+from cefito.executors.base import failure
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
@@ -20,7 +19,7 @@ from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.study.study import Study, check_study
-from cefito.study.trials import Trial, TrialFile, read_trial
+from cefito.study.trials import FailedTrial, Trial, TrialFile
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +28,7 @@ def missing_trials(study: Study) -> list[Trial]:
     """All trials without scores, also failed and damaged ones, in the order of work."""
     order = {seed: place for place, seed in enumerate(study.seeds)}
     trials = sorted(study.trials, key=lambda trial: order[trial.seed])
-    return [trial for trial in trials if not _scored(trial)]
-
-
-def _scored(trial: Trial) -> bool:
-    with suppress(RunError):
-        return isinstance(read_trial(trial), TrialFile)
-    return False
+    return [trial for trial in trials if isinstance(trial.result, FailedTrial)]
 
 
 def run_study(
@@ -70,22 +63,16 @@ def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
     for trial, outcome in zip(trials, outcomes, strict=True):
         if isinstance(outcome, Failed):
             unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
-        elif isinstance(outcome, Killed) and not _scored(trial):
+        elif isinstance(outcome, Killed) and isinstance(trial.result, FailedTrial):
             trial.write_failure(
                 f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
                 "Repeat the command, with fewer workers."
             )
     problems = []
     for trial in study.trials:
-        try:
-            record = read_trial(trial)
-        except RunError as problem:
-            reason = str(problem)
-        else:
-            if isinstance(record, TrialFile):
-                continue
-            reason = record.error if record else "was not scored. Repeat the command."
-        problems.append(f"{trial.label}: {unwritten.get(trial.label, reason)}")
+        result = trial.result
+        if isinstance(result, FailedTrial):
+            problems.append(f"{trial.label}: {unwritten.get(trial.label, result.error)}")
     return problems
 
 
@@ -103,23 +90,21 @@ class TrialScorer:
         """Train the trial's run, score it and write its file."""
         try:
             scores = self._scores(trial)
+        except CefitoError as problem:
+            trial.write_failure(" ".join(str(problem).split()))
         except Exception as problem:  # a failing planner must not stop the others
-            if isinstance(problem, CefitoError):
-                trial.write_failure(_line(problem))
-                return
             logger.error("%s failed", trial.label)
-            error = (
-                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
-                f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
-                "once it is fixed."
+            failed = failure(problem)
+            trial.write_failure(
+                f"{failed.error}. This is a defect of the planner; the others are not affected. "
+                f"Its traceback is in {trial.path}. Repeat the command once it is fixed.",
+                failed.traceback,
             )
-            trial.write_failure(error, traceback.format_exc())
         else:
             trial.write(scores)
 
     def _scores(self, trial: Trial) -> TrialFile:
         study, row = self.study, trial.row
-
         run = self._trained(trial)
         trained = {"": run.info.training}  # results of trainings, by the end of their names
         if not trial.of_lengths:
@@ -142,10 +127,8 @@ class TrialScorer:
         )
         description = planner.describe()
         return TrialFile(
-            **{**dict(evaluation), "shortest": trial.shortest},
+            **{**dict(evaluation), **trial.place},
             key=trial.key,
-            row=row.name,
-            seed=trial.seed,
             method=row.method,
             selection=study.selection,
             parameters=description.parameters,
@@ -184,7 +167,3 @@ class TrialScorer:
             raise RunError(
                 f"{problem} Here: remove {folder} and repeat the command, which makes it again."
             ) from problem
-
-
-def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())

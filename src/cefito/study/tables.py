@@ -218,7 +218,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
     video = np.array(results.windows_of(horizon).video)
-    means, lines = [], []
+    lines: list[tuple[float, tuple[Entry, ...]]] = []  # each behind its difference
     for row in results.rows:
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
@@ -234,12 +234,11 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
                 NONE if half_width is None else f"±{half_width:.2f}",
                 f"{windows:,}",
             )
-            means.append(difference.mean)
-            lines.append(tuple(Entry(text=text) for text in texts))
+            lines.append((difference.mean, tuple(Entry(text=text) for text in texts)))
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
         heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
-        lines=tuple(lines[place] for place in np.argsort([-mean for mean in means], kind="stable")),
+        lines=tuple(line for _, line in sorted(lines, key=lambda one: -one[0])),
     )
 
 

@@ -98,23 +98,36 @@ class Trial:
         """Its name in messages."""
         return f"{self.row.name}, T = {steps_text(self.horizon, self.shortest)}, seed {self.seed}"
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Entries of its records that name it."""
+        return {
+            "row": self.row.name,
+            "horizon": self.horizon,
+            "shortest": self.shortest,
+            "seed": self.seed,
+        }
+
     def write(self, record: TrialFile | FailureFile) -> None:
         """Write its file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         record.write(self.path)
 
+    @property
+    def result(self) -> TrialFile | FailedTrial:
+        """Its scores; a failure if its file says so, or is missing or damaged."""
+        try:
+            record = read_trial(self)
+        except RunError as problem:
+            return FailedTrial(**self.place, error=str(problem))
+        if isinstance(record, TrialFile):
+            return record
+        error = "not scored yet. Repeat the command." if record is None else record.error
+        return FailedTrial(**self.place, error=error)
+
     def write_failure(self, error: str, traceback: str | None = None) -> None:
         """Write why it has no scores, and the traceback of a defect."""
-        record = FailureFile(
-            key=self.key,
-            row=self.row.name,
-            horizon=self.horizon,
-            shortest=self.shortest,
-            seed=self.seed,
-            error=error,
-            traceback=traceback,
-        )
-        self.write(record)
+        self.write(FailureFile(**self.place, key=self.key, error=error, traceback=traceback))
 
 
 class _Place(FileRecord):

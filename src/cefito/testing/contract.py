@@ -30,6 +30,7 @@ from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import search_settings
+from cefito.settings import flattened
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 
@@ -39,14 +40,12 @@ CONSTRAINTS = Constraints(forbidden=(0,), no_repeats=True)
 QUICK = {".optimiser.epochs": 2, ".stopping.windows": 10, ".fitting_windows": 10}
 
 
-def quick(values: Any, endings: Mapping[str, Any], key: str = "") -> dict[str, Any]:
+def quick(values: Mapping[str, Any], endings: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides of all settings, nested in dicts, whose keys have these endings."""
-    if not isinstance(values, dict):
-        return next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
-    parts = [
-        quick(part, endings, f"{key}.{name}" if key else name) for name, part in values.items()
-    ]
-    return {name: value for part in parts for name, value in part.items()}
+    found: dict[str, Any] = {}
+    for key in flattened(values):
+        found |= next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
+    return found
 
 
 def assert_same_plans(

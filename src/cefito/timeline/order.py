@@ -191,18 +191,12 @@ def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
         DataError: Another content.
         ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
-    edges, graphs = read_orders(path, taxonomy), read_json(path, _SHAPE)
-    free = {
-        find_task(taxonomy, name): {
-            find_action(taxonomy, one, task=find_task(taxonomy, name), setting="order")
-            for one in entry.get("optional", ())
-        }
-        for name, entry in graphs.items()
-    }
-    found = []
+    graphs, found = _read_graphs(path, taxonomy), []
     for task in taxonomy.tasks:
-        order = TaskOrder.of([], task.actions).with_edges(edges.get(task.id, ()))
-        optional = [action in free.get(task.id, ()) for action in task.actions]
+        edges, names = graphs.get(task.id, ((), ()))
+        order = TaskOrder.of([], task.actions).with_edges(edges)
+        free = {find_action(taxonomy, name, task=task.id, setting="order") for name in names}
+        optional = [action in free for action in task.actions]
         places = np.argsort(np.argsort(order.earlier.sum(axis=0), kind="stable")) + 0.5
         found.append(
             replace(
@@ -222,6 +216,11 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
         DataError: Another content.
         ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
+    return {task: edges for task, (edges, _) in _read_graphs(path, taxonomy).items()}
+
+
+def _read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple[int | str, ...]]]:
+    """Return edges and optional actions in a file of orders, by task."""
     value, found = read_json(path, _SHAPE), {}
     if not isinstance(value, dict):
         raise DataError(f"{path}: not orders of tasks. {_SHAPE}")
@@ -229,15 +228,10 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
         graph = read_record(_Graph, entry, f"{path}: '{name}'", _SHAPE, DataError)
         try:
             task = find_task(taxonomy, name)
-            found[task] = tuple(
-                (
-                    find_action(taxonomy, a, task=task, setting="order"),
-                    find_action(taxonomy, b, task=task, setting="order"),
-                )
-                for a, b in graph.edges
-                if a != "start" and b != "end"
-            )
-            reached(found[task])  # refuses a circle
+            own = partial(find_action, taxonomy, task=task, setting="order")
+            edges = tuple((own(a), own(b)) for a, b in graph.edges if a != "start" and b != "end")
+            reached(edges)  # refuses a circle
+            found[task] = edges, graph.optional
         except ConfigError as problem:
             said = in_words(str(problem), taxonomy)
             raise ConfigError(f"{path}, '{name}': {said}", setting="order") from problem

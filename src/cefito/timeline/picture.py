@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from cefito.data.annotations import Taxonomy
+from cefito.markup import shortened
 from cefito.timeline.formats import RecognisedVideo, TimedAction, plain
 from cefito.timeline.order import Edges
 from cefito.timeline.recogniser import RecognisedStep
 
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights
-_COLUMNS = 4  # of the legend
+_COLUMNS, _IN_LEGEND = 4, 28  # of the legend, and letters of a name in it
 _ACROSS, _IN_BOX = 220, 28  # pixels from one column of a graph to the next, letters in a box
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
 _GOLDEN = 137.508  # degrees between colours, so that any number of them differs
@@ -23,9 +24,11 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
     """Draw the steps of videos over one axis of time; their opacity is their probability."""
     longest = max(video.seconds for video in videos)
     scale = (_WIDTH - _LEFT - _RIGHT) / max(longest, 1e-9)
-    spans = [(step.name, step.start) for video in videos for step in video.annotated or ()]
-    spans += [(step.name, step.start) for video in videos for step in video.steps]
-    names = list(dict.fromkeys(name for name, _ in sorted(spans, key=lambda span: span[1])))
+    every: list[TimedAction | RecognisedStep] = [
+        *(step for video in videos for step in video.annotated or ()),
+        *(step for video in videos for step in video.steps),
+    ]
+    names = list(dict.fromkeys(step.name for step in sorted(every, key=lambda step: step.start)))
     colours = {
         name: f"hsl({place * _GOLDEN % 360:.0f} 60% {45 + place % 3 * 10}%)"
         for place, name in enumerate(names)
@@ -35,20 +38,18 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
         sure = f"{video.video}: {video.task} ({video.task_probability:.0%})"
         parts.append(_text(_LEFT, top + 13, sure, "font-weight='bold'"))
         top += _LINE
-        strips = [("recognised", [_span(one, one.probability) for one in video.steps])]
-        if video.annotated is not None:
-            strips.insert(0, ("annotated", [_span(one) for one in video.annotated]))
-        for title, steps in strips:
+        for title, steps in (("annotated", video.annotated), ("recognised", video.steps)):
+            if steps is None:
+                continue
             parts.append(_text(_LEFT - 8, top + 15, title, "text-anchor='end'"))
             parts.append(_box(_LEFT, top, video.seconds * scale, "#eee"))
-            for name, start, end, probability in steps:
-                said = f"{name}, {_clock(start)}–{_clock(end)}"
-                opacity = 1.0
-                if probability is not None:
-                    said += f", {probability:.0%}"
-                    opacity = _FAINTEST + (1 - _FAINTEST) * probability
-                left, width = _LEFT + start * scale, (end - start) * scale
-                parts.append(_box(left, top, width, colours[name], said, opacity))
+            for step in steps:
+                said, opacity = _said(step), 1.0
+                if isinstance(step, RecognisedStep):
+                    said += f", {step.probability:.0%}"
+                    opacity = _FAINTEST + (1 - _FAINTEST) * step.probability
+                left, width = _LEFT + step.start * scale, (step.end - step.start) * scale
+                parts.append(_box(left, top, width, colours[step.name], said, opacity))
             top += _STRIP + _GAP
     parts += _axis(longest, scale, top)
     top += _LINE + _GAP
@@ -57,7 +58,7 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
         left, line = _LEFT + place % _COLUMNS * column, top + place // _COLUMNS * _LINE
         parts.append(f"<rect x='{left:.1f}' y='{line}' width='12' height='12' ")
         parts[-1] += f"fill='{colours[name]}'/>"
-        parts.append(_text(left + 17, line + 11, _shortened(name)) + "\n")
+        parts.append(_text(left + 17, line + 11, shortened(name, _IN_LEGEND)) + "\n")
     height = top + -(-len(names) // _COLUMNS) * _LINE + _GAP
     return "\n".join(_document(parts, height)) + "\n"
 
@@ -74,7 +75,7 @@ def verified_picture(
     parts.append(_box(_LEFT, _GAP, seconds * scale, "#eee"))
     for number, step in enumerate(steps, 1):
         said, sure = wrong.get(number, ("", 0.0))
-        title = f"{step.name}, {_clock(step.start)}–{_clock(step.end)}{said and f': {said}'}"
+        title = f"{_said(step)}{said and f': {said}'}"
         width = max((step.end - step.start) * scale - 1, 1)
         fill = "#c0392b" if said else "#7f9fb6"
         opacity = _FAINTEST + (1 - _FAINTEST) * sure if said else 1.0
@@ -110,7 +111,7 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
         for action, (x, y) in places.items():
             name = taxonomy.actions[action].name
             parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name))
-            parts.append(_text(x + 4, y + 15, _shortened(name, _IN_BOX)))
+            parts.append(_text(x + 4, y + 15, shortened(name, _IN_BOX)))
         top += max(map(len, members)) * (_STRIP + 2 * _GAP) + _LINE
         width = max(width, len(members) * _ACROSS)
     arrow = "<marker id='to' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='7' "
@@ -141,10 +142,8 @@ def _document(
     yield "</svg>"
 
 
-def _span(
-    step: RecognisedStep | TimedAction, probability: float | None = None
-) -> tuple[str, float, float, float | None]:
-    return step.name, step.start, step.end, probability
+def _said(step: RecognisedStep | TimedAction) -> str:
+    return f"{step.name}, {_clock(step.start)}–{_clock(step.end)}"
 
 
 def _box(
@@ -157,10 +156,6 @@ def _box(
 
 def _text(left: float, line: int, text: str, more: str = "") -> str:
     return f"<text x='{left:.1f}' y='{line}' {more}>{escape(plain(text))}</text>"
-
-
-def _shortened(name: str, most: int = 28) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _clock(seconds: float) -> str:

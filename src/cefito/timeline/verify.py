@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.markup import counted, shortened
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 from cefito.timeline.classifier import RowClassifier, fit_classifier
@@ -230,12 +231,8 @@ class Verifier:
             return Verification(deviations=(), repair=())
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
         found = [
-            self._deviation(place, steps, task, row)
+            self._deviation(place, steps, task, row, certain[place])
             for place, row in enumerate(self.probabilities(steps, task))
-        ]
-        found = [
-            one.model_copy(update={"probability": one.probability * share})
-            for one, share in zip(found, certain.tolist(), strict=True)
         ]
         found += self._missing(order, steps, certain, finished)
         kept = [one for one in found if one.probability >= least and one.probability > 0]
@@ -244,27 +241,30 @@ class Verifier:
             repair=repair(order, {step.action for step in steps}),
         )
 
-    def _deviation(self, place: int, steps: Sequence[Step], task: int, row: Floats) -> Deviation:
-        """Return what may be wrong with one step, by p(no error, order, other) [3]."""
+    def _deviation(
+        self, place: int, steps: Sequence[Step], task: int, row: Floats, sure: float
+    ) -> Deviation:
+        """Return what may be wrong with one step, by p(no error, order, other) [3] and p(step)."""
         order, step = self.orders[task], steps[place]
         kind: DeviationKind = "order" if row[1] >= row[2] else "wrong"
         probability, own = 1 - float(row[0]), order.index.get(step.action, -1)
         before = sum(one.action == step.action for one in steps[:place])
         pair = _worst_pair(order, place, steps)
         said = "unlike the videos without errors"
-        repeats = 0.0 if own < 0 else order.repeated[own]
         if own < 0 or not order.occurs[own]:
             kind = "added"
-            said = f"in none of {_videos(order.videos)} without errors"
+            said = f"in none of {counted(order.videos, 'video')} without errors"
             probability = max(probability, 1 - (0.0 if own < 0 else float(order.usual[own])))
-        elif before and repeats < 0.5:
+        elif before and order.repeated[own] < 0.5:
             kind, said = "repeated", f"done {before + 1} times"
-            probability = max(probability, 1 - float(repeats))
+            probability = max(probability, 1 - float(order.repeated[own]))
         elif kind == "order" and pair is not None:
             a, b, kept, seen = pair
-            which = "the order given has" if order.given else f"{kept} of {_videos(seen)} have"
+            which = (
+                "the order given has" if order.given else f"{kept} of {counted(seen, 'video')} have"
+            )
             said = f"'{self._name(a)}' after '{self._name(b)}'; {which} it before"
-        elif own >= 0:
+        else:
             seconds, log = step.end - step.start, log_length(step.start, step.end)
             score = (log - order.length[own]) / order.spread[own]
             if abs(score) > _UNUSUAL:
@@ -279,7 +279,7 @@ class Verifier:
             step=place + 1,
             start=step.start,
             end=step.end,
-            probability=probability,
+            probability=probability * float(sure),
             evidence=said,
         )
 
@@ -291,7 +291,7 @@ class Verifier:
         found = []
         for own in sorted(set(range(order.size)) - done):
             probability = float(order.usual[own])
-            said = f"in {order.occurs[own]:.0f} of {_videos(order.videos)} without errors"
+            said = f"in {order.occurs[own]:.0f} of {counted(order.videos, 'video')} without errors"
             if not order.videos:
                 said = "a step of the instruction"
             if not finished:
@@ -302,14 +302,14 @@ class Verifier:
                 seen = order.before[own, late] + order.before[late, own]
                 said = f"before '{self._name(int(order.actions[late]))}'"
                 if not order.given:
-                    said += f" in {order.before[own, late]:.0f} of {_videos(seen)} without errors"
+                    kept = f"{order.before[own, late]:.0f} of {counted(round(seen), 'video')}"
+                    said += f" in {kept} without errors"
             action = int(order.actions[own])
-            name = self._name(action)
             found.append(
                 Deviation(
                     kind="missing",
                     action=action,
-                    name=name,
+                    name=self._name(action),
                     probability=probability * float(certain.mean()),
                     evidence=said,
                 )
@@ -317,8 +317,7 @@ class Verifier:
         return found
 
     def _name(self, action: int) -> str:
-        name = self.taxonomy.actions[action].name
-        return name if len(name) <= _LONGEST_WORDS else f"{name[: _LONGEST_WORDS - 1]}…"
+        return shortened(self.taxonomy.actions[action].name, _LONGEST_WORDS)
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -372,10 +371,6 @@ def _labels(video: Video) -> NDArray[np.int64]:
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
 
 
-def _videos(count: float) -> str:
-    return f"{count:.0f} video{'s' * (round(count) != 1)}"
-
-
 def _first_times(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
     """Return the steps that are the first of an action of the task: its place by theirs."""
     first: dict[int, int] = {}
@@ -409,9 +404,8 @@ def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
 
     Of those that may come next, the one comes first that is usually the earliest.
     """
-    left = {
-        place for place, action in enumerate(order.actions.tolist()) if action not in done
-    } & set(np.flatnonzero(order.usual >= 0.5).tolist())
+    usual = np.flatnonzero(order.usual >= 0.5).tolist()
+    left = {own for own in usual if int(order.actions[own]) not in done}
     found = []
     while left:
         free = [own for own in left if not any(order.earlier[other, own] for other in left)]
