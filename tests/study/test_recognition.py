@@ -56,7 +56,7 @@ def test_scores_of_recognisers(films, tmp_path, monkeypatch):
 
 def test_mstcn_learns_the_steps_of_films(films, monkeypatch):
     """Also of videos shorter than its dilations."""
-    monkeypatch.setattr(mstcn, "EPOCHS", 8)
+    monkeypatch.setattr(mstcn, "EPOCHS", 15)
     rows = [own.astype(np.float32) for own in films.timeline.videos]
     labels = [
         row_labels(video.steps, len(own), 1.0, 6)
