@@ -51,6 +51,8 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
 
     title: ClassVar[str] = "chain of any length"
     part: ClassVar[str] = "any-length"
+    section: ClassVar[str] = "any_length"
+    trained: ClassVar[str] = "any_length_training"
     loss: ClassVar[Any] = AnyLengthLoss
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length

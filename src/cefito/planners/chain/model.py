@@ -47,6 +47,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
 
     title: ClassVar[str] = "chain"
     part: ClassVar[str] = "chain"
+    trained: ClassVar[str] = "chain_training"
     loss: ClassVar[Any] = ChainLoss
     stream: ClassVar[int] = 9
     networks: tuple[ChainNetwork, ...]
