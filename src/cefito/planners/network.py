@@ -447,22 +447,13 @@ class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
         return cls.size(settings, replace(shape, text_dim=width))
 
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: Any,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
         """Train the network; the epoch of the best validation score is kept."""
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
-        given = () if text is None else (text,)
-        planner, results = cls.train(
-            train, val, settings, *given, text=text, config=config, seed=seed, context=context
-        )
+        arrays = () if text is None else (text,)
+        parts: dict[str, Any] = {"text": text, "config": config}
+        planner, results = cls.train(train, val, settings, *arrays, **parts, **given)
         return Fitted(planner, results, ends_on_all(cls.training_of(settings), val))
 
     @override

@@ -321,11 +321,22 @@ class AutoSearch(AutoSettings, Search):
     ) -> list[Plans]:
         """Return the plans of each problem, in the order of the problems."""
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
-        affordable = [self.affordable(field, space.size) for space in spaces]
-        answers: dict[int, Plans] = {}
-        searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
-        for search, within in searches:
-            rows = [row for row, fits in enumerate(affordable) if fits == within]
-            plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
-            answers.update(zip(rows, plans, strict=True))
-        return [answers[row] for row in range(len(spaces))]
+        fits = [self.affordable(field, space.size) for space in spaces]
+        return searched_apart((self.exhaustive, self.guided), fits, field, spaces, top_k, watch)
+
+
+def searched_apart(
+    searches: tuple[Search, Search],
+    fits: Sequence[bool],  # whether each problem is one of the first search
+    field: Searchable,
+    problems: Problems,
+    top_k: int,
+    watch: Watch = Watch(),
+) -> list[Plans]:
+    """Return the plans of each problem, found by one of two searches."""
+    answers: dict[int, Plans] = {}
+    for search, first in zip(searches, (True, False), strict=True):
+        rows = [row for row, fitting in enumerate(fits) if fitting == first]
+        plans = search.search(field, [problems[row] for row in rows], top_k, watch)
+        answers.update(zip(rows, plans, strict=True))
+    return [answers[row] for row in range(len(problems))]

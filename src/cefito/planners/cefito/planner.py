@@ -55,7 +55,6 @@ from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Best, Plans, SearchCost, Space, ranks
 from cefito.search.settings import make_search
-from cefito.training.trainer import TrainingContext
 
 _CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
 _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples
@@ -122,19 +121,13 @@ class CefitoPlanner(Sized, BasePlanner):
         return Fitted(cls(**parts), trainings, ends_on_all(settings.chain_training, val))
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: CefitoSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def load(cls, folder: Path | str, **given: Any) -> Self:
         """Load the planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged files.
         """
-        planner = cls(**read_planner(Path(folder), settings, context))
+        planner = cls(**read_planner(Path(folder), **given))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
 
