@@ -228,6 +228,11 @@ class CostBatch:
         """Return the costs of one query."""
         return _Row(self, index)
 
+    @cached_property
+    def finite(self) -> NDArray[np.bool_]:
+        """Whether no cost of a query is infinite [B]."""
+        return np.asarray(np.isfinite(self.own).all(axis=(1, 2)) & self.shared.finite)
+
     def cheapest(self, count: int) -> list[Cheapest]:
         """Return the `count` cheapest sequences of each query, as by `StepCosts.cheapest`."""
         if count not in self._cheapest:
@@ -303,6 +308,10 @@ class _Row(_Sum):
     def __init__(self, batch: CostBatch, index: int) -> None:
         super().__init__(batch.shared, StepCosts(costs=tuple(batch.own[index])))
         self._batch, self._index = batch, index
+
+    @property
+    def finite(self) -> bool:
+        return bool(self._batch.finite[self._index])
 
     def cheapest(
         self, count: int, children: Children | None = None, *, most: int = 1 << 17
