@@ -43,7 +43,7 @@ from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runtime import generator_for
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.settings import OptimiserConfig, StoppingConfig
 from cefito.training.trainer import Training
 
 NARROW = {"hidden": 64, "width": 64}
@@ -225,16 +225,13 @@ def epoch(count: int) -> dict[str, Any]:
 
 
 def _trained(windows: Windows, epochs: int) -> None:
-    network, config = new_network(windows), ChainTrainingConfig()
-    loss = ChainLoss(network=network, train=windows, val=windows.subset(range(8)), training=config)
-    Training(
-        loss,
+    network = new_network(windows)
+    config = ChainTrainingConfig(
         optimiser=OptimiserConfig(epochs=epochs, batch_size=BATCH),
-        ema=EmaConfig(decay=0.0),
         stopping=StoppingConfig(every=10_000, patience=0),
-        seed=0,
-        key="",
-    ).run()
+    )
+    loss = ChainLoss(network=network, train=windows, val=windows.subset(range(8)), training=config)
+    Training(loss, training=config, seed=0, key="").run()
 
 
 def _sizes(windows: Windows) -> dict[str, Any]:

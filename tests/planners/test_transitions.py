@@ -50,7 +50,7 @@ def test_the_best_sequences_are_those_of_all(horizon, size, seed, smoothing, cou
     emissions = torch.randn(2, horizon, size, generator=generator(seed)).log_softmax(dim=2)
     counts = torch.randint(0, 3, (size, size), generator=generator(seed + 1))
     counts[torch.rand(size, generator=generator(seed + 2)) < 0.3] = 0
-    best = decode(emissions, log_guarded(counts.numpy(), smoothing=smoothing), count)
+    best = decode(emissions, log_guarded(counts, smoothing=smoothing), count)
     assert best.possible.all()
     for row, plans in enumerate(best.plans(SearchCost(1, 0))):
         expected = best_by_hand(emissions[row], counts, smoothing, count)
@@ -62,7 +62,7 @@ def test_the_best_sequences_are_those_of_all(horizon, size, seed, smoothing, cou
 
 
 def test_an_empty_row_prefers_nothing_and_spoils_nothing():
-    counts = np.array([[0, 3, 1], [0, 0, 0], [2, 0, 2]])
+    counts = torch.tensor([[0, 3, 1], [0, 0, 0], [2, 0, 2]])
     transitions = log_guarded(counts)
     assert not transitions.isnan().any()
     torch.testing.assert_close(
@@ -79,7 +79,7 @@ def test_an_empty_row_prefers_nothing_and_spoils_nothing():
 
 def test_no_sequence_is_possible():
     """The likeliest action of each step, its sum with substitutes, and nothing else."""
-    counts = np.array([[0, 1], [1, 0]])
+    counts = torch.tensor([[0, 1], [1, 0]])
     emissions = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]]]).log()
     best = decode(emissions, log_guarded(counts), 3)
     assert best.possible.tolist() == [False, True]

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from cefito.errors import RunError
 from cefito.training import trainer as trainer_module
 from cefito.training.checkpoint import MetricsLog, read_metrics
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingResult
+from cefito.training.settings import EmaConfig, StoppingConfig, TrainingConfig, TrainingResult
 from cefito.training.trainer import Term, Training
 
 Weights = dict[str, Tensor]
@@ -83,15 +83,13 @@ def run(
     **optimiser: object,
 ) -> TrainingResult:
     settings = {"epochs": 6, "batch_size": 4, "learning_rate": 0.05, "weight_decay": 0.0}
-    training = Training(
-        loss,
-        optimiser=OptimiserConfig(**(settings | optimiser)),
+    config = TrainingConfig(
+        optimiser=settings | optimiser,
         ema=ema or EmaConfig(),
         stopping=stopping or StoppingConfig(patience=0),
-        seed=seed,
-        key="k",
-        folder=folder,
-        precision=precision,
+    )
+    training = Training(
+        loss, training=config, seed=seed, key="k", folder=folder, precision=precision
     )
     return training.run(**(given or {}))
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.arrays import Border, observed_rows
+from cefito.encoders.efficientnet import EfficientNetImages
 from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
+from cefito.encoders.s3d import S3DEncoder
 from cefito.errors import ConfigError
 from cefito.files import check_array
 from cefito.plugins import Registry
@@ -123,20 +126,9 @@ def _opener(name: str) -> Opener:
     if name in ENCODERS:
         return ENCODERS[name]
     if "/" in name or Path(name).expanduser().exists():
-        return partial(_open_images, name)
+        return partial(PretrainedImages, name)
     known = f"{', '.join(ENCODERS)}, the folder of a CLIP or DINOv2 model"
     raise ConfigError(f"unknown encoder '{name}'; expected {known}, or OWNER/MODEL on the hub.")
-
-
-def _open_images(
-    model: str,
-    /,
-    *,
-    layer: str | None = None,
-    revision: str | None = None,
-    device: torch.device | str = "cpu",
-) -> ImageEncoder:
-    return PretrainedImages(model, layer=layer, revision=revision, device=device)
 
 
 def _open_s3d(
@@ -147,19 +139,11 @@ def _open_s3d(
     size: int = 224,
     device: torch.device | str = "cpu",
 ) -> VideoEncoder:
-    from cefito.encoders.s3d import S3DEncoder
-
     if weights is None:
         message = "the encoder s3d needs the file of its weights (cefito data download s3d)."
         raise ConfigError(message, setting="weights")
     sampling = Sampling(frames=frames, rate=frames if rate is None else rate, size=size)
     return S3DEncoder(weights, sampling=sampling, device=device)
-
-
-def _open_efficientnet(*, device: torch.device | str = "cpu") -> ImageEncoder:
-    from cefito.encoders.efficientnet import EfficientNetImages
-
-    return EfficientNetImages(device=device)
 
 
 Opener: TypeAlias = Callable[..., "VideoEncoder | ImageEncoder"]
@@ -168,9 +152,9 @@ ENCODERS: Registry[Opener] = Registry(
     "cefito.encoders",
     "encoder",
     {
-        INSTALLED: _open_efficientnet,
+        INSTALLED: EfficientNetImages,
         "s3d": _open_s3d,
-        **{name: partial(_open_images, name) for name in IMAGE_MODELS},
+        **{name: partial(PretrainedImages, name) for name in IMAGE_MODELS},
     },
     lambda _, entry: "" if callable(entry) else "its entry point is not a function",
 )
@@ -260,14 +244,6 @@ def encode_rows(
 
 def _batches(single: Iterator[Tensor], size: int) -> Iterator[Tensor]:
     """Yield stacks of up to `size` clips; a change of picture size begins a new batch."""
-    waiting: list[Tensor] = []
-    for clip in single:
-        if waiting and clip.shape != waiting[0].shape:
-            yield torch.stack(waiting)
-            waiting.clear()
-        waiting.append(clip)
-        if len(waiting) == size:
-            yield torch.stack(waiting)
-            waiting.clear()
-    if waiting:
-        yield torch.stack(waiting)
+    for _, alike in groupby(single, lambda clip: clip.shape):
+        while several := list(islice(alike, size)):
+            yield torch.stack(several)

@@ -117,7 +117,7 @@ class Ensemble(Sized, Generic[Network]):
     numbered: ClassVar[bool] = False  # names of tensors have a number even if there is one network
     loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
     section: ClassVar[str] = ""  # of the method's settings; empty if it is named as the part
-    trained: ClassVar[str] = "training"  # place of the training's settings in the section
+    trained: ClassVar[str] = ""  # place of the training's settings; empty if in that section
     networks: tuple[Network, ...]
 
     @classmethod
@@ -128,7 +128,8 @@ class Ensemble(Sized, Generic[Network]):
     @classmethod
     def training_of(cls, settings: Any) -> TrainingConfig:
         """Return the settings of their training, among those of the method."""
-        training: TrainingConfig = attrgetter(cls.trained)(cls.config_of(settings))
+        place = cls.trained or f"{cls.section or cls.part}.training"
+        training: TrainingConfig = attrgetter(place)(settings)
         return training
 
     @classmethod
@@ -336,8 +337,13 @@ class TrainedNetwork(Ensemble[Network]):
     shape: Shape
 
     @classmethod
-    def observe(cls, network: Network, train: Windows, *given: Any) -> None:
-        """Store in an untrained network what it takes from training windows directly."""
+    def observe(cls, network: Network, train: Windows, *given: Any) -> None:  # noqa: ARG003
+        """Store in an untrained network what it takes from training windows directly.
+
+        By default that is what the network's own `observe` takes, if it has one.
+        """
+        if take := getattr(network, "observe", None):
+            take(train)
 
     @classmethod
     def determining(
@@ -441,22 +447,13 @@ class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
         return cls.size(settings, replace(shape, text_dim=width))
 
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: Any,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
         """Train the network; the epoch of the best validation score is kept."""
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
-        given = () if text is None else (text,)
-        planner, results = cls.train(
-            train, val, settings, *given, text=text, config=config, seed=seed, context=context
-        )
+        arrays = () if text is None else (text,)
+        parts: dict[str, Any] = {"text": text, "config": config}
+        planner, results = cls.train(train, val, settings, *arrays, **parts, **given)
         return Fitted(planner, results, ends_on_all(cls.training_of(settings), val))
 
     @override

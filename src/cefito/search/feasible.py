@@ -8,6 +8,7 @@ that may still follow and which required actions are missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Feasible:
             if {first, second} <= usable:
                 self._closes[place[second], place[first]] = True
         self._compile_kinds()
-        self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
+        self._decided = cache(self._decide)
         if not self._completable(0, self._start[None])[0]:
             raise ConfigError(
                 f"no sequence of {horizon} of the {self.size} allowed actions satisfies all "
@@ -176,12 +177,6 @@ class Feasible:
             for flag, state in zip(spare[first].tolist(), states[first].tolist(), strict=True)
         ]
         return np.array(decided, dtype=np.bool_)[inverse.reshape(-1)]
-
-    def _decided(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
-        key = (done, spare, state)
-        if key not in self._known:
-            self._known[key] = self._decide(done, spare, state)
-        return self._known[key]
 
     def _decide(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
         """Whether a valid sequence passes through a state."""

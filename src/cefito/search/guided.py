@@ -112,7 +112,7 @@ class GuidedSearch(GuidedSettings, Search):
         climbs = [_Climb(space, self, max(affordable, top_k), budget) for space in spaces]
         active = list(range(len(climbs)))
         while active:
-            wanted = [climbs[index].wanted() for index in active]
+            wanted = [climbs[index].wanted for index in active]
             query = np.repeat(active, [len(part) for part in wanted])
             if len(query):
                 values = energies(query, np.concatenate(wanted))
@@ -123,7 +123,7 @@ class GuidedSearch(GuidedSettings, Search):
                     )
             if watch.stop():
                 break
-            still = [index for index in active if not climbs[index].done]
+            still = [index for index in active if len(climbs[index].wanted)]
             watch.advance(len(active) - len(still))
             active = still
         return [
@@ -149,7 +149,6 @@ class _Climb:
         self.score: dict[int, float] = {}
         self.surrounded: set[int] = set()  # ranks whose neighbours were evaluated
         self.combined: set[int] = set()  # ranks whose changes were combined
-        self.done = False
         self._propose(proposals)
 
     def _propose(self, proposals: int) -> None:
@@ -157,30 +156,26 @@ class _Climb:
         space, guide = self.space, self.space.guide
         cheapest = space.cheapest(guide, proposals)
         self.everything = cheapest.complete and cheapest.bound == np.inf
-        self.pending = cheapest.sequences
+        # sequences to evaluate next [M, T], none of them evaluated before
+        self.wanted = cheapest.sequences
         # If all sequences cost the same, the guide's cheapest are the first by ids, which are much
         # alike; sequences that are spread out sample more of the field.
         if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.tables()):
-            self.pending = _spread(space, cheapest.sequences)
-
-    def wanted(self) -> NDArray[np.int64]:
-        """Return the sequences to evaluate next [M, T], none of them evaluated before."""
-        return self.pending
+            self.wanted = _spread(space, cheapest.sequences)
 
     def learn(self, energies: NDArray[np.float64], spent: int) -> None:
         """Add the energies [M] of the wanted sequences and choose the next ones."""
-        ranks = ranks_of(self.pending, self.space.size).tolist()
-        scores = self.space.scores(energies, self.pending)
+        ranks = ranks_of(self.wanted, self.space.size).tolist()
+        scores = self.space.scores(energies, self.wanted)
         self.energy.update(zip(ranks, energies.tolist(), strict=True))
         self.score.update(
             zip(ranks, energies.tolist() if scores is None else scores.tolist(), strict=True)
         )
-        self.pending = self._next(self.budget - spent)
-        self.done = not len(self.pending)
+        self.wanted = self._next(self.budget - spent)
 
     def _next(self, left: float) -> NDArray[np.int64]:
         """Return the sequences to evaluate next; none once the climb has ended."""
-        wanted = self.pending[:0]
+        wanted = self.wanted[:0]
         if self.everything or not self.settings.refinements or left < self.around / 2:
             return wanted
         # If all sequences of a round are known already, the next round begins at once.
@@ -326,11 +321,22 @@ class AutoSearch(AutoSettings, Search):
     ) -> list[Plans]:
         """Return the plans of each problem, in the order of the problems."""
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
-        affordable = [self.affordable(field, space.size) for space in spaces]
-        answers: dict[int, Plans] = {}
-        searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
-        for search, within in searches:
-            rows = [row for row, fits in enumerate(affordable) if fits == within]
-            plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
-            answers.update(zip(rows, plans, strict=True))
-        return [answers[row] for row in range(len(spaces))]
+        fits = [self.affordable(field, space.size) for space in spaces]
+        return searched_apart((self.exhaustive, self.guided), fits, field, spaces, top_k, watch)
+
+
+def searched_apart(
+    searches: tuple[Search, Search],
+    fits: Sequence[bool],  # whether each problem is one of the first search
+    field: Searchable,
+    problems: Problems,
+    top_k: int,
+    watch: Watch = Watch(),
+) -> list[Plans]:
+    """Return the plans of each problem, found by one of two searches."""
+    answers: dict[int, Plans] = {}
+    for search, first in zip(searches, (True, False), strict=True):
+        rows = [row for row, fitting in enumerate(fits) if fitting == first]
+        plans = search.search(field, [problems[row] for row in rows], top_k, watch)
+        answers.update(zip(rows, plans, strict=True))
+    return [answers[row] for row in range(len(problems))]

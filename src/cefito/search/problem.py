@@ -14,19 +14,6 @@ from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.step_costs import Cheapest, StepCosts
 
-__all__ = [
-    "Best",
-    "Objective",
-    "Plans",
-    "Problem",
-    "Problems",
-    "SearchCost",
-    "Space",
-    "compiled",
-    "places",
-    "ranks",
-]
-
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 

@@ -302,33 +302,16 @@ class CostBatch:
         return ahead
 
 
-class _Row(StepCosts):
-    """The costs of one query of a batch."""
+class _Row(_Sum):
+    """The costs of one query of a batch, whose cheapest sequences are found with the others'."""
 
     def __init__(self, batch: CostBatch, index: int) -> None:
-        self._batch, self._index, self._shared = batch, index, batch.shared
-        self._own: Reals = batch.own[index]  # [T, A]
-
-    @property
-    def horizon(self) -> int:
-        return self._shared.horizon
-
-    @property
-    def size(self) -> int:
-        return self._shared.size
+        super().__init__(batch.shared, StepCosts(costs=tuple(batch.own[index])))
+        self._batch, self._index = batch, index
 
     @property
     def finite(self) -> bool:
         return bool(self._batch.finite[self._index])
-
-    def table(self, step: int) -> Reals:
-        return np.asarray(self._shared.table(step) + self._own[step])
-
-    def step(self, step: int, sequences: Ids) -> Reals:
-        return np.asarray(self._shared.step(step, sequences) + self._own[step][sequences[:, step]])
-
-    def children(self, prefixes: Ids) -> Reals:
-        return np.asarray(self._shared.children(prefixes) + self._own[prefixes.shape[1]])
 
     def cheapest(
         self, count: int, children: Children | None = None, *, most: int = 1 << 17

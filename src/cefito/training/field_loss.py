@@ -12,7 +12,13 @@ from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.prefixes import reconstruct, reconstruct_latents
 from cefito.training.augmentation import ActionMeans
-from cefito.training.losses import WindowLoss, adaptive_margins, softmax_contrastive, triplet
+from cefito.training.losses import (
+    WindowLoss,
+    adaptive_margins,
+    mean_term,
+    softmax_contrastive,
+    triplet,
+)
 from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.settings import FieldTrainingConfig
 from cefito.training.trainer import Term
@@ -90,12 +96,12 @@ class FieldLoss(WindowLoss):
         if weight and self.config.auxiliary.negatives:
             energies, losses = self._reconstructed(initial, goal, candidates)
             for name, part in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
-                terms[f"auxiliary{name}"] = _sum_of(weight / 2, part)
+                terms[f"auxiliary{name}"] = mean_term(weight / 2, part)
         else:
             energies = self.module.candidate_energies(initial, goal, candidates)
             if weight:
                 _, losses = self._reconstructed(initial, goal, candidates[:, :1])
-                terms["auxiliary"] = _sum_of(weight, losses)
+                terms["auxiliary"] = mean_term(weight, losses)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
     def validate(self) -> Mapping[str, float]:
@@ -133,18 +139,7 @@ class FieldLoss(WindowLoss):
             if kind.goal == "true":
                 goals = true[group].expand(-1, count, -1)
                 states = torch.cat([states[:, :-count], goals], dim=1)
-            losses.append(
-                rebuild(
-                    predictor,
-                    tree,
-                    predictor.state_token(centred[group]),
-                    states,
-                    candidates[group],
-                )
-            )
+            token = predictor.state_token(centred[group])
+            losses.append(rebuild(predictor, tree, token, states, candidates[group]))
         order = torch.cat(rows).argsort()
         return torch.cat(energies)[order], torch.cat(losses)[order]
-
-
-def _sum_of(weight: float, losses: Tensor) -> Term:
-    return Term(weight, losses.sum(), torch.tensor(losses.numel(), device=losses.device))

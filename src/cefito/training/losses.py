@@ -148,8 +148,7 @@ class ProposalLoss(WindowLoss):
         rate = self.module.config.dropout
         dropout = Dropout(rate, generator) if rate else None
         true, _ = self._true(self.module(initial, goal, dropout=dropout), self.actions[rows])
-        count = torch.tensor(true.numel(), device=true.device)
-        return {"cross_entropy": Term(1.0, -true.sum(), count)}
+        return {"cross_entropy": mean_term(1.0, -true)}
 
     def validate(self) -> Mapping[str, float]:
         """Return mean log-likelihood and accuracy of the steps of all validation windows."""

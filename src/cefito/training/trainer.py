@@ -5,7 +5,6 @@ A killed training can be resumed; on a CPU, with bit-identical weights.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -23,13 +22,7 @@ from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
 from cefito.training.checkpoint import MetricsLog, TrainingState, load_checkpoint, save_checkpoint
-from cefito.training.settings import (
-    EmaConfig,
-    OptimiserConfig,
-    StoppingConfig,
-    TrainingConfig,
-    TrainingResult,
-)
+from cefito.training.settings import TrainingConfig, TrainingResult
 
 logger = logging.getLogger(__name__)
 
@@ -77,32 +70,30 @@ class Training:
         self,
         loss: Loss,
         *,
-        optimiser: OptimiserConfig,
-        ema: EmaConfig,
-        stopping: StoppingConfig,
+        training: TrainingConfig,
         seed: int,
         key: str,
         precision: Resolved = "float32",
         folder: Path | None = None,
     ) -> None:
-        self.loss, self.module, self.config = loss, loss.module, optimiser
-        self.ema, self.stopping, self.seed = ema, stopping, seed
+        self.loss, self.module, self.config = loss, loss.module, training.optimiser
+        self.ema, self.stopping, self.seed = training.ema, training.stopping, seed
         self.device = next(self.module.parameters()).device
         self.precision = precision
         self.optimiser = torch.optim.AdamW(
             self.module.parameters(),
-            lr=optimiser.learning_rate,
-            weight_decay=optimiser.weight_decay,
+            lr=self.config.learning_rate,
+            weight_decay=self.config.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
         )
-        self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
+        self.state = TrainingState(key=sha256(key.encode()).hexdigest())
         self.checkpoint = folder / "checkpoint.safetensors" if folder else None
         self.resumed = self.checkpoint is not None and self.checkpoint.exists()
         if self.resumed and self.checkpoint is not None:
             self.state = load_checkpoint(
                 self.checkpoint, self.state.key, self.module, self.optimiser
             )
-        elif ema.decay:
+        elif self.ema.decay:
             self.state.average = _copy(self.module)
         self.log = MetricsLog(folder, self.state.epoch) if folder else None
 
@@ -306,16 +297,11 @@ class TrainingContext:
         # GPUs compute in bfloat16 and CPUs in float32 unless the key says otherwise
         other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
         key = json.dumps([name, self.key, seed, determining(settings), *other])
-        return Training(
-            loss,
-            optimiser=training.optimiser,
-            ema=training.ema,
-            stopping=training.stopping,
-            seed=seed,
-            folder=self._place(key),
-            key=key,
-            precision=precision,
-        ).run(name, self.progress)
+        place = self._place(key)
+        run = Training(
+            loss, training=training, seed=seed, key=key, precision=precision, folder=place
+        )
+        return run.run(name, self.progress)
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:

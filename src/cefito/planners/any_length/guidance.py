@@ -295,15 +295,6 @@ class SessionModel:
 
     def _first_states(self, observation: Encoded) -> Tensor:
         """Return log p(first state | initial observation alone) [S], by the shortest chain."""
-        seen = observation is not self.nothing
-        known = tuple(
-            Known(
-                torch.stack([first[0], unknown[1]])[None],
-                torch.tensor([[seen, False]], device=first.device),
-                self._history(None, network.config.recency),
-            )
-            for network, first, unknown in zip(
-                self.model.networks, observation, self.nothing, strict=True
-            )
-        )
+        initial = None if observation is self.nothing else observation
+        known = tuple(replace(one, usual=None) for one in self._known(initial, None, None))
         return self.model.parts(known, self.model.lengths[:1])[1][0].log_marginals()[0, 0]

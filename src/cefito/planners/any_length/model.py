@@ -51,6 +51,8 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
 
     title: ClassVar[str] = "chain of any length"
     part: ClassVar[str] = "any-length"
+    section: ClassVar[str] = "any_length"
+    trained: ClassVar[str] = "any_length_training"
     loss: ClassVar[Any] = AnyLengthLoss
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length
@@ -70,14 +72,13 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         *,
         space: ActionSpace,
         settings: AnyLengthSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
         start: Self | None = None,
+        **given: Any,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        They begin with those of `start`, whose n-grams go on counting. See `on_all_videos` for what
-        may follow.
+        They begin with those of `start`, whose n-grams go on counting. Other arguments are as of
+        `train_networks`. See `on_all_videos` for what may follow.
         """
         config = settings.any_length
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -98,8 +99,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             )
             for _ in range(config.members)
         )
-        shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
-        results = cls.train_all(networks, train, val, start=start, **shared)
+        results = cls.train_all(networks, train, val, settings=settings, start=start, **given)
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
@@ -264,9 +264,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     def known(self, queries: Queries) -> tuple[Known, ...]:
         """Encode what is known of queries, by each member."""
         device, (initial, goal) = self.device, self.observations(queries)
-        seen = torch.ones(len(queries), 2, dtype=torch.bool, device=device)
-        if queries.seen is not None:
-            seen = torch.from_numpy(queries.seen).to(device)
+        seen = torch.from_numpy(queries.known).to(device)
         count = self.states.lookup.shape[1]
         given = np.zeros((len(queries), 0), np.int64) if queries.done is None else queries.done
         known = torch.full((len(queries),), queries.done is not None, device=device)

@@ -15,6 +15,7 @@ from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthTraining
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, WordSharing, dropped
 from cefito.planners.chain.states import TaskStates
+from cefito.planners.shared.layers import draw_layers
 from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term
 
@@ -98,8 +99,7 @@ class _Head(WordSharing):
     def reset(self, generator: torch.Generator) -> None:
         """Draw the weights that do not begin at their constants."""
         for layer in (self.hidden, self.emission):
-            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
-            nn.init.zeros_(layer.bias)
+            draw_layers(layer, generator)
         nn.init.zeros_(self.before.weight)
         nn.init.normal_(self.ends, generator=generator)
         nn.init.constant_(self.scale, self.config.scale)
@@ -194,8 +194,7 @@ class AnyLengthNetwork(ObservationEncoder):
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew."""
         for layer in (self.encoder, self.narrowing, self.length_hidden, self.length):
-            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
-            nn.init.zeros_(layer.bias)
+            draw_layers(layer, generator)
         nn.init.zeros_(self.unknown)
         nn.init.zeros_(self.length_before.weight)
         for head in self.heads:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.base import Description, Planner, Queries, Vocabulary
+from cefito.planners.base import Description, Planner, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
+from cefito.planners.network import Sized
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -23,7 +24,7 @@ _ENCODED = SearchCost(token_forwards=2, leaves=0)  # both observations, to predi
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PredictedLengthPlanner(BasePlanner):
+class PredictedLengthPlanner(Sized, BasePlanner):
     """Plans each query by the planner of its likeliest number of steps.
 
     It needs both observations. Probabilities are p(length) p(plan | length). Plans are padded with
@@ -55,14 +56,9 @@ class PredictedLengthPlanner(BasePlanner):
         return self.lengths.horizon
 
     @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.lengths.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return self.lengths.vocabulary
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        return self.lengths.shape
 
     def describe(self) -> Description:
         """Describe the planners of all lengths as one."""

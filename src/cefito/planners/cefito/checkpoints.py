@@ -26,7 +26,6 @@ from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_torch, load_weights, sha256
-from cefito.planners.base import Shape
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
@@ -129,13 +128,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     load_weights(network, {**tensors, "mean": network.mean}, str(path))
     search = planner.settings.search.model_copy(update={"task_model": "classifier"})
     settings = planner.settings.model_copy(update={"classifier": config, "search": search})
-    shape = Shape(
-        observation_dim=planner.observation_dim,
-        tasks=network.fc4.out_features,
-        actions=planner.vocabulary.actions or 0,
-        horizon=planner.horizon,
-    )
-    model = TaskModel((network.eval(),), shape)
+    model = TaskModel((network.eval(),), planner.shape)
     return replace(planner, settings=settings, task_model=model), record
 
 

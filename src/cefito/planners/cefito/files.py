@@ -57,7 +57,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
 
 
 def read_planner(
-    folder: Path, settings: CefitoSettings, context: TrainingContext
+    folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
 ) -> dict[str, Any]:
     """Read the parts of a planner, by the names of its attributes."""
     path = folder / "planner.json"

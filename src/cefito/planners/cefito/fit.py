@@ -38,11 +38,11 @@ from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel, confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import count_parameters, derived_seed, generator_for
-from cefito.search.base import Field, Search
+from cefito.search.base import Field
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.guided import GuidedSearch
+from cefito.search.guided import GuidedSearch, searched_apart
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, Problem
+from cefito.search.problem import Problem
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
@@ -181,14 +181,13 @@ logger = logging.getLogger(__name__)
 def validation_problems(
     val: Windows, space: ActionSpace, *, windows: int, candidates: int
 ) -> tuple[list[Problem], NDArray[np.int64]]:
-    """Return a fixed sample of validation windows as problems that can be searched often.
+    """Return a fixed sample of validation windows as problems, and their true sequences [N, T].
 
     If A(c)^T exceeds `candidates`, the problem is thinned: it keeps the actions of the true
     sequence and a fixed random choice of the task's others. At long horizons the true actions alone
     may make more sequences; then the problem keeps all of the task's actions, for guided search.
     The true task is used, so that the score is the field's alone.
     """
-    # returns problems, and the true sequences [N, T]
     sample = val.sample(windows or None, seed=0)
     generator = np.random.default_rng(0)
     widest = max(1, int(candidates ** (1 / val.horizon) + 1e-9))
@@ -198,14 +197,11 @@ def validation_problems(
         if len(allowed) > widest:
             true = sorted(set(sample.actions[row].tolist()) & set(allowed))
             others = [action for action in allowed if action not in true]
-            extra = generator.choice(
-                others, size=max(0, widest - len(true)), replace=False
-            ).tolist()
+            size = max(0, widest - len(true))
+            extra = generator.choice(others, size=size, replace=False).tolist()
             if len(true) <= widest:
                 allowed = tuple(sorted({*true, *extra}))
-        problems.append(
-            Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed)
-        )
+        problems.append(Problem(sample.initial[row], sample.goal[row], allowed))
     return problems, sample.actions
 
 
@@ -245,19 +241,10 @@ def plan_scores(
     candidates: int,
 ) -> Mapping[str, float]:
     """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
-    incremental = IncrementalField(field)
-    exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
-    searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
-    plans: dict[int, Plans] = {}
-    for search, within in searches:
-        some = [
-            row
-            for row, problem in enumerate(problems)
-            if _bounded(problem, field.horizon, candidates) == within
-        ]
-        found = search.search(incremental, [problems[row] for row in some], 1)
-        plans |= zip(some, found, strict=True)
-    right = np.array([plans[row].actions[0] for row in range(len(problems))]) == actual
+    searches = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    fits = [_bounded(problem, field.horizon, candidates) for problem in problems]
+    plans = searched_apart(searches, fits, IncrementalField(field), problems, 1)
+    right = np.array([best.actions[0] for best in plans]) == actual
     success, accuracy = right.all(axis=1).sum(), right.mean(axis=1).sum()
     return {
         "success_rate": float(100 * success / len(problems)),

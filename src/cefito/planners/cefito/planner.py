@@ -24,7 +24,6 @@ from cefito.planners.base import (
     Marginals,
     Queries,
     Shape,
-    Vocabulary,
 )
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
@@ -46,7 +45,7 @@ from cefito.planners.cefito.method import ABILITIES, CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.planner import likeliest_sequences
 from cefito.planners.checks import check_finite, check_queries
-from cefito.planners.network import ends_on_all, final_windows
+from cefito.planners.network import Sized, ends_on_all, final_windows
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -56,14 +55,13 @@ from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Best, Plans, SearchCost, Space, ranks
 from cefito.search.settings import make_search
-from cefito.training.trainer import TrainingContext
 
 _CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
 _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class CefitoPlanner(BasePlanner):
+class CefitoPlanner(Sized, BasePlanner):
     """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -123,19 +121,13 @@ class CefitoPlanner(BasePlanner):
         return Fitted(cls(**parts), trainings, ends_on_all(settings.chain_training, val))
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: CefitoSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def load(cls, folder: Path | str, **given: Any) -> Self:
         """Load the planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged files.
         """
-        planner = cls(**read_planner(Path(folder), settings, context))
+        planner = cls(**read_planner(Path(folder), **given))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
 
@@ -151,24 +143,14 @@ class CefitoPlanner(BasePlanner):
         return names[self.settings.search.objective]
 
     @property
-    def horizon(self) -> int:
-        """T, the number of actions of its plans."""
-        return self.incremental.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.field.predictor.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(len(self.taxonomy.tasks), len(self.taxonomy.actions))
-
-    @property
-    def networks(self) -> tuple[TaskModel | ChainModel, ...]:
-        """The networks besides the field."""
-        return tuple(network for network in (self.task_model, self.chain) if network is not None)
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        return Shape(
+            observation_dim=self.field.predictor.observation_dim,
+            tasks=len(self.taxonomy.tasks),
+            actions=len(self.taxonomy.actions),
+            horizon=self.incremental.horizon,
+        )
 
     @property
     def field(self) -> EnergyField | CompositeField:
@@ -206,8 +188,8 @@ class CefitoPlanner(BasePlanner):
     def parameters(self) -> dict[str, int]:
         """Number of parameters of each network."""
         parameters: dict[str, int] = {}
-        for ensemble in self.networks:
-            parameters |= ensemble.parameters
+        for ensemble in (self.task_model, self.chain):
+            parameters |= {} if ensemble is None else ensemble.parameters
         return {**parameters, FIELD: count_parameters(self.field)}
 
     def describe(self) -> Description:

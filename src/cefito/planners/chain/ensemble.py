@@ -46,23 +46,6 @@ class ChainEnsemble(Ensemble[Network]):
 
     @override
     @classmethod
-    def config_of(cls, settings: Any) -> Any:
-        return getattr(settings, cls.part.replace("-", "_"))
-
-    @override
-    @classmethod
-    def training_of(cls, settings: Any) -> Any:
-        return getattr(settings, f"{cls.part.replace('-', '_')}_training")
-
-    @override
-    @classmethod
-    def make_loss(
-        cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
-    ) -> Any:
-        return cls.loss(network, train, val, cls.training_of(settings))
-
-    @override
-    @classmethod
     def learning(cls, network: Network, train: Windows) -> AbstractContextManager[None]:
         return learning_words(network, train.taxonomy)
 
@@ -78,10 +61,13 @@ class ChainEnsemble(Ensemble[Network]):
     ) -> dict[str, TrainingResult]:
         """Train networks in place; arguments as of `train_networks`."""
         network, config = networks[0], cls.config_of(settings).model_dump(exclude={"members"})
-        training = cls.training_of(settings).model_dump(exclude={"all_videos"})
+        training = cls.training_of(settings)  # given to the loss
+        settled = training.model_dump(exclude={"all_videos"})
         lengths = getattr(network, "lengths", network.horizon)
-        determining = [lengths, config, training, network.states.by_task()]
-        return cls.train_networks(networks, train, val, settings, determining=determining, **given)
+        determining = [lengths, config, settled, network.states.by_task()]
+        return cls.train_networks(
+            networks, train, val, settings, training, determining=determining, **given
+        )
 
     def trained_on_all(
         self, train: Windows, val: Windows, *, settings: Any, **given: Any

@@ -47,6 +47,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
 
     title: ClassVar[str] = "chain"
     part: ClassVar[str] = "chain"
+    trained: ClassVar[str] = "chain_training"
     loss: ClassVar[Any] = ChainLoss
     stream: ClassVar[int] = 9
     networks: tuple[ChainNetwork, ...]
@@ -67,13 +68,11 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         *,
         space: ActionSpace,
         settings: ChainSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-        start: Self | None = None,
+        **given: Any,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        See `on_all_videos` for what may follow.
+        Other arguments are as of `train_networks`. See `on_all_videos` for what may follow.
         """
         config = settings.chain
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -88,8 +87,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
             )
             for _ in range(config.members)
         )
-        shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
-        results = cls.train_all(networks, train, val, start=start, **shared)
+        results = cls.train_all(networks, train, val, settings=settings, **given)
         return cls._calibrated(networks, train, val), results
 
     @classmethod

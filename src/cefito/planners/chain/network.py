@@ -23,6 +23,7 @@ from cefito.field.predictor import prepared
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.method import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates
+from cefito.planners.shared.layers import draw_layers
 from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term
 
@@ -258,10 +259,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform layers, zero biases, normal end vectors."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
         nn.init.normal_(self.ends, generator=generator)
         nn.init.constant_(self.scale, self.config.scale)
         nn.init.constant_(self.end_factors, self.config.ends)

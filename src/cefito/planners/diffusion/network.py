@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.field.predictor import normalise, positions
 from cefito.planners.base import Shape
@@ -329,9 +328,6 @@ class DiffusionNetwork(nn.Module):
     def row_weights(self) -> Tensor:
         """Weights of the rows in the loss, [T]: more for the ends."""
         return end_weights(self.horizon, self.config.ends)
-
-    def observe(self, train: Windows) -> None:
-        """Take from training windows what planning needs beside weights; here nothing."""
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw weights and noise anew."""

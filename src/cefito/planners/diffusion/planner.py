@@ -124,11 +124,6 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
 
     @override
     @classmethod
-    def observe(cls, network: Network, train: Windows, *given: Any) -> None:
-        network.observe(train)
-
-    @override
-    @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
         return TaskModel.size(settings, shape) | super().sizes(settings, shape)
 

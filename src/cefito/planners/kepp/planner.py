@@ -107,8 +107,8 @@ class KeppStepNetwork(DiffusionNetwork):
     def row_weights(self) -> Tensor:
         return end_weights(self.horizon, self.config.ends, between=0.0)
 
-    @override
     def observe(self, train: Windows) -> None:
+        """Count the transitions of training windows."""
         counts = counted_transitions(train, self.action_count)
         self.counts.copy_(torch.from_numpy(counts))
 
@@ -135,16 +135,11 @@ class StepModel(TrainedNetwork[KeppStepNetwork]):
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
     section: ClassVar[str] = "kepp"
-    trained: ClassVar[str] = "step.training"
+    trained: ClassVar[str] = "kepp.step.training"
     stream: ClassVar[int] = 20
     ignored = frozenset({"plan", "paths", "folds", "walks", "knowledge"})
     build = KeppStepNetwork
     loss = DiffusionLoss
-
-    @override
-    @classmethod
-    def observe(cls, network: KeppStepNetwork, train: Windows, *given: Any) -> None:
-        network.observe(train)
 
     @cached_property
     def graph(self) -> WalkGraph:
@@ -183,7 +178,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     title = "KEPP plan network"
     part = "kepp_plan"
     section = "kepp"
-    trained = "plan.training"
+    trained = "kepp.plan.training"
     stream = 21
     ignored = frozenset({"step", "paths", "folds", "walks", "knowledge"})
     build = PlanNetwork

@@ -123,8 +123,8 @@ class MtidNetwork(DiffusionNetwork):
     def row_weights(self) -> Tensor:
         return gradient_weights(self.horizon, self.config.ends)
 
-    @override
     def observe(self, train: Windows) -> None:
+        """Take the actions of each task from training windows."""
         if self.config.mask:
             tasks, actions = self.task_actions.shape
             self.task_actions.copy_(task_actions(train.tasks, train.actions, tasks, actions))

@@ -39,6 +39,10 @@ class StepNetwork(ProposalNetwork):
         self.training_config = config.training
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
+    def observe(self, train: Windows) -> None:
+        """Count the transitions of training windows."""
+        self.counts.copy_(torch.from_numpy(transition_counts(train, len(self.counts))))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PkgPlanner(NetworkPlanner[StepNetwork]):
@@ -66,11 +70,6 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     @classmethod
     def loss(cls, network: StepNetwork, train: Windows, val: Windows) -> ProposalLoss:
         return ProposalLoss(network, _ends(train), _ends(val), network.training_config)
-
-    @override
-    @classmethod
-    def observe(cls, network: StepNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
-        network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
     @override
     @classmethod
@@ -121,13 +120,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
             count=top_k,
             width=None if self.exact else self.config.width,
         )
-        return Plans(
-            actions=paths,
-            energies=costs,
-            scores=costs,
-            evaluated=SearchCost(0, len(paths)),
-            exact=self.exact,
-        )
+        return Plans(paths, costs, costs, SearchCost(0, len(paths)), exact=self.exact)
 
 
 class PkgBeamPlanner(PkgPlanner):

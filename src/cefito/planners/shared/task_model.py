@@ -17,10 +17,8 @@ from cefito.field.classifier import TaskClassifier
 from cefito.planners.base import Queries, Shape
 from cefito.planners.network import TrainedNetwork
 from cefito.planners.queries import finite_outputs
-from cefito.planners.shared.settings import ClassifierSettings
 from cefito.runtime import full_precision
 from cefito.training.losses import ClassifierLoss
-from cefito.training.settings import ClassifierTrainingConfig
 
 _SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
 _SUREST = 1 - 1e-9
@@ -62,6 +60,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
 
     title: ClassVar[str] = "task classifier"
     part: ClassVar[str] = "classifier"
+    trained: ClassVar[str] = "classifier_training"
     stream: ClassVar[int] = 2
 
     @override
@@ -73,15 +72,10 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
 
     @override
     @classmethod
-    def training_of(cls, settings: ClassifierSettings) -> ClassifierTrainingConfig:
-        return settings.classifier_training
-
-    @override
-    @classmethod
     def make_loss(
         cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *given: Any
     ) -> ClassifierLoss:
-        return ClassifierLoss(network, train, val, cls.training_of(settings))
+        return ClassifierLoss(network, train, val, settings.classifier_training)
 
     @override
     @classmethod

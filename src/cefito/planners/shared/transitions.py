@@ -107,9 +107,8 @@ def likeliest_walks(
 
     Scores equal to nine decimals of their logarithm are ties, ordered by ids.
     """
-    costs = np.full(probabilities.shape, np.inf)
-    np.log(probabilities, out=costs, where=probabilities > 0)
-    np.negative(costs, out=costs, where=probabilities > 0)
+    with np.errstate(divide="ignore"):  # unseen transitions cost −log 0 = ∞
+        costs = -np.log(probabilities)
     walks, spent = cheapest_paths(costs, first=first, last=last, horizon=horizon, count=count)
     return walks[np.isfinite(spent)]
 
@@ -138,16 +137,14 @@ def counted_transitions(windows: Windows, action_count: int) -> NDArray[np.int64
     return counts
 
 
-def log_guarded(counts: NDArray[np.int64] | Tensor, *, smoothing: float = 0.0) -> Tensor:
+def log_guarded(counts: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Logarithms of the probabilities of each next action, float64 [K, K]; empty rows are uniform.
 
     Smoothing is added to every count first. −∞ for unseen transitions of a row with counts.
     """
-    known = counts.cpu().numpy() if isinstance(counts, Tensor) else counts
-    device = counts.device if isinstance(counts, Tensor) else "cpu"
-    probabilities = transition_probabilities(known, smoothing=smoothing)
+    probabilities = transition_probabilities(counts.cpu().numpy(), smoothing=smoothing)
     probabilities[probabilities.sum(axis=1) == 0] = 1 / max(len(probabilities), 1)
-    return torch.from_numpy(probabilities).log().to(device)
+    return torch.from_numpy(probabilities).log().to(counts.device)
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,9 @@ class NearestPlanner(Sized, BasePlanner):
             if len(chosen) == top_k or not np.isfinite(distances[index]):
                 break
             chosen.setdefault(tuple(self.actions[index].tolist()), float(distances[index]))
+        actions = np.array(list(chosen), dtype=np.int64).reshape(-1, self.horizon)
         energies = np.array(list(chosen.values()))
-        return Plans(
-            actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self.horizon),
-            energies=energies,
-            scores=energies,
-            evaluated=SearchCost(0, len(distances)),
-            exact=True,
-        )
+        return Plans(actions, energies, energies, SearchCost(0, len(distances)), exact=True)
 
     def _distances(self, queries: Queries) -> list[NDArray[np.float32]]:
         """Distances of queries to all training windows [N, M], a block of queries at a time."""

@@ -78,6 +78,10 @@ class ViterbiNetwork(nn.Module):
         """Draw all weights anew: Kaiming-uniform layers, zero biases."""
         draw_layers(self, generator)
 
+    def observe(self, train: Windows) -> None:
+        """Count the transitions of training windows."""
+        self.counts.copy_(torch.from_numpy(transition_counts(train, len(self.counts))))
+
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> ViterbiOutputs:
@@ -253,11 +257,6 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
             return None
         setting = "viterbi.descriptions"
         return description_vectors(config.descriptions, train, config.name_width, setting=setting)
-
-    @override
-    @classmethod
-    def observe(cls, network: ViterbiNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
-        network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
     @property
     def name(self) -> str:
