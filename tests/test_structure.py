@@ -11,31 +11,31 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 971,
-    "benchmarks": 4_436,
-    "cli": 3_987,
+    "benchmarks": 4_298,
+    "cli": 3_994,
     "data": 6_829,
-    "encoders": 1_910,
-    "evaluation": 2_161,
-    "executors": 565,
+    "encoders": 1_886,
+    "evaluation": 2_138,
+    "executors": 554,
     "field": 1_759,
-    "ground": 1_808,
-    "inference": 2_908,
-    "planners": 11_080,
-    "report": 1_212,
-    "runs": 1_812,
-    "search": 2_584,
-    "serve": 3_507,
-    "study": 2_172,
-    "testing": 473,
-    "timeline": 2_670,
-    "tests": 40_026,
-    "training": 1_589,
+    "ground": 1_805,
+    "inference": 2_909,
+    "planners": 10_973,
+    "report": 1_185,
+    "runs": 1_793,
+    "search": 2_555,
+    "serve": 3_583,
+    "study": 2_128,
+    "testing": 472,
+    "timeline": 2_771,
+    "tests": 40_094,
+    "training": 1_569,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 243
+MODULES = 244
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
