@@ -18,12 +18,6 @@ def client(serving, place, run_of_lengths):
     return serving(runs=(run_of_lengths.folder, place.run, place.short))
 
 
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least six steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
-
-
 def ask(client, status=200, **body):
     response = client.post("/v1/plan", json={"run": "run", **body})
     value = response.json()
