@@ -212,10 +212,8 @@ def nearest_run(world: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
     from cefito.planners.methods import load_config
     from cefito.runs.train import train_run
 
-    folder, config = (
-        tmp_path_factory.mktemp("nearest") / "run",
-        load_config("small", method="nearest"),
-    )
+    config = load_config("small", method="nearest")
+    folder = tmp_path_factory.mktemp("nearest") / "run"
     return train_run(world, folder, config=config, horizon=3, seed=0)
 
 

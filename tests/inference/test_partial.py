@@ -14,10 +14,6 @@ from cefito.planners.queries import Queries
 from tiny_runs import next_actions
 
 
-def names_of(run, actions):
-    return [run.taxonomy.actions[action].name for action in actions]
-
-
 @pytest.mark.parametrize(
     ("given", "expected"), [(3, (3, 3)), ("3", (3, 3)), (" 2-4 ", (2, 4)), ("1-1", (1, 1))]
 )
@@ -76,14 +72,14 @@ def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
 def test_answers_of_several_lengths(run_of_lengths, video):
     query, truth = query_from_video(run_of_lengths, video.video_id, 3, goal=False)
     task = run_of_lengths.taxonomy.tasks[video.task]
-    before = names_of(run_of_lengths, [step.action for step in video.steps[:2]])
+    before = run_of_lengths.taxonomy.names([step.action for step in video.steps[:2]])
     found = answer(run_of_lengths, query, task=task.name, done=before, top_k=30, truth=truth)
     assert len(found.plans) == 30
     assert {len(plan.actions) for plan in found.plans} > {1}
     for plan in found.plans:
         assert 1 <= len(plan.actions) <= 4
         assert min(plan.actions) >= 0
-        assert plan.names == names_of(run_of_lengths, plan.actions)
+        assert plan.names == run_of_lengths.taxonomy.names(plan.actions)
     assert list(found.lengths) == [1, 2, 3, 4]
     assert sum(found.lengths.values()) == pytest.approx(1)
     said = found.to_dict()
