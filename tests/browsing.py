@@ -40,6 +40,17 @@ def chromium(*options: str) -> Iterator:
         browser.close()
 
 
+ELEMENT = "{http://www.w3.org/1999/xhtml}"
+"""Before the names of elements of a parsed page."""
+
+
+def parsed(page: str):
+    """A page as a tree; it must be valid to the letter."""
+    import html5lib
+
+    return html5lib.HTMLParser(strict=True).parse(page)
+
+
 WAIT = 60_000
 """Milliseconds that nothing in a page should take."""
 

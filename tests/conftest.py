@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from cefito.data import Annotations, PreparedDataset, read_annotations
+from cefito.data import Annotations, PreparedDataset, Video, read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import sha256, value_sealed
@@ -198,6 +198,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """A small simulated data set, not to be changed."""
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
     return write_world(tmp_path_factory.mktemp("simulated") / "world", knobs=knobs)
+
+
+@pytest.fixture(scope="session")
+def video(world: PreparedDataset) -> Video:
+    """A test video of at least six steps of the simulated data set."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+@pytest.fixture(scope="session")
+def nearest_run(world: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of 3 steps, of a method that trains nothing, not to be changed."""
+    from cefito.planners.methods import load_config
+    from cefito.runs.train import train_run
+
+    config = load_config("small", method="nearest")
+    folder = tmp_path_factory.mktemp("nearest") / "run"
+    return train_run(world, folder, config=config, horizon=3, seed=0)
 
 
 @pytest.fixture(scope="session")

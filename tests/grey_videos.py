@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 RATE = 4  # frames a second
 LEVELS = tuple(range(30, 250, 20))
@@ -39,6 +40,13 @@ def draw_levels(path: Path, levels: Sequence[int], *, side: tuple[int, int] = (6
 def grey_of(second: int, first: int = 0) -> int:
     """The grey of a second of a video whose second 0 has the grey number `first`."""
     return LEVELS[(first + second) % len(LEVELS)]
+
+
+def jpeg(grey: int, size: tuple[int, int] = (40, 32)) -> bytes:
+    """A picture of one grey."""
+    file = io.BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, "JPEG")
+    return file.getvalue()
 
 
 def read_grey(data: bytes) -> tuple[tuple[int, int], float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 
 from cefito.data import PreparedDataset
 from cefito.data.timeline import row_labels
+
+if TYPE_CHECKING:
+    from cefito.runs.run import Run
 
 TINY_RUN: dict[str, Any] = {
     "field.width": 16,
@@ -94,15 +98,17 @@ def stopping_after(steps: int) -> Callable[..., Any]:
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Time and content of every file below a folder, by its path in it."""
     return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        name: ((folder / name).stat().st_mtime_ns, data) for name, data in contents(folder).items()
     }
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Content of each file of a folder by its name."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """Content of every file below a folder, by its path in it."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.float32]:
@@ -117,3 +123,9 @@ def rows_of(dataset: PreparedDataset, video: int, seed: int = 0) -> NDArray[np.f
 def next_actions(session, top_k: int) -> list[tuple[int, float]]:
     """Ids and probabilities of the likeliest next steps of a session."""
     return [(one.id, one.probability) for one in session.likely_next(top_k)]
+
+
+def described(run: Run, **observed: Any) -> Run:
+    """The run as if its data set said only this of its observations."""
+    reference = run.info.dataset.model_copy(update={"observed": observed or None})
+    return replace(run, info=run.info.model_copy(update={"dataset": reference}))

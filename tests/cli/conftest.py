@@ -1,5 +1,7 @@
 """What the tests of commands share: a run, and calls of the command line."""
 
+import signal
+
 import pytest
 
 from cefito.cli import main
@@ -26,6 +28,29 @@ def call(capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def ran(capsys):
+    """Call the command line, which must exit with 0, as (stdout, stderr)."""
+
+    def ran(*argv):
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said
+
+    return ran
+
+
+@pytest.fixture
+def default_handler():
+    """A test run in the background may ignore interrupts."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, old)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from itertools import product
 import pytest
 
 from authors_repository import write_repository
-from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.windows import cut_windows
 from cefito.study.reproduce import EXPERIMENTS
@@ -18,18 +17,12 @@ TINY = [*as_arguments(SETTINGS), *PAPER]
 CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", *TINY]
 
 
-def call(capsys, *argv, code=0):
-    capsys.readouterr()
-    assert main([str(part) for part in argv]) == code
-    return capsys.readouterr()
-
-
 # compare
 
 
-def test_compare(world, tmp_path, capsys):
+def test_compare(world, tmp_path, ran):
     out = tmp_path / "out"
-    captured = call(capsys, "compare", world.folder, "--out", out, *CHEAP)
+    captured = ran("compare", world.folder, "--out", out, *CHEAP)
     results = Results.read(out / "results.json")
     found = [(cell.horizon, cell.seed, cell.row) for cell in results.trials]
     assert found == list(product((2, 3), (0, 1), ("nearest", "frequent")))
@@ -49,23 +42,24 @@ def test_compare(world, tmp_path, capsys):
     assert (out / "tables.tex").read_text().count(r"\begin{table}") == 4
     before = snapshot(out / "T2")
     # nothing is missing
-    again = call(capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
+    again = ran("compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
 
 
-def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, capsys, monkeypatch):
-    call(capsys, "compare", world.folder, "--out", tmp_path, *CHEAP[:4], "--seeds", 1, *TINY)
+def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):
+    ran("compare", world.folder, "--out", tmp_path, *CHEAP[:4], "--seeds", 1, *TINY)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("cefito.study.running.run_study", interrupted)
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *CHEAP, code=130)
-    assert captured.out.count("test windows, preset paper\n") == 2
-    assert "nearest, seed 1: not scored yet. Repeat the command." in captured.err
-    assert captured.err.splitlines()[-1] == "error: interrupted; repeat the command to go on"
+    code, out, err = call("compare", world.folder, "--out", tmp_path, *CHEAP)
+    assert code == 130
+    assert out.count("test windows, preset paper\n") == 2
+    assert "nearest, seed 1: not scored yet. Repeat the command." in err
+    assert err.splitlines()[-1] == "error: interrupted; repeat the command to go on"
 
 
 # reproduce
@@ -79,25 +73,25 @@ def cheap_experiments(monkeypatch):
         monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
 
 
-def test_reproduce(world, tmp_path, capsys, cheap_experiments):
+def test_reproduce(world, tmp_path, ran, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
-    captured = call(capsys, *command)
+    captured = ran(*command)
     first, *_, last = captured.err.splitlines()
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
     assert "4 of 4 scores are missing." in captured.err
     files = f"results.json, tables.md and tables.tex into {tmp_path}, which explain all columns"
     assert last == f"wrote {files}"
     assert captured.out.count("test windows, preset paper") == 4
-    again = call(capsys, *command)
+    again = ran(*command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
 
 
-def test_reproduce_from_the_repository_of_the_authors(tmp_path, capsys, cheap_experiments):
+def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_experiments):
     out = tmp_path / "out"
     repository = write_repository(tmp_path / "theirs")
     command = ["reproduce", "crosstask", repository, "--out", out, "--seeds", 1, *TINY]
-    first = call(capsys, *command)
+    first = ran(*command)
     assert open_dataset(out / "data").name == "crosstask"
     assert "crosstask, T = 4" in first.out
-    assert "0 of 4 scores are missing." in call(capsys, *command).err
+    assert "0 of 4 scores are missing." in ran(*command).err

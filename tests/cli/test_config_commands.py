@@ -5,17 +5,9 @@ import tomllib
 
 import pytest
 
-from cefito.cli import main
 from cefito.planners.methods import METHODS, load_config, preset_names
 from cefito.runs.settings_export import changes_of_preset, settings_text, settings_values
 from cefito.runs.train import train_run
-
-
-def call(capsys, *argv):
-    code = main([str(part) for part in argv])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    return captured
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -27,11 +19,11 @@ def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon
     assert settings_values(str(tmp_path / "mine.toml")) == settings_values(preset, **given)
 
 
-def test_what_a_method_reads(capsys):
+def test_what_a_method_reads(ran):
     for method in METHODS:
-        captured = call(capsys, "config", "show", "paper", "--method", method, "--json")
+        captured = ran("config", "show", "paper", "--method", method, "--json")
         assert list(json.loads(captured.out)) == list(METHODS[method].settings.model_fields)
-    text = call(capsys, "config", "show", "paper", "--planner", method).out  # the same option
+    text = ran("config", "show", "paper", "--planner", method).out  # the same option
     assert set(tomllib.loads(text)) == set(METHODS[method].settings.model_fields)
 
 

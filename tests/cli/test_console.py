@@ -5,13 +5,7 @@ import pytest
 
 from cefito.cli import console
 
-
-@pytest.fixture(autouse=True)
-def default_handler():
-    """A test run in the background may ignore interrupts."""
-    old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, old)
+pytestmark = pytest.mark.usefixtures("default_handler")
 
 
 def test_the_first_interrupt_asks_and_the_second_interrupts(capfd):

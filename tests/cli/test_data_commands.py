@@ -9,12 +9,6 @@ from cefito.data import open_dataset
 from consoles import Terminal
 
 
-def one_line(text: str) -> str:
-    assert text.count("\n") == 1, text
-    assert text.endswith("\n")
-    return text.rstrip("\n")
-
-
 @pytest.mark.parametrize(
     ("argv", "names"),
     [
@@ -40,20 +34,16 @@ def test_wrong_calls_exit_2_with_one_line(argv, refused, tmp_path, monkeypatch):
     refused(*argv.split())
 
 
-def test_prepare_and_info(make_source, tmp_path, capsys):
-    source, target = make_source(), tmp_path / "out"
-    argv = ["data", "prepare", "custom", str(source), str(target), "--name", "My kitchen"]
-    assert main(argv) == 0
-    captured = capsys.readouterr()
+def test_prepare_and_info(make_source, tmp_path, ran, refused):
+    target = tmp_path / "out"
+    said = ran("data", "prepare", "custom", make_source(), target, "--name", "My kitchen")
     dataset = open_dataset(target)
-    assert captured.out == ""
-    wrote = f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}"
-    assert one_line(captured.err) == wrote
+    wrote = f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}\n"
+    assert said == ("", wrote)
 
-    assert main(["data", "info", str(target)]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    lines = captured.out.splitlines()
+    out, err = ran("data", "info", target)
+    assert err == ""
+    lines = out.splitlines()
     assert "name              My kitchen" in lines
     assert "kind              prepared data set" in lines
     heads, *rows = lines[lines.index("Windows") + 1 :][:7]
@@ -62,16 +52,13 @@ def test_prepare_and_info(make_source, tmp_path, capsys):
     found = dict(zip(*parts, strict=True))
     assert (found["horizon"], found["train"], found["test"]) == ("3", "12", "6")
     assert int(found["train after hold-out"]) + int(found["val held out"]) == 12
-    assert main(["data", "info", str(target), "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json.loads(ran("data", "info", target, "--json").out)
     assert value["fingerprint"] == dataset.fingerprint
     assert value["windows"]["3"] == {"train": 12, "test": 6}
-    assert main(["data", "info", str(target), "--json", "--steps", "2-3"]) == 0
-    assert list(json.loads(capsys.readouterr().out)["windows"]) == ["2", "3"]
-    assert main(["data", "info", str(target), "--steps", "3-2"]) == 2
-    assert "expected a number of steps, or a range, as in 3 or 1-6. (--steps)" in (
-        capsys.readouterr().err
-    )
+    some = ran("data", "info", target, "--json", "--steps", "2-3").out
+    assert list(json.loads(some)["windows"]) == ["2", "3"]
+    line = refused("data", "info", target, "--steps", "3-2")
+    assert "expected a number of steps, or a range, as in 3 or 1-6. (--steps)" in line
 
 
 def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):
@@ -80,7 +67,7 @@ def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):
 
     monkeypatch.setattr("cefito.data.info.describe", interrupted)
     assert main(["data", "info", str(tiny_dataset.folder)]) == 130
-    assert one_line(capsys.readouterr().err) == "error: interrupted"
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_plain_table(capsys):

@@ -1,16 +1,13 @@
 import json
 from pathlib import Path
 
-from cefito.cli import main
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
 
 
-def test_a_group_of_files(tmp_path, capsys, monkeypatch):
+def test_a_group_of_files(tmp_path, ran, monkeypatch):
     served = write_cook_files(tmp_path / "served", cook_values(KITCHEN, ROWS))
-    argv = ["data", "download", "captaincook4d", str(tmp_path / "mine")]
     with serve_cook_files(monkeypatch, served):
-        assert main([*argv, "--json"]) == 0
-    captured = capsys.readouterr()
+        captured = ran("data", "download", "captaincook4d", tmp_path / "mine", "--json")
     done = json.loads(captured.out)
     assert [Path(one["file"]).name for one in done] == list(FILES.values())
     assert [one["checked"] for one in done] == [False, False, False, False, True]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.encoders.text import LAYERS, PretrainedText
 from tiny_models import tiny_t5
@@ -17,20 +16,9 @@ def t5(tmp_path_factory):
     return tiny_t5(tmp_path_factory.mktemp("models") / "tiny-t5", [words], size=12)
 
 
-@pytest.fixture
-def embed(capsys):
-    """Call the command; return stdout and stderr."""
-
-    def embed(dataset, out, *options):
-        assert main(["embed", str(dataset), "--out", str(out), *map(str, options)]) == 0
-        return capsys.readouterr()
-
-    return embed
-
-
-def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, embed):
+def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, ran):
     out = tmp_path / "out"
-    table, said = embed(tiny_dataset.folder, out, "--encoder", t5)
+    table, said = ran("embed", tiny_dataset.folder, "--out", out, "--encoder", t5)
     written = open_dataset(out)
     assert said == f"wrote {out}: tiny-tiny-t5-mean, fingerprint {written.fingerprint[:12]}\n"
     changed = {name for name, found in written.hashes.items() if found != tiny_dataset.hashes[name]}
@@ -50,17 +38,18 @@ def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, embed):
     assert all(line in lines for line in (["model", "tiny-t5"], ["size", "12"]))
 
 
-def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
+def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, ran):
     rows = np.random.default_rng(3).standard_normal((8, 5)).astype(np.float16)
     np.save(tmp_path / "mine.npy", rows)
-    out, said = embed(tiny_dataset.folder, tmp_path / "out", "--encoder", tmp_path / "mine.npy")
+    file, place = tmp_path / "mine.npy", tmp_path / "out"
+    out, said = ran("embed", tiny_dataset.folder, "--out", place, "--encoder", file)
     assert "as given" in out
     assert "tiny-mine.npy" in said
     written = open_dataset(tmp_path / "out")
     np.testing.assert_array_equal(written.action_text, rows)
     assert written.provenance["action_text"]["model"] == "mine.npy"
     # only the last embeddings are part of the name
-    embed(tmp_path / "out", tmp_path / "two", "--encoder", t5)
+    ran("embed", place, "--out", tmp_path / "two", "--encoder", t5)
     assert open_dataset(tmp_path / "two").name == "tiny-tiny-t5-mean"
 
 

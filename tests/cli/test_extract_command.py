@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.cli import main
 from cefito.encoders.s3d import S3D
 from cefito.encoders.video import extract_features, open_encoder
 from grey_videos import draw_greys
@@ -32,12 +31,10 @@ def videos(tmp_path):
     return folder
 
 
-def test_extract_again_and_again(videos, weights, tmp_path, capsys):
+def test_extract_again_and_again(videos, weights, tmp_path, ran, refused):
     out = tmp_path / "features"
-    argv = ["extract", str(videos), "--encoder", "s3d", "--weights", str(weights)]
-    argv += ["--out", str(out), *TINY]
-    assert main(argv) == 0
-    captured = capsys.readouterr()
+    argv = ("extract", videos, "--encoder", "s3d", "--weights", weights, "--out", out, *TINY)
+    captured = ran(*argv)
     assert captured.out == ""
     assert captured.err.splitlines()[0].startswith("videos: 2/2, ")
     assert captured.err.splitlines()[-1] == f"{out}: 2 written"
@@ -48,26 +45,23 @@ def test_extract_again_and_again(videos, weights, tmp_path, capsys):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
     assert np.load(out / "toast.npy").shape == (1, 512)
 
-    assert main([*argv, "--json"]) == 0
-    captured = capsys.readouterr()
+    captured = ran(*argv, "--json")
     lists = {"written": [], "kept": ["tea.mp4", "toast.mkv"], "failed": {}}
     assert json.loads(captured.out) == {"out": str(out), **lists}
     assert captured.err.splitlines()[-1] == f"{out}: 2 there already"
 
-    assert main([*argv, "--rate", "8"]) == 2
-    assert "made with rate = 16.0, not 8.0" in capsys.readouterr().err
+    assert "made with rate = 16.0, not 8.0" in refused(*argv, "--rate", 8)
 
 
-def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys):
+def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, call):
     (videos / "broken.mp4").write_bytes(b"nothing at all")
     out = tmp_path / "features"
-    argv = ["extract", str(videos), "--weights", str(weights), "--out", str(out), *TINY, "--json"]
-    assert main(argv) == 1
-    captured = capsys.readouterr()
-    value = json.loads(captured.out)
+    code, found, err = call("extract", videos, "--weights", weights, "--out", out, *TINY, "--json")
+    assert code == 1
+    value = json.loads(found)
     assert value["written"] == ["tea.mp4", "toast.mkv"]
     assert list(value["failed"]) == ["broken.mp4"]
-    *_, left_out, counts, error = captured.err.splitlines()
+    *_, left_out, counts, error = err.splitlines()
     assert left_out.startswith(f"left out: {videos / 'broken.mp4'}: cannot be opened as a video")
     assert counts == f"{out}: 2 written, 1 left out"
     assert error == "error: 1 of 3 videos could not be read."

@@ -21,20 +21,14 @@ def made(own):  # noqa: F811
     return own
 
 
-def call(capsys, *argv):
-    capsys.readouterr()
-    assert main([str(part) for part in argv]) == 0
-    return capsys.readouterr().out
-
-
-def test_planning_from_features_and_from_the_video(made, capsys):
+def test_planning_from_features_and_from_the_video(made, ran):
     plan = ("plan", made / "runs", "--horizon", 3, "--json")
     file = made / "features" / "v3.npy"
-    ours = json.loads(call(capsys, *plan, "--features", file, "--start", 5, "--end", 16))
-    theirs = json.loads(call(capsys, *plan, "--video", "v3", "--from-step", 2))
+    ours = json.loads(ran(*plan, "--features", file, "--start", 5, "--end", 16).out)
+    theirs = json.loads(ran(*plan, "--video", "v3", "--from-step", 2).out)
     assert theirs.pop("truth")["names"] == ["pour", "stir", "drink"]
     assert ours == theirs
-    table = call(capsys, *plan[:-1], "--features", file, "--start", 5, "--end", 16)
+    table = ran(*plan[:-1], "--features", file, "--start", 5, "--end", 16).out
     assert table.count(" → ") >= 2
 
 

@@ -8,22 +8,10 @@ import pytest
 import cefito
 
 
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least six steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
-
-
 @pytest.fixture
-def planned(call, run_of_lengths):
+def planned(ran, run_of_lengths):
     """Call `plan` on the run of several lengths; return its JSON."""
-
-    def planned(*argv):
-        code, out, err = call("plan", run_of_lengths.folder, "--json", *argv)
-        assert code == 0, err
-        return json.loads(out)
-
-    return planned
+    return lambda *argv: json.loads(ran("plan", run_of_lengths.folder, "--json", *argv).out)
 
 
 def lengths(value):
@@ -81,11 +69,10 @@ def table(tmp_path, video, world):
     return path
 
 
-def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
+def test_a_table_of_all_kinds(table, ran, run_of_lengths, tmp_path):
     out = tmp_path / "plans.jsonl"
     batch = ("plan-batch", run_of_lengths.folder, table, "--out", out, "--top-k", 4)
-    code, _, err = call(*batch)
-    assert code == 0, err
+    ran(*batch)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
     assert all(action >= 0 for plan in plans for action in plan["actions"])
     asked = [json.loads(line) for line in table.read_text().splitlines()]
@@ -96,7 +83,7 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
     assert lengths["some"] <= {2, 3}
     timed, plain = (by_name[name][0]["length_probability"] for name in ("timed", "both"))
     assert 0 < timed != plain < 1
-    assert call(*batch)[0] == 0  # nothing is left to do
+    ran(*batch)  # nothing is left to do
 
 
 @pytest.mark.parametrize(
@@ -107,11 +94,10 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
         (("--steps", 3), lambda steps: max(0, steps - 2)),
     ],
 )
-def test_windows_of_a_split(options, count, call, run_of_lengths, world, tmp_path):
+def test_windows_of_a_split(options, count, call, ran, run_of_lengths, world, tmp_path):
     out = tmp_path / "plans.jsonl"
     batch = ("plan-batch", run_of_lengths.folder, world.folder, "--out", out, "--top-k", 1)
-    code, _, err = call(*batch, *options)
-    assert code == 0, err
+    ran(*batch, *options)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
     tests = [len(video.steps) for video in world.videos if video.split == "test"]
     assert len(plans) == sum(map(count, tests))
@@ -119,10 +105,9 @@ def test_windows_of_a_split(options, count, call, run_of_lengths, world, tmp_pat
     assert again[0] == (0 if options else 2)  # another batch has this file
 
 
-def test_a_table_on_a_run_of_one_length(table, trained, call, tmp_path):
+def test_a_table_on_a_run_of_one_length(table, trained, ran, tmp_path):
     out = tmp_path / "plans.jsonl"
-    code, _, err = call("plan-batch", trained, table, "--out", out)
-    assert code == 0, err
+    ran("plan-batch", trained, table, "--out", out)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
     assert {plan["query"] for plan in plans} == {"both"}
     assert {plan["length_probability"] for plan in plans} == {None}
@@ -163,7 +148,7 @@ def words(tmp_path_factory):
     return root
 
 
-def test_a_goal_in_words(words, call):
+def test_a_goal_in_words(words, ran):
     from cefito.encoders.images import PretrainedImages
     from cefito.encoders.text import GoalTexts
     from cefito.inference.answer import answer
@@ -178,9 +163,7 @@ def test_a_goal_in_words(words, call):
     query, _ = query_from_video(run, "v7", 1, goal=False)
     expected = answer(run, query.with_goal(texts.observe("a folded tent")))
     plan = ("plan", run.folder, "--encoder", clip, "--goal-text", "a folded tent", "--json")
-    code, out, err = call(*plan, "--video", "v7")
-    assert code == 0, err
-    value = json.loads(out)
+    value = json.loads(ran(*plan, "--video", "v7").out)
     assert value["truth"]["names"] == ["raise", "unpack"]
     assert [plan["actions"] for plan in value["plans"]] == [plan.actions for plan in expected.plans]
     assert value["plans"][0]["score"] == pytest.approx(expected.plans[0].score, rel=1e-4)
@@ -188,6 +171,4 @@ def test_a_goal_in_words(words, call):
         start=("v7", 1), goal_text="a folded tent", encoder=str(clip)
     )
     assert [plan.actions for plan in asked.plans] == [plan.actions for plan in expected.plans]
-    code, out, err = call(*plan)  # the goal alone
-    assert code == 0, err
-    assert json.loads(out)["known"]["initial"] is False
+    assert json.loads(ran(*plan).out)["known"]["initial"] is False  # the goal alone

@@ -26,18 +26,18 @@ def space(trained):
 
 
 @pytest.fixture
-def plans(call, trained):
+def plans(ran, trained):
     """The JSON of `cefito plan` for one video."""
 
     def plans(*argv):
-        code, out, err = call("plan", trained, "--video", VIDEO, "--json", *argv)
-        assert (code, err) == (0, "")
+        out, err = ran("plan", trained, "--video", VIDEO, "--json", *argv)
+        assert err == ""
         return json.loads(out)
 
     return plans
 
 
-def test_actions_and_tasks_by_name(plans, space, world, trained, call):
+def test_actions_and_tasks_by_name(plans, space, world, trained, ran, refused):
     a, b, c, *_ = space[11]
     first, second, third = world.taxonomy.names([a, b, c])
     by_id = ("--pin", f"1={a}", "--require", b, "--forbid", c, "--before", f"{b},{c}")
@@ -46,13 +46,11 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     ours = plans("--task", "repot plant", *by_name)
     assert ours == plans("--task", 11, *by_id)
     assert ours["plans"]
-    code, out, err = call("plan", trained, "--video", VIDEO, "--task", 11, "--ids", *by_name)
-    assert code == 0
+    out, err = ran("plan", trained, "--video", VIDEO, "--task", 11, "--ids", *by_name)
     assert f"{first} ({a}) → " in out
     assert re.search(r"^annotated: .* \(\d+\) → .* \(\d+\)$", err, re.MULTILINE)
-    code, out, err = call("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
-    assert (code, out) == (2, "")
-    assert err == "error: unknown task 'Repot Plan'; similar names: 'Repot Plant'. (--task)\n"
+    line = refused("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
+    assert line == "error: unknown task 'Repot Plan'; similar names: 'Repot Plant'. (--task)\n"
 
 
 @pytest.mark.parametrize(
@@ -92,15 +90,12 @@ def tokens(value):
     return f"{value['evaluated']['token_forwards']:,} token forwards"
 
 
-def test_a_search_that_is_not_exact_says_so(trained, call, plans):
+def test_a_search_that_is_not_exact_says_so(trained, ran, plans):
     how = ("--search", "guided", "--proposals", 5)
     value = plans(*how)
     assert value["exact"] is False
-    code, _, err = call("plan", trained, "--video", VIDEO, *how)
-    assert (code, err.splitlines()[1]) == (
-        0,
-        "not exact: there may be better plans; --search exhaustive finds out; " + tokens(value),
-    )
+    said = "not exact: there may be better plans; --search exhaustive finds out; " + tokens(value)
+    assert ran("plan", trained, "--video", VIDEO, *how).err.splitlines()[1] == said
 
 
 def test_every_setting_of_the_search_is_an_option(trained):
@@ -112,15 +107,6 @@ def test_every_setting_of_the_search_is_an_option(trained):
     assert SearchOptions(**given).applied(run).planner.describe().search == search_settings(
         run.trained_search, **given
     )
-
-
-@pytest.fixture
-def default_handler():
-    """A test run in the background may ignore interrupts."""
-    old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, old)
 
 
 @pytest.mark.usefixtures("default_handler")

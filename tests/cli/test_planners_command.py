@@ -1,11 +1,9 @@
-from cefito.cli import main
 from cefito.planners.methods import METHODS
 from cefito.study.trials import ROWS
 
 
-def test_methods_and_rows_as_tables(capsys):
-    assert main(["planners"]) == 0
-    out, err = capsys.readouterr()
+def test_methods_and_rows_as_tables(ran):
+    out, err = ran("planners")
     assert err == ""
     methods, rows = out.split("rows, as cefito compare")
     lines = {line.split()[0]: line for line in methods.splitlines()[2:]}

@@ -10,14 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.cli import main
 from cefito.data import open_dataset
 from cooking import FILES, KITCHEN, ROWS, accept_features, cook_values, write_cook_files
-
-
-def one_line(text):
-    assert text.count("\n") == 1, text
-    return text.rstrip("\n")
 
 
 @pytest.fixture
@@ -36,15 +30,10 @@ def feature_folder(tmp_path):
     return folder
 
 
-def prepare(*argv):
-    return main(["data", "prepare", *map(str, argv)])
-
-
-def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, capsys):
+def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, ran):
     source, target = make_source(features=None), tmp_path / "out"
     argv = ("niv", "--annotations", source, "--features", feature_folder, "--out", target)
-    assert prepare(*argv) == 0
-    captured = capsys.readouterr()
+    captured = ran("data", "prepare", *argv)
     dataset = open_dataset(target)
     note, wrote = captured.err.splitlines()
     assert note.startswith("note: the features have 0.667 to 2.55 rows for each second until")
@@ -58,27 +47,23 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     ]
     assert lines[4][:3] == ["left out: no features", "1", "4"]
     assert [line[:3] for line in lines[5:]] == [["left out: no steps", "1", "0"]]
-    run = str(tmp_path / "run")
-    train = ["train", str(target), "--horizon", "3", "--out", run, "--method", "nearest"]
-    assert main([*train, "--selection", "published"]) == 0
-    capsys.readouterr()
-    assert main(["plan", run, "--video", "e", "--from-step", "1"]) == 0
-    assert "annotated: cut → heat → heat" in capsys.readouterr().err
+    train = ("train", target, "--horizon", 3, "--out", tmp_path / "run", "--method", "nearest")
+    ran(*train, "--selection", "published")
+    said = ran("plan", tmp_path / "run", "--video", "e", "--from-step", 1)
+    assert "annotated: cut → heat → heat" in said.err
 
 
-def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
-    target = tmp_path / "out"
+def test_prepare_options(make_source, feature_folder, tmp_path, ran, refused):
+    target, prepare = tmp_path / "out", ("data", "prepare", "coin")
     given = ("--annotations", make_source(features=None), "--features", feature_folder)
     options = ("--beyond", "rewrite", "--seconds", "1", "--precision", "float32", "--json")
-    assert prepare("coin", *given, "--out", target, "--name", "Mine", *options) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json.loads(ran(*prepare, *given, "--out", target, "--name", "Mine", *options).out)
     assert value["beyond"] == {"policy": "rewrite", "steps": 2, "videos": ["i"]}
     assert value["videos"] == {"annotated": 10, "prepared": 8}
     dataset = open_dataset(target)
     assert (dataset.name, dataset.observation_dim, dataset.start.dtype) == ("Mine", 4, np.float32)
-    assert prepare("coin", *given, "--out", tmp_path / "other", "--beyond", "error") == 2
-    assert "Leave such steps out" in one_line(capsys.readouterr().err)
-    assert not (tmp_path / "other").exists()
+    again = (*prepare, *given, "--out", tmp_path / "other", "--beyond", "error")
+    assert "Leave such steps out" in refused(*again)
 
 
 def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused):
@@ -97,9 +82,10 @@ def kitchen(tmp_path, monkeypatch):
     return folder
 
 
-def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
-    assert prepare("captaincook4d", kitchen, tmp_path / "out", "--name", "kitchen") == 0
-    captured = capsys.readouterr()
+def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, ran):
+    captured = ran(
+        "data", "prepare", "captaincook4d", kitchen, tmp_path / "out", "--name", "kitchen"
+    )
     dataset = open_dataset(tmp_path / "out")
     assert (dataset.name, dataset.annotations) == ("kitchen", KITCHEN)
     skipped, missing, wrote = captured.err.splitlines()

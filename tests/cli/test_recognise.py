@@ -22,13 +22,8 @@ def films(tmp_path_factory):
 
 
 @pytest.fixture
-def recognised(films, call):
-    def recognised(*argv):
-        code, out, err = call("recognise", films / "RUN", *argv, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return recognised
+def recognised(films, ran):
+    return lambda *argv: json.loads(ran("recognise", films / "RUN", *argv, "--json").out)
 
 
 def names(video):
@@ -60,29 +55,28 @@ def test_a_file_of_features_is_the_video_at_any_rate(recognised, films, tmp_path
     assert fast["seconds"] == file["seconds"]
 
 
-def test_a_table_of_recognised_steps_prepares_a_data_set(call, films, tmp_path):
+def test_a_table_of_recognised_steps_prepares_a_data_set(ran, films, tmp_path):
     table = tmp_path / "STEPS.csv"
-    assert call("recognise", films / "RUN", *TEST, "--out", table)[0] == 0
+    ran("recognise", films / "RUN", *TEST, "--out", table)
     assert read_steps(table).annotations.step_count == 12
     prepare = ("data", "prepare", "custom", table, tmp_path / "DATA", "--features")
-    assert call(*prepare, films / "FEATURES")[0] == 0
+    ran(*prepare, films / "FEATURES")
     made = open_dataset(tmp_path / "DATA")
     assert [one.video_id for one in made.videos] == TEST
     assert made.timeline is not None
 
 
-def test_one_file_a_video_in_a_folder_and_a_picture(call, films, tmp_path):
+def test_one_file_a_video_in_a_folder_and_a_picture(ran, films, tmp_path):
     argv = ("recognise", films / "RUN", *TEST[:2], "--out", tmp_path / "ELAN", "--format", "eaf")
-    code, out, err = call(*argv, "--plot", tmp_path / "x.svg")
-    assert (code, out) == (0, "")
+    out, err = ran(*argv, "--plot", tmp_path / "x.svg")
+    assert out == ""
     assert err.endswith(f"wrote {tmp_path / 'ELAN'}: 6 steps of 2 videos\nwrote {tmp_path}/x.svg\n")
     assert sorted(path.name for path in (tmp_path / "ELAN").iterdir()) == ["v10.eaf", "v11.eaf"]
     assert (tmp_path / "x.svg").read_text().count("annotated") == 2
 
 
-def test_the_table_on_a_terminal(call, films):
-    code, out, err = call("recognise", films / "RUN", "v10", "--task", "tea")
-    assert code == 0
+def test_the_table_on_a_terminal(ran, films):
+    out, err = ran("recognise", films / "RUN", "v10", "--task", "tea")
     assert err == "v10: task tea (100.0 %)\n"
     assert out.splitlines()[0].split() == ["video", "step", "start", "end", "probability"]
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [

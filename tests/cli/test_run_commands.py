@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.cli import main
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads, training_orders
 from cefito.evaluation.score import evaluate_planner
@@ -24,22 +23,16 @@ def run(trained, tmp_path):
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-def succeeds(capsys, *argv):
-    capsys.readouterr()
-    assert main([str(part) for part in argv]) == 0
-    return capsys.readouterr()
-
-
 def training(dataset, out, *more, horizon=3):
     """The command that trains a small run."""
     folder = ("train", dataset.folder, "--horizon", horizon, "--out", out)
     return (*folder, "--method", "cefito", "--preset", "paper", *TINY, *more)
 
 
-def test_train(world, tmp_path, capsys):
+def test_train(world, tmp_path, ran):
     folder = tmp_path / "run"
     command = training(world, folder, "--seed", 5, "--device", "cpu", horizon=2)
-    captured = succeeds(capsys, *command)
+    captured = ran(*command)
     assert captured.out == ""
     *_, classifier, chain, field, wrote = captured.err.splitlines()
     rate, likely = r"validation \D+\d+\.\d\d", r"log likelihood -\d+\.\d\d"
@@ -50,7 +43,7 @@ def test_train(world, tmp_path, capsys):
     opened = open_run(folder)
     assert (opened.info.seed, opened.planner.horizon, opened.info.preset) == (5, 2, "paper")
     assert opened.planner.settings.classifier.hidden == (8, 16, 8)
-    again = succeeds(capsys, *command)
+    again = ran(*command)
     assert again.err == f"{folder} is finished already and nothing was done\n"
 
 
@@ -70,9 +63,9 @@ def test_settings_are_checked_before_anything_is_loaded(
     assert message in refused(*argv, "--set", entry)
 
 
-def test_evaluate_prints_a_table(run, world, capsys):
+def test_evaluate_prints_a_table(run, world, ran):
     count = len(cut_windows(world, horizon=3, split="test"))
-    captured = succeeds(capsys, "evaluate", run)
+    captured = ran("evaluate", run)
     title, *lines = captured.out.splitlines()
     assert title.endswith(f", test, T = 3, {count} windows, predicted task")
     heads, *rows = (re.split(r"  +", line) for line in lines)
@@ -87,15 +80,15 @@ def test_evaluate_prints_a_table(run, world, capsys):
     assert rows == expected
     assert [row[0] for row in rows[:6]] == ["SR", "mAcc", "mIoU", "edit", "next", "order SR"]
     assert f"kept in {run / 'evaluation-test.json'}" in captured.err
-    captured = succeeds(capsys, "evaluate", run, "--oracle-task", "--sample", 5)
+    captured = ran("evaluate", run, "--oracle-task", "--sample", 5)
     assert f"5 of {count} windows, true task" in captured.out
     (task,) = (line for line in captured.out.splitlines() if line.startswith("task "))
     assert task.split()[1] == "100.00"
 
 
-def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
+def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, ran):
     path = tmp_path / "plans.jsonl"
-    captured = succeeds(capsys, "evaluate", run, "--save-plans", path, "--per-task")
+    captured = ran("evaluate", run, "--save-plans", path, "--per-task")
     kept = json.loads((run / "evaluation-test.json").read_text())
     heads, *lines = captured.out.splitlines()[-1 - len(kept["per_task"]) :]
     columns = ["task", "id", "windows", "videos", "SR", "mAcc", "mIoU", "edit", "next"]
@@ -108,11 +101,11 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert len(saved) == kept["windows"]
     rate = 100 * np.mean([window["success"] for window in saved])
     assert rate == pytest.approx(kept["metrics"]["success_rate"])
-    err = succeeds(capsys, "evaluate", run, "--sample", 9).err
+    err = ran("evaluate", run, "--sample", 9).err
     assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
 
 
-def test_evaluate_with_orders_given(run, world, tmp_path, capsys, monkeypatch):
+def test_evaluate_with_orders_given(run, world, tmp_path, ran, monkeypatch):
     asked = []
 
     def scored(*given, orders, **more):
@@ -125,17 +118,17 @@ def test_evaluate_with_orders_given(run, world, tmp_path, capsys, monkeypatch):
     path = tmp_path / "orders.json"
     edges = [["start", a], [a, b], [b, c], [c, "end"]]
     path.write_text(json.dumps({str(task.id): {"edges": edges}}))
-    succeeds(capsys, "evaluate", run, "--sample", 9, "--order", path)
+    ran("evaluate", run, "--sample", 9, "--order", path)
     assert asked[0][task.id] == {(a, b), (b, c), (a, c)}
     assert asked[0][other.id] == training_orders(world)[other.id]
     assert len([*run.glob("evaluation-test-sample-9-order-*.json")]) == 1
 
 
-def test_finetune(run, world, tmp_path, capsys):
+def test_finetune(run, world, tmp_path, ran):
     settings = ["--set", "chain_training.optimiser.epochs=1"]
     out = tmp_path / "further"
     given = [run, world.folder, "--out", out, "--epochs", 2, "--seed", 3, *settings]
-    captured = succeeds(capsys, "finetune", *given)
+    captured = ran("finetune", *given)
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert any(f"'{world.name}'; new are 0 tasks and 0 actions" in line for line in lines)
@@ -147,9 +140,9 @@ def test_finetune(run, world, tmp_path, capsys):
     assert made.info.started_from.dataset.fingerprint == world.fingerprint
 
 
-def test_plan_a_video(run, world, capsys):
+def test_plan_a_video(run, world, ran):
     before = snapshot(run)
-    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 2, "--top-k", 4)
+    captured = ran("plan", run, "--video", VIDEO, "--from-step", 2, "--top-k", 4)
     head, *lines = captured.out.splitlines()
     assert head.split() == ["energy", "(lower", "is", "better)", "plan"]
     assert [line.count(" → ") for line in lines] == [2] * 4

@@ -14,29 +14,28 @@ from cefito.runs.run import open_run
 VIDEO = "world-0036"  # the first test video
 
 
-def test_calibrate(call, refused, run_of_lengths, tmp_path, monkeypatch):
+def test_calibrate(ran, refused, run_of_lengths, tmp_path, monkeypatch):
     monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 1)
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     assert "cefito calibrate" in refused("plan", folder, "--video", VIDEO, "--coverage", 0.8)
     assert "folds 100: expected 0, or from 2" in refused("calibrate", folder, "--folds", 100)
-    code, out, err = call("calibrate", folder, "--folds", 0)
-    assert (code, out) == (0, "")
+    out, err = ran("calibrate", folder, "--folds", 0)
+    assert out == ""
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
     assert (table := open_run(folder).calibrated()).folds == 0
     assert {one.condition.steps for one in table.thresholds} == {None, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("level", [0.6, 0.9])
-def test_plan_with_coverage(call, calibrated, level):
+def test_plan_with_coverage(ran, calibrated, level):
     asked = ("plan", calibrated.folder, "--video", VIDEO, "--coverage", level, "--top-k", 1)
-    code, out, err = call(*asked)
+    out, err = ran(*asked)
     sets = answer(calibrated, query_from_video(calibrated, VIDEO)[0], coverage=level).sets
-    assert code == 0
     assert sets.in_words() in " ".join(err.split())
     shown = sets.plans if sets.plans.steps else sets.next_step
     for one in shown.steps:
         assert one.names[0] in out
     assert f"{100 * shown.steps[0].probability:.1f} %" in out
-    value = json.loads(call(*asked, "--json")[1])
+    value = json.loads(ran(*asked, "--json").out)
     assert value["sets"] == sets.model_dump(mode="json")
     assert len(value["plans"]) == 1

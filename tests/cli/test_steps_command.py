@@ -22,10 +22,9 @@ def features(tmp_path):
     return folder
 
 
-def test_converted_and_prepared_alike(tmp_path, features, call):
+def test_converted_and_prepared_alike(tmp_path, features, ran):
     table = tmp_path / "STEPS.csv"
-    code, out, err = call("data", "steps", EXPORT, "--out", table, *TEA)
-    assert code == 0
+    out, err = ran("data", "steps", EXPORT, "--out", table, *TEA)
     assert "label_studio.json: Label Studio; each region of the control tag 'steps'" in err
     assert err.endswith(f"wrote {table}\n")
     rows = [line.split() for line in out.splitlines()[2:]]
@@ -35,7 +34,7 @@ def test_converted_and_prepared_alike(tmp_path, features, call):
     for name, files in (("direct", (EXPORT, *TEA)), ("table", (table,))):
         source, *options = files
         argv = ("data", "prepare", "custom", source, tmp_path / name, "--features", features)
-        assert call(*argv, *options, "--name", "tea")[0] == 0
+        ran(*argv, *options, "--name", "tea")
     direct, converted = (open_dataset(tmp_path / name) for name in ("direct", "table"))
     assert direct.annotations.videos == converted.annotations.videos
     assert np.array_equal(direct.start, converted.start)

@@ -11,6 +11,7 @@ from cefito.files import load_tensors, write_json, write_tensors
 
 FILES = ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
 ONES = np.ones((35, 4), np.float32)
+CHANGED = r"dataset\.json: has changed since the data set was"
 
 
 def test_round_trip(tiny_dataset):
@@ -38,15 +39,6 @@ def test_a_changed_file_is_found(tiny_dataset, name):
         open_dataset(tiny_dataset.folder)  # still well formed
 
 
-@pytest.mark.parametrize(("key", "value"), [("name", "real"), ("provenance", {}), ("hashes", {})])
-def test_a_header_that_was_changed_is_found(tiny_dataset, key, value):
-    path = tiny_dataset.folder / "dataset.json"
-    header = json.loads(path.read_text())
-    path.write_text(json.dumps(header | {key: value}))
-    with pytest.raises(DataError, match=r"dataset.json: has changed since the data set was"):
-        open_dataset(tiny_dataset.folder)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_missing_file(tiny_dataset, name):
     (tiny_dataset.folder / name).unlink()
@@ -57,6 +49,8 @@ def test_missing_file(tiny_dataset, name):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
+        *((key, value, CHANGED) for key, value in (("name", "real"), ("provenance", {}))),
+        ("hashes", {}, CHANGED),
         ("format_version", 99, "format_version: Input should be 1"),
         ("observation_dim", 5, "observations have 4 features, not the 5 of dataset.json"),
         ("provenance", [], "provenance: Input should be an object"),

@@ -1,6 +1,5 @@
 """Rows of whole videos that are kept with a prepared data set."""
 
-import json
 import re
 
 import numpy as np
@@ -17,21 +16,18 @@ STEPS = [[[1, 3, 0], [4, 8, 1]], [[0, 2, 1], [3, 6, 0]], [[2, 5, 0], [6, 11, 1]]
 
 
 @pytest.fixture
-def make(tmp_path):
+def make(make_source):
     """Write a folder with a timeline, some arrays of which are replaced or left out (None)."""
 
     def made(name="source", /, **changed):
-        folder = tmp_path / name
-        folder.mkdir()
         tasks = [{"id": 0, "name": "tea", "actions": [0, 1]}]
         actions = [{"id": 0, "name": "boil"}, {"id": 1, "name": "pour"}]
         taxonomy = {"dataset": "films", "tasks": tasks, "actions": actions}
-        (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-        lines = [
-            json.dumps({"video_id": video, "split": "train", "task_id": 0, "steps": steps}) + "\n"
+        videos = [
+            {"video_id": video, "split": "train", "task_id": 0, "steps": steps}
             for video, steps in zip(LENGTHS, STEPS, strict=True)
         ]
-        (folder / "videos.jsonl").write_text("".join(lines))
+        folder = make_source(name, taxonomy=taxonomy, videos=videos, features=None)
         rng = np.random.default_rng(0)
         arrays = {video: rng.standard_normal((size, 4)) for video, size in LENGTHS.items()}
         arrays |= changed

@@ -156,15 +156,8 @@ def test_pictures_are_clips_of_one_frame(clip, make_stub):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (
-            "i3d",
-            {},
-            "unknown encoder 'i3d'; expected efficientnet-lite0, s3d, clip, dinov2, the folder",
-        ),
         ("s3d", {}, "s3d needs the file of its weights"),
-        ("s3d", {"layer": "pooled"}, "layer: the encoder s3d has no such setting"),
         ("clip", {"weights": "s3d.pth"}, "weights: the encoder clip has no such setting"),
-        ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers"),
     ],
 )
 def test_unusable_encoders(name, options, message):

@@ -194,17 +194,15 @@ def test_sets_of_another_planner_are_refused(calibrated):
             run.calibrated()
 
 
-def test_what_cannot_be_calibrated(run, world, tmp_path):
+def test_what_cannot_be_calibrated(run, nearest_run):
     for folds in (1, 25, -1):
         with pytest.raises(ConfigError, match="folds"):
             calibrate_run(run, folds=folds)
     finetuned = replace(run, info=run.info.model_copy(update={"imported": {"file": "x"}}))
     with pytest.raises(RunError, match="finetuned or imported"):
         calibrate_run(finetuned, folds=2)
-    config = load_config("small", method="nearest")
-    nearest = train_run(world, tmp_path / "nearest", config=config, horizon=3, seed=0)
     with pytest.raises(ConfigError, match="no probabilities"):
-        calibrate_run(nearest)
+        calibrate_run(nearest_run)
 
 
 def test_a_method_of_one_length(world, tmp_path):

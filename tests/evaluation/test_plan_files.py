@@ -26,22 +26,13 @@ from cefito.evaluation import (
 from cefito.evaluation.score import successes
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
 from cefito.search.problem import Plans, SearchCost
 
 
-@pytest.fixture(scope="module")
-def trained(world, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    config = load_config("small", method="nearest")
-    return train_run(world, folder, config=config, horizon=3, seed=0)
-
-
 @pytest.fixture
-def run(trained, tmp_path):
-    return open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+def run(nearest_run, tmp_path):
+    return open_run(shutil.copytree(nearest_run.folder, tmp_path / "run"))
 
 
 def plans_of(sequences, tasks=None):
@@ -246,10 +237,10 @@ def test_damaged_files_of_plans(given, world, tmp_path):
     assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0] + 1
 
 
-def test_the_python_of_the_page_runs(trained, tmp_path, monkeypatch, capsys):
+def test_the_python_of_the_page_runs(nearest_run, tmp_path, monkeypatch, capsys):
     page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    shutil.copytree(trained.folder, tmp_path / "RUN")
+    shutil.copytree(nearest_run.folder, tmp_path / "RUN")
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(code, names)

@@ -22,6 +22,7 @@ from cefito.runs.folder import TrainedVideos
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
+from tiny_runs import described
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +133,7 @@ def test_messages_name_what_was_opened(run, world, tmp_path, caplog):
             call()
         assert place in str(caught.value)
         assert str(opened.folder) not in str(caught.value)
-    missing = opened.info.dataset.model_copy(update={"observed": None})
-    info = opened.info.model_copy(update={"dataset": missing})
-    match_dataset(dataclasses.replace(opened, info=info), world)
+    match_dataset(described(opened), world)
     assert str(opened.folder) not in caplog.text
 
 

@@ -95,13 +95,8 @@ def test_the_callers_torch_matters_to_no_run(run, tmp_path):
     np.testing.assert_array_equal(found.actions, expected.actions)
 
 
-def using(run, **changes):
-    """The same run with other settings of the search."""
-    return run.with_search(**changes)
-
-
 def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
-    several = using(run, tasks=3)
+    several = run.with_search(tasks=3)
     query, _ = query_of(run)
     wait, jack_down = 2, 7  # of tea and toast; of tyre alone
     found = answer(several, query, constraints=Constraints(required=(wait,)))
@@ -118,7 +113,7 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
 
 @pytest.mark.parametrize("changes", [{}, {"tasks": 3}, {"method": "guided"}])
 def test_an_answer_that_is_stopped_at_once(run, changes):
-    changed, (query, _) = using(run, **changes), query_of(run)
+    changed, (query, _) = run.with_search(**changes), query_of(run)
     found = answer(changed, query, stop=lambda: True)
     assert found.search.interrupted is True
     assert len(found.plans) <= 5
@@ -142,7 +137,7 @@ def test_an_answer_warns_of_what_the_observations_contradict(run, monkeypatch):
         "the observations point to the task 'tea' (98.0 %); given is 'toast' (1.5 %)"
     ]
     jack_down = Constraints(pinned=((3, 7),))
-    assert answer(using(run, tasks=3), query, constraints=jack_down).warnings == [
+    assert answer(run.with_search(tasks=3), query, constraints=jack_down).warnings == [
         "the observations point to the task 'tea' (98.0 %); with these constraints the best plan "
         "is of 'tyre' (0.5 %)"
     ]
@@ -186,7 +181,7 @@ def test_an_answer_of_another_method(baseline, run, method):
 
 
 def test_an_answer_that_is_to_be_sure(run, baseline):
-    several, (query, _) = using(run, tasks=3, objective="fitted"), query_of(run)
+    several, (query, _) = run.with_search(tasks=3, objective="fitted"), query_of(run)
     found = answer(several, query)
     assert found.sure is None
     shares = [plan.probability for plan in found.plans]

@@ -14,27 +14,6 @@ from cefito.planners.queries import Queries
 from tiny_runs import next_actions
 
 
-def names_of(run, actions):
-    return [run.taxonomy.actions[action].name for action in actions]
-
-
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least six steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
-
-
-@pytest.fixture(scope="module")
-def single(world, tmp_path_factory):
-    """A run of one length, of a method that trains nothing."""
-    from cefito.planners.methods import load_config
-    from cefito.runs.train import train_run
-
-    config = load_config("paper", method="nearest")
-    folder = tmp_path_factory.mktemp("single") / "run"
-    return train_run(world, folder, config=config, horizon=3, seed=0)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"), [(3, (3, 3)), ("3", (3, 3)), (" 2-4 ", (2, 4)), ("1-1", (1, 1))]
 )
@@ -49,21 +28,21 @@ def test_refused_numbers_of_steps(given):
     assert caught.value.setting == "steps"
 
 
-def test_runs_of_some_steps(run_of_lengths, single):
+def test_runs_of_some_steps(run_of_lengths, nearest_run):
     assert planning(run_of_lengths, None) is run_of_lengths
     assert planning(run_of_lengths, "2-3").steps == "2-3"
     assert run_for_steps(run_of_lengths.folder, steps=2).steps == "2"
     assert run_for_steps(run_of_lengths.folder, horizon=2, steps=2).steps == "2"
     with pytest.raises(ConfigError, match="steps 5: this run plans 1 to 4 steps"):
         planning(run_of_lengths, 5)
-    assert planning(single, 3) is single
+    assert planning(nearest_run, 3) is nearest_run
     with pytest.raises(ConfigError, match=r"plans 3 steps\. Train a run of several lengths"):
-        planning(single, "2-3")
+        planning(nearest_run, "2-3")
 
 
-def test_one_number_chooses_among_runs_of_several_horizons(single, tmp_path):
-    (tmp_path / "T3").symlink_to(single.folder)
-    (tmp_path / "T4").symlink_to(single.folder)
+def test_one_number_chooses_among_runs_of_several_horizons(nearest_run, tmp_path):
+    (tmp_path / "T3").symlink_to(nearest_run.folder)
+    (tmp_path / "T4").symlink_to(nearest_run.folder)
     assert run_for_steps(tmp_path, steps=3).horizon == 3
 
 
@@ -93,14 +72,14 @@ def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
 def test_answers_of_several_lengths(run_of_lengths, video):
     query, truth = query_from_video(run_of_lengths, video.video_id, 3, goal=False)
     task = run_of_lengths.taxonomy.tasks[video.task]
-    before = names_of(run_of_lengths, [step.action for step in video.steps[:2]])
+    before = run_of_lengths.taxonomy.names([step.action for step in video.steps[:2]])
     found = answer(run_of_lengths, query, task=task.name, done=before, top_k=30, truth=truth)
     assert len(found.plans) == 30
     assert {len(plan.actions) for plan in found.plans} > {1}
     for plan in found.plans:
         assert 1 <= len(plan.actions) <= 4
         assert min(plan.actions) >= 0
-        assert plan.names == names_of(run_of_lengths, plan.actions)
+        assert plan.names == run_of_lengths.taxonomy.names(plan.actions)
     assert list(found.lengths) == [1, 2, 3, 4]
     assert sum(found.lengths.values()) == pytest.approx(1)
     said = found.to_dict()
@@ -149,7 +128,7 @@ def test_nothing_done_is_a_fact(run_of_lengths, world):
     assert dict(next_actions(session, 1000)) == pytest.approx(told, abs=1e-4)
 
 
-def test_refused_steps_done(run_of_lengths, single):
+def test_refused_steps_done(run_of_lengths, nearest_run):
     query = Queries.partial(size=run_of_lengths.planner.observation_dim, initial=np.zeros(8))
     with pytest.raises(ConfigError, match="unknown action 'fly'") as caught:
         answer(run_of_lengths, query, done=["fly"])
@@ -166,14 +145,14 @@ def test_refused_steps_done(run_of_lengths, single):
     with pytest.raises(DataError, match=r"'done', row 0 .* the run knows the actions 0 to"):
         answer(run_of_lengths, query.with_done([10_000]))
     with pytest.raises(ConfigError, match=r"needs both observations .* several lengths") as caught:
-        answer(single, Queries(initial=query.initial, goal=query.goal), done=[0])
+        answer(nearest_run, Queries(initial=query.initial, goal=query.goal), done=[0])
     assert caught.value.setting == "done"
     with pytest.raises(ConfigError, match=r"needs both observations .* several lengths") as caught:
-        answer(single, query)
+        answer(nearest_run, query)
     assert caught.value.setting == "goal"
 
 
-def test_the_time_between_observations(run_of_lengths, single, video):
+def test_the_time_between_observations(run_of_lengths, nearest_run, video):
     query, _ = query_from_video(run_of_lengths, video.video_id, 1)
     plain, found = (answer(run_of_lengths, query, elapsed=seconds) for seconds in (None, 30))
     assert plain.known is None
@@ -185,7 +164,7 @@ def test_the_time_between_observations(run_of_lengths, single, video):
         (run_of_lengths, start, 30, "elapsed 30: expected two observations"),
         (run_of_lengths, query, 0, "'elapsed': Input should be greater than 0"),
         (run_of_lengths, query, float("nan"), "'elapsed': Input should be a finite number"),
-        (single, query, 30, "nearest window did not learn from the time between observations"),
+        (nearest_run, query, 30, "nearest window did not learn from the time between observations"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:
             answer(run, given, elapsed=seconds)

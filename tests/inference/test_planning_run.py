@@ -23,17 +23,8 @@ def run(run_of_lengths):
 
 
 @pytest.fixture(scope="module")
-def single(world, tmp_path_factory):
-    """A run of one length, of a method that trains nothing."""
-    config = cefito.load_config("paper", method="nearest")
-    folder = tmp_path_factory.mktemp("single") / "run"
-    return cefito.train_run(world, folder, config=config, horizon=3, seed=0)
-
-
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least five steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 5)
+def single(nearest_run):
+    return cefito.open_run(nearest_run.folder)
 
 
 def test_every_fact_has_a_type_for_editors():

@@ -1,7 +1,5 @@
 """Queries from videos of a data set, files and pictures."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
+from tiny_runs import described
 
 
 @pytest.fixture
@@ -90,12 +89,6 @@ def test_files_of_different_sizes_and_missing_ones(run, tmp_path):
         query_from_files(tmp_path / "c.npy", tmp_path / "a.npy", run)
 
 
-def with_features(run, **made_with):
-    """The run as if its data set said what its features were made with."""
-    reference = run.info.dataset.model_copy(update={"observed": {"features": made_with}})
-    return replace(run, info=run.info.model_copy(update={"dataset": reference}))
-
-
 def test_the_encoder_must_be_known(run):
     for made_with, encoder, message, setting in (
         ({}, None, "does not say what its features were made with", "encoder"),
@@ -104,7 +97,7 @@ def test_the_encoder_must_be_known(run):
         ({"model": "s3d"}, "gauss", "unknown encoder 'gauss'", ""),
     ):
         with pytest.raises(ConfigError, match=message) as caught:
-            ObservationRecipe.of(with_features(run, **made_with)).open(encoder)
+            ObservationRecipe.of(described(run, features=made_with)).open(encoder)
         assert caught.value.setting == setting
 
 
@@ -132,7 +125,8 @@ def pictures(monkeypatch, tmp_path):
 
 
 def test_the_query_of_two_pictures(run, pictures, caplog):
-    made = with_features(run, model="constant/constant", layer="only", weights="none")
+    made_with = {"model": "constant/constant", "layer": "only", "weights": "none"}
+    made = described(run, features=made_with)
     query = ObservationRecipe.of(made).open().of_pictures(*pictures)
     assert query.initial.tolist() == [[0.0] * 4]
     assert query.goal.tolist() == [[1.0] * 4]
@@ -144,7 +138,7 @@ def test_the_query_of_two_pictures(run, pictures, caplog):
         "the run does not say what its features were made with; answers make sense only if it was "
         "constant"
     ]
-    other = with_features(run, model="constant/constant", layer="only", weights="others")
+    other = described(run, features=made_with | {"weights": "others"})
     with pytest.raises(ConfigError, match="the run was trained on features of") as wrong:
         ObservationRecipe.of(other).open().of_pictures(*pictures)
     assert wrong.value.setting == "encoder"

@@ -1,7 +1,5 @@
 """Queries from files of features, cut as the data set of a run was."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,7 @@ from cefito.inference.query import (
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.train import train_run
+from tiny_runs import described
 
 WIDTH = 6
 
@@ -46,12 +45,6 @@ def make_run(make_source, tiny_videos, tmp_path):
 
 def features(tmp_path, video="e"):
     return tmp_path / "features" / f"{video}.npy"
-
-
-def described(run, **observed):
-    """The run as if its data set said only this of its observations."""
-    reference = run.info.dataset.model_copy(update={"observed": observed or None})
-    return replace(run, info=run.info.model_copy(update={"dataset": reference}))
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,19 @@ def run(data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def video(data):
-    """Actions and observations [D, E] at the start of each step of a test video."""
-    index = next(i for i, video in enumerate(data.videos) if video.split == "test")
-    first, steps = int(data.first_row[index]), data.videos[index].steps
-    rows = data.start[first : first + len(steps)].astype(np.float32)
-    return [step.action for step in steps], rows
+def videos(data):
+    """Actions and observations [D, E] at the start of each step of the test videos."""
+    found = []
+    for first, video in zip(data.first_row, data.videos, strict=True):
+        if video.split == "test":
+            rows = data.start[first : first + len(video.steps)].astype(np.float32)
+            found.append(([step.action for step in video.steps], rows))
+    return found
+
+
+@pytest.fixture(scope="module")
+def video(videos):
+    return videos[0]
 
 
 def everything(session):
@@ -75,14 +82,12 @@ def test_next_steps_are_those_of_all_plans(run, video):
     assert total == pytest.approx(1, abs=1e-3)
 
 
-def test_an_inferred_step_becomes_certain(run, data):
+def test_an_inferred_step_becomes_certain(run, videos):
     changed = 0
-    for index, video in enumerate(data.videos):
-        if video.split != "test":
-            continue
-        session, first = run.session(), int(data.first_row[index])
-        for row in data.start[first : first + len(video.steps)]:
-            session.observe(row.astype(np.float32))
+    for _, rows in videos:
+        session = run.session()
+        for row in rows:
+            session.observe(row)
             inferred = session.belief().done
             if inferred and inferred[-1].probability > dict(next_actions(session, 1000)).get(
                 inferred[-1].id, 0
@@ -125,14 +130,10 @@ def test_a_repeated_observation_changes_nothing(run, video):
 
 
 @pytest.mark.nightly
-def test_a_session_knows_more_than_plans_from_the_present_observation(run, data):
+def test_a_session_knows_more_than_plans_from_the_present_observation(run, videos):
     """The next step is likelier after all events than by the latest observation alone."""
     gains = {"observed": [], "told": [], "both": []}
-    for index, video in enumerate(data.videos):
-        if video.split != "test":
-            continue
-        first, steps = int(data.first_row[index]), [step.action for step in video.steps]
-        rows = data.start[first : first + len(steps)].astype(np.float32)
+    for steps, rows in videos:
         sessions = {name: run.session() for name in gains}
         for place, (row, action) in enumerate(zip(rows, steps, strict=True)):
             if place:
@@ -262,14 +263,12 @@ def test_bad_steps_and_tasks(run):
     assert session.events == 0
 
 
-def test_a_step_that_was_left_out_is_listed_apart(run, data):
+def test_a_step_that_was_left_out_is_listed_apart(run, videos):
     """What is usual and was neither reported nor shown is not believed done."""
     believed = listed = 0
-    for index, video in enumerate(data.videos):
-        if video.split != "test" or len(video.steps) < 4:
+    for steps, rows in videos:
+        if len(steps) < 4:
             continue
-        first, steps = int(data.first_row[index]), [step.action for step in video.steps]
-        rows = data.start[first : first + len(steps)].astype(np.float32)
         session = Session(run)
         for place in (0, 2):  # step 1 is neither observed nor reported
             session.observe(rows[place])

@@ -5,10 +5,10 @@ import re
 import shutil
 from pathlib import Path
 
-import html5lib
 import numpy as np
 import pytest
 
+from browsing import parsed
 from cefito.cli import main
 from cefito.errors import RunError
 from cefito.evaluation.statistics import paired_difference
@@ -82,7 +82,7 @@ def test_curves_of_all_trainings(folder, made):
 
 
 def test_the_page(made, page):
-    html5lib.HTMLParser(strict=True).parse(page)
+    parsed(page)
     for rows in made.rows.values():
         assert all(f"{row.position_accuracy[0]:.2f}" in page for row in rows)
     ids = re.findall(r' id="([^"]*)"', page)
@@ -112,7 +112,7 @@ def test_a_study_with_failed_trials(folder, tmp_path):
     assert len(report.rows[2]) == 2
     assert report.rows[3] == []
     page = rendered(report)
-    html5lib.HTMLParser(strict=True).parse(page)
+    parsed(page)
     assert "no &lt;memory&gt;. Wait." in page
     assert "no metrics of trainings" in page
 

@@ -4,11 +4,11 @@ import base64
 import json
 import shutil
 
-import html5lib
 import numpy as np
 import pytest
 import torch
 
+from browsing import ELEMENT, parsed
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -76,8 +76,7 @@ def test_frames_are_of_the_start_and_the_end(run):
             assert level == pytest.approx(grey_of(second), abs=6)
     assert not any("frames" in note for note in report.notes)
     page = rendered(report)
-    tree = html5lib.HTMLParser(strict=True).parse(page)
-    pictures = list(tree.iter("{http://www.w3.org/1999/xhtml}img"))
+    pictures = list(parsed(page).iter(f"{ELEMENT}img"))
     assert len(pictures) == 2 * (1 + len(report.gallery))  # first an example of the one outcome
     assert all(picture.get("src").startswith("data:image/jpeg;base64,") for picture in pictures)
     sides = {picture.get("alt") for picture in pictures}

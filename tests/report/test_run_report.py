@@ -7,11 +7,10 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 
-import html5lib
 import pytest
 from PIL import Image
 
-from browsing import check_file
+from browsing import ELEMENT, check_file, parsed
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
@@ -24,8 +23,6 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.tables import published_table
 from tiny_runs import TINY_RUN
-
-NAMES = "{http://www.w3.org/1999/xhtml}"
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +54,6 @@ def windows(trained, made):
     return read_plans(trained.folder / "plans-test.jsonl")
 
 
-def parsed(page):
-    """The page as a tree; it must be valid to the letter."""
-    return html5lib.HTMLParser(strict=True).parse(page)
-
-
 def text_of(element):
     return " ".join("".join(element.itertext()).split())
 
@@ -69,7 +61,7 @@ def text_of(element):
 def with_class(tree, tag, name):
     return [
         element
-        for element in tree.iter(f"{NAMES}{tag}")
+        for element in tree.iter(f"{ELEMENT}{tag}")
         if name in element.get("class", "").split()
     ]
 
@@ -150,7 +142,7 @@ def test_the_page_holds_the_numbers(made, tree):
     assert made.dataset.fingerprint in text
     assert "simulated observations" in text
     assert "cefito train" in text
-    (every,) = (one for one in tree.iter(f"{NAMES}details") if one.get("id") == "queries")
+    (every,) = (one for one in tree.iter(f"{ELEMENT}details") if one.get("id") == "queries")
     queries = with_class(every, "article", "q")
     assert len(queries) == len(made.gallery)
     for element, query in zip(queries, made.gallery, strict=True):
@@ -162,19 +154,19 @@ def test_the_page_holds_the_numbers(made, tree):
         assert names == [" ".join(name.split()) for name in query.true_names]
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(set(ids)) == len(ids)
-    targets = [link.get("href") for link in tree.iter(f"{NAMES}a")]
+    targets = [link.get("href") for link in tree.iter(f"{ELEMENT}a")]
     assert targets
     assert all(target[1:] in ids for target in targets)
 
 
 def test_the_page_begins_with_a_sentence_and_examples(made, tree):
-    body = tree.find(f"{NAMES}body")
-    first = next(body.iter(f"{NAMES}p"))
+    body = tree.find(f"{ELEMENT}body")
+    first = next(body.iter(f"{ELEMENT}p"))
     assert text_of(first) == run_lead(made)[0]
-    sections = [one.get("aria-labelledby") for one in body.iter(f"{NAMES}section")]
+    sections = [one.get("aria-labelledby") for one in body.iter(f"{ELEMENT}section")]
     assert sections[:2] == ["gallery", "scores"]
-    shown = next(body.iter(f"{NAMES}section"))
-    examples = [one.get("data-o") for one in shown.findall(f"{NAMES}article")]
+    shown = next(body.iter(f"{ELEMENT}section"))
+    examples = [one.get("data-o") for one in shown.findall(f"{ELEMENT}article")]
     outcomes = {query.outcome for query in made.gallery}
     assert examples == [name for name in ("right", "listed", "wrong") if name in outcomes]
 
@@ -233,7 +225,7 @@ def test_names_are_escaped(made):
     query = made.gallery[0].model_copy(update=names)
     changes = {"title": hostile, "gallery": [query], "commands": [hostile], "curves": []}
     tree = parsed(rendered(made.model_copy(update=changes)))
-    assert not list(tree.iter(f"{NAMES}img"))
+    assert not list(tree.iter(f"{ELEMENT}img"))
     step = with_class(tree, "ol", "s")[0][0]  # of the only query, an example
     assert text_of(step).startswith('<img src=x onerror=alert(1)>"&\ufffd\ufffd')
     assert text_of(step).endswith("x" * 200)  # the truth is never cut

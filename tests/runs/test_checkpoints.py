@@ -1,6 +1,5 @@
 import copy
 import json
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -24,7 +23,6 @@ from author_checkpoints import (
     shapes,
 )
 from cefito.data import Taxonomy
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
@@ -36,6 +34,7 @@ from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from part_worlds import part_of
 from slow_predictor import SlowPredictor, norm
+from traps import Trap
 
 TAXONOMY = {
     "dataset": "kitchen",
@@ -284,21 +283,14 @@ def test_a_classifier_comes_with_the_field(field_file, files, tmp_path, observat
     assert all(len(plans) == 2 for plans in several.planner.plan(queries(observations), 2))
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=E),
-    )
-
-
 @pytest.fixture
 def of_world(world, tmp_path):
     """An imported run of the world's tasks and actions."""
     actions = len(world.taxonomy.actions)
     files = {"taxonomy": world.folder / "taxonomy.json", "action_text": tmp_path / "text.npy"}
     np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
-    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
+    sizes = {"horizon": 3, "dim": world.observation_dim, "actions": actions}
+    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(**sizes), 0))
     return import_field(path, tmp_path / "run", **files)
 
 
@@ -339,16 +331,6 @@ def test_imported_weights_go_on_learning(world, of_world, tmp_path):
     assert open_run(made.folder).planner.task_model is not None
 
 
-class Payload:
-    """A pickle that would make a file if it were loaded."""
-
-    def __init__(self, flag):
-        self.flag = flag
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.flag),)
-
-
 @pytest.fixture
 def refused(tmp_path, files):
     """Check that a checkpoint, or other arguments, are refused in one line and leave nothing."""
@@ -370,8 +352,8 @@ def refused(tmp_path, files):
 @pytest.mark.parametrize("place", ["config", "ema"])
 def test_a_payload_is_never_run(place, tensors, refused, tmp_path):
     flag = tmp_path / "flag"
-    path = checkpoint(tmp_path / "evil.pth", tensors[3], **{place: Payload(flag)})
-    refused(path, "evil.pth: holds pickled objects", "posix.mkdir", "never loaded")
+    path = checkpoint(tmp_path / "evil.pth", tensors[3], **{place: Trap(flag)})
+    refused(path, "evil.pth: holds pickled objects", "(getattr)", "never loaded")
     assert not flag.exists()
     torch.load(path, weights_only=False)  # it would have run
     assert flag.exists()
@@ -460,7 +442,7 @@ def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
     np.save(bad, text[:, :-1])
     shape = f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]"
     refused(field_file, "bad.npy", shape, action_text=bad)
-    np.save(bad, np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
+    np.save(bad, np.array([Trap(tmp_path / "flag")]), allow_pickle=True)
     refused(field_file, "pickled", action_text=bad)
     refused(field_file, "no such file", action_text=tmp_path / "gone.npy")
     taxonomy["tasks"][2]["actions"] = []

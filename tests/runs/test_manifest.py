@@ -6,33 +6,22 @@ from pathlib import Path
 import pytest
 
 from cefito.errors import RunError
-from cefito.planners.methods import load_config
 from cefito.runs.folder import MANIFEST, recorded
 from cefito.runs.run import open_run, write_run
-from cefito.runs.train import train_run
-
-
-@pytest.fixture(scope="module")
-def run(world, tmp_path_factory):
-    """A run of a method that takes no time, not to be changed."""
-    config = load_config("small", method="nearest")
-    return train_run(
-        world, tmp_path_factory.mktemp("runs") / "run", config=config, horizon=3, seed=0
-    )
 
 
 @pytest.fixture
-def folder(run, tmp_path):
-    return Path(shutil.copytree(run.folder, tmp_path / "copy"))
+def folder(nearest_run, tmp_path):
+    return Path(shutil.copytree(nearest_run.folder, tmp_path / "copy"))
 
 
-def test_it_lists_what_was_written_and_nothing_else(folder, run):
+def test_it_lists_what_was_written_and_nothing_else(folder, nearest_run):
     manifest = json.loads((folder / MANIFEST).read_text())
     expected = ["run.json", "taxonomy.json", "videos.json", "windows.safetensors"]
     assert sorted(manifest["files"]) == expected
     (folder / "notes.json").write_text("mine")
     (folder / "evaluation-test.json").write_text("{}")
-    assert open_run(folder).info == run.info
+    assert open_run(folder).info == nearest_run.info
     write_run(open_run(folder))  # written anew, my own files are not its own
     assert json.loads((folder / MANIFEST).read_text()) == manifest
 

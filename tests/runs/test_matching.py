@@ -10,7 +10,6 @@ import pytest
 
 from cefito.data import cut_windows
 from cefito.data.prepared import write_dataset
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import DataError, RunError
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run
@@ -25,14 +24,6 @@ from part_worlds import part_of
 
 OLD = [0, 1, 2, 3]
 DIM = 8
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=72, val=24, test=36, dim=DIM),
-    )
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer
-from tiny_runs import TINY_RUN, stopping_after
+from tiny_runs import TINY_RUN, contents, stopping_after
 
 TINY = TINY_RUN | {"training.optimiser.epochs": 2, "chain.width": 8, "search.fitting_windows": 10}
 CONFIG = load_config("paper", overrides=TINY)
@@ -45,15 +45,6 @@ def trained(world, tmp_path_factory):
 def folder(trained, tmp_path):
     """A copy of the finished run, to be changed."""
     return Path(shutil.copytree(trained.folder, tmp_path / "copy"))
-
-
-def snapshot(folder):
-    """Every file by its content."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def same_weights(left, right):
@@ -202,10 +193,10 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
         raise AssertionError("trained again")
 
     monkeypatch.setattr(trainer.Training, "_step", no_step)
-    before = snapshot(folder)
+    before = contents(folder)
     again = train(world, folder)
     assert all(training.resumed for training in again.info.training.values())
-    after = snapshot(folder)
+    after = contents(folder)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"run.json", "manifest.json"}
     assert after.keys() == before.keys()
@@ -259,12 +250,12 @@ def test_training_never_sees_the_test_split(change, trained, world, tmp_path):
     ],
 )
 def test_a_folder_with_another_run_is_refused(what, change, folder, world, tmp_path):
-    before = snapshot(folder)
+    before = contents(folder)
     if what == "dataset":
         world = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
     with pytest.raises(RunError, match=f"another {what}, .*Choose another folder or remove it"):
         train(world, folder, **change)
-    assert snapshot(folder) == before
+    assert contents(folder) == before
 
 
 def test_foreign_folders_are_refused(world, tmp_path):
@@ -279,7 +270,7 @@ def test_foreign_folders_are_refused(world, tmp_path):
             train(world, tmp_path / name)
     with pytest.raises(RunError, match="cannot be made"):
         train(world, tmp_path / "file" / "below")
-    assert snapshot(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
+    assert contents(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
 
 
 def test_two_trainings_do_not_share_a_folder(world, tmp_path):
@@ -399,11 +390,11 @@ def full_disk(monkeypatch, *names):
 def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monkeypatch):
     if name == "checkpoint.safetensors":  # one that still has to be written
         shutil.rmtree(folder / "field")
-    before = snapshot(folder)
+    before = contents(folder)
     full_disk(monkeypatch, name)
     with pytest.raises(RunError, match=f"{name}: could not be written .No space left on device"):
         train(world, folder)
-    after = snapshot(folder)
+    after = contents(folder)
     after.pop("field/metrics.jsonl", None)
     before.pop("field/metrics.jsonl", None)
     assert after == before
@@ -501,9 +492,9 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
 
 def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer.Training, "__init__", lambda *_, **__: 1 / 0)
-    before = snapshot(folder)
+    before = contents(folder)
     again = train(world, folder, reuse=True)
-    assert snapshot(folder) == before
+    assert contents(folder) == before
     assert again.info.finished
     copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
     assert train(world, copied, config=FREQUENT, reuse=True).planner.name

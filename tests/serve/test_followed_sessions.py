@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
 from cefito.timeline.verify import Verifier
+from grey_videos import jpeg
 from tiny_models import tiny_dinov2
 from tiny_runs import next_actions, rows_of
 
@@ -74,13 +74,6 @@ def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen, mon
     )
     assert len(expected) > len(session.followed().findings)
     end(client, state)
-
-
-def jpeg(grey, size=(40, 32)):
-    """A picture of one grey."""
-    file = BytesIO()
-    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, "JPEG")
-    return file.getvalue()
 
 
 def show(client, state, picture, at, status=200):

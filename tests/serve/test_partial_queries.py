@@ -9,19 +9,13 @@ import pytest
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.inference.question import planning
-from grey_videos import draw_greys
+from grey_videos import draw_greys, jpeg
 
 
 @pytest.fixture(scope="module")
 def client(serving, place, run_of_lengths):
     """A client of a service of runs of 1 to 4 steps, of 3 and of 2."""
     return serving(runs=(run_of_lengths.folder, place.run, place.short))
-
-
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least six steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
 
 
 def ask(client, status=200, **body):
@@ -123,16 +117,6 @@ def seeing(serving, run_of_lengths, tmp_path_factory, encoding_here):
     return serving(runs=(run,), datasets=(), encoder=str(clip))
 
 
-def picture(shade):
-    from io import BytesIO
-
-    from PIL import Image
-
-    file = BytesIO()
-    Image.new("RGB", (20, 20), (shade, 90, 255 - shade)).save(file, "PNG")
-    return file.getvalue()
-
-
 def upload(client, files, status=200, **request):
     response = client.post(
         "/v1/plan/upload", files=files, data={"request": json.dumps({"run": "tent", **request})}
@@ -143,7 +127,7 @@ def upload(client, files, status=200, **request):
 
 def test_uploads_of_one_picture_and_words(seeing):
     assert seeing.get("/v1/model").json()["runs"][0]["uploads"] == ["pictures", "video", "text"]
-    before, after = {"initial": picture(20)}, {"goal": picture(200)}
+    before, after = {"initial": jpeg(20)}, {"goal": jpeg(200)}
     assert upload(seeing, before | after)["known"] is None
     value = upload(seeing, before, steps="2-3", done=[0])
     assert value["known"]["goal"] is False

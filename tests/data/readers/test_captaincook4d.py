@@ -25,6 +25,7 @@ from cooking import (
     serve_cook_files,
     write_cook_files,
 )
+from traps import Trap
 
 
 @pytest.fixture
@@ -202,16 +203,11 @@ def test_files_that_do_not_fit(kitchen, tmp_path, edit, match):
     assert not (tmp_path / "data").exists()
 
 
-class Harmful:
-    def __reduce__(self):
-        return exec, ("raise SystemExit('ran')",)
-
-
-def test_a_file_of_another_hash_is_not_unpickled(kitchen, tmp_path):
+def test_a_file_of_another_hash_is_not_unpickled(kitchen, flag, tmp_path):
     write, _ = kitchen
     folder = write()
     path = folder / FILES["features"]
-    path.write_bytes(pickle.dumps(Harmful(), protocol=4))
+    path.write_bytes(pickle.dumps(Trap(flag), protocol=4))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(DataError, match=f"{path.name}: SHA-256 {digest}; expected "):
         prepare_captaincook4d(folder, tmp_path / "data")

@@ -3,16 +3,14 @@
 import re
 import shutil
 
-import html5lib
 import pytest
 from fastapi.testclient import TestClient
 
+from browsing import ELEMENT, parsed
 from cefito.cli import main
 from cefito.serve.app import create_app
 from cefito.serve.middleware import CONTENT_POLICY
 from grey_videos import grey_of, read_grey
-
-NAMES = "{http://www.w3.org/1999/xhtml}"
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +18,6 @@ def client(drawn):
     runs = (drawn.run.folder, drawn.lengths.folder)
     with TestClient(create_app(drawn.settings(runs=runs))) as client:
         yield client
-
-
-def parsed(text):
-    """The page as a tree; it must be valid."""
-    return html5lib.HTMLParser(strict=True).parse(text)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +30,14 @@ def test_the_first_view_is_made_on_the_server(client, address, run):
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "needs JavaScript" in answer.text
     tree = parsed(answer.text)
-    texts = [option.text for option in tree.iter(f"{NAMES}option")]
+    texts = [option.text for option in tree.iter(f"{ELEMENT}option")]
     assert run in texts
     assert {"make tea", "make toast"} <= set(texts)
     assert 'id="simulated" hidden' in answer.text  # the features are of films
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(set(ids)) == len(ids)
-    labelled = {label.get("for") for label in tree.iter(f"{NAMES}label")}
-    fields = {one.get("id") for kind in ("select", "input") for one in tree.iter(NAMES + kind)}
+    labelled = {label.get("for") for label in tree.iter(f"{ELEMENT}label")}
+    fields = {one.get("id") for kind in ("select", "input") for one in tree.iter(ELEMENT + kind)}
     assert fields
     assert fields - {None} <= labelled
 
@@ -70,9 +63,9 @@ def test_names_are_escaped(drawn, tmp_path):
     with TestClient(create_app(drawn.settings(runs=(hostile,)))) as client:
         tree = parsed(client.get("/").text)
     assert not [
-        image for image in tree.iter(f"{NAMES}img") if image.get("src") or image.get("onerror")
+        image for image in tree.iter(f"{ELEMENT}img") if image.get("src") or image.get("onerror")
     ]
-    assert any("<img src=x" in (option.text or "") for option in tree.iter(f"{NAMES}option"))
+    assert any("<img src=x" in (option.text or "") for option in tree.iter(f"{ELEMENT}option"))
 
 
 def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from samples import spans
 
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
@@ -37,11 +38,8 @@ def read(tmp_path):
     def read(text, **choices):
         (tmp_path / "events.csv").write_text(text, encoding="utf-8")
         found = read_steps(tmp_path / "events.csv", choices=Choices(task="tea", **choices))
-        names = [action.name for action in found.annotations.taxonomy.actions]
-        return {
-            video.video_id: [(names[step.action], step.start, step.end) for step in video.steps]
-            for video in found.annotations.videos
-        }
+        videos = enumerate(found.annotations.videos)
+        return {video.video_id: spans(found, number) for number, video in videos}
 
     return read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from samples import spans
 
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
@@ -21,9 +22,7 @@ def steps(tmp_path):
         (tmp_path / "videos.csv").write_text("video,seconds\nf,130\n")
         given = {"task": "tea", "video_table": tmp_path / "videos.csv"} | choices
         found = read_steps(tmp_path / "f.txt", choices=Choices(**given))
-        names = [action.name for action in found.annotations.taxonomy.actions]
-        listed = [(names[s.action], s.start, s.end) for s in found.annotations.videos[0].steps]
-        return listed, " ".join(found.notes)
+        return spans(found), " ".join(found.notes)
 
     return read
 
