@@ -192,6 +192,23 @@ def test_what_a_person_tells(recogniser, video):
     assert free.next_actions[[3, 4, 5]].sum() < 1e-9
 
 
+def test_short_steps_are_done_only_if_they_go_on_or_were_told(recogniser, video):
+    chain, shown = recogniser.chain, video[2].argmin()  # a row of an action
+    action = int(video[2][shown])
+    assert (chain.lasting[:-1] >= 1).all()
+    long = replace(recogniser, chain=replace(chain, leave=chain.leave / 100))
+    assert long.chain.lasting[action] == pytest.approx(100 * chain.lasting[action])
+    streams = [StepStream(long) for _ in range(2)]
+    for count, row in enumerate(video[0]):
+        for told, stream in enumerate(streams):
+            stream.observe(row)
+            if told and count == shown:
+                stream.correct(action)
+    for told, stream in enumerate(streams):
+        done = [step for step in stream.steps() if step.end < stream.seconds]
+        assert [step.action for step in done] == [action] * told
+
+
 def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():
     torch.manual_seed(0)
     network, rows = TemporalNetwork(5, 3, 4, causal=True).eval(), torch.randn(90, 5)

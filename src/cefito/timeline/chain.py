@@ -164,6 +164,13 @@ class StepChain:
         latest = np.append(np.arange(size).repeat(self.phases), np.arange(size + 1))
         return np.concatenate([active, background], axis=1), np.append(latest, size)
 
+    @property
+    def lasting(self) -> Floats:
+        """Mean rows of a step of each action [K + 1]: phases that it passes through / q."""
+        found = np.zeros(self.background + 1)
+        found[self.actions] = (self.phases - self.entered) / np.maximum(self.leave, 1e-9)
+        return found
+
     @cached_property
     def start(self) -> Floats:
         """Probabilities of the states of the first row [C, S]."""

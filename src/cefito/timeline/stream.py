@@ -21,8 +21,10 @@ from cefito.timeline.scores import Segment
 
 _MOST_LOST = 3600  # rows; a longer gap counts as one of this length
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
-SURE_STEP = 0.3
+SURE_STEP = 0.2
 """Mean probability of its rows from which a step counts as done."""
+SHORTEST = 0.4
+"""Share of the mean time of its action from which it does, unless it goes on or was told."""
 
 
 class StepStream:
@@ -48,6 +50,7 @@ class StepStream:
         self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self._count = 0  # rows
+        self._told: list[int] = []  # rows at which a step was told
         self._states: Floats | None = None
 
     @property
@@ -93,6 +96,7 @@ class StepStream:
             raise ConfigError("the step is not one of the task.", setting="done")
         self._settle(len(self._recent) - 1)
         self._states = told / told.sum()
+        self._told.append(self._count - 1)
         if self._recent:  # the present row
             shown = np.where(np.arange(chain.background + 1) == action, 1.0, 0)
             self._recent = [(self._states, shown)]
@@ -175,16 +179,24 @@ class StepStream:
     def steps(self) -> list[RecognisedStep]:
         """Return the steps recognised so far in order, the present one among them.
 
-        Steps of a mean probability below `SURE_STEP` are left out.
+        Steps of a mean probability below `SURE_STEP` are left out, and those too short for
+        their action.
         """
         found, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
             found = self._joined(found, first + place, row)
-        own = self.recogniser
+        own, shortest = self.recogniser, SHORTEST * self._chain.lasting
+
+        def counts(one: Segment, total: float) -> bool:
+            length = one.end - one.start
+            told = any(one.start <= place < one.end for place in self._told)
+            whole = length >= shortest[one.action] or one.end == self._count
+            return told or (whole and total >= SURE_STEP * length)
+
         return [
             recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)
             for one, total in found
-            if total >= SURE_STEP * (one.end - one.start)
+            if counts(one, total)
         ]
 
     def _joined(
