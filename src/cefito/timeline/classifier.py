@@ -6,7 +6,8 @@ room more than the step:
     m_t = m_t−1 + (x_t − m_t−1) / min(t + 1, L),    u_t = x_t − m_t
 
 and a network sees u_t beside its exponential averages v_t = v_t−1 + (1 − e^(−1/τ)) (u_t − v_t−1)
-for each time constant τ. A whole video has one mean, and averages of later rows, too.
+for each time constant τ. A whole video has one mean, and averages of later rows, too. Which step
+comes next depends on the task and the time t: a network of next steps sees m_t and log(1 + t), too.
 """
 
 from __future__ import annotations
@@ -81,11 +82,23 @@ class RowMemory:
         self._averages = self._averages + self._shares * (centred - self._averages)
         return np.concatenate([centred[None], self._averages]).reshape(-1)
 
+    def ahead(self, features: Rows, seconds: float) -> Rows:
+        """Return the features of the latest row beside m_t and log(1 + t) / 4, [(M + 2) D + 1]."""
+        time = np.float32(np.log1p(seconds) / 4)
+        return np.concatenate([self._mean, [time], features])
+
 
 def past_features(rows: Rows, times: Sequence[float]) -> Rows:
     """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D]."""
     memory = RowMemory(times)
     return np.stack([memory.features(row) for row in rows])
+
+
+def ahead_features(rows: Rows, times: Sequence[float], rate: float) -> Rows:
+    """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1]."""
+    memory = RowMemory(times)
+    seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
+    return np.stack([memory.ahead(*one) for one in seen])
 
 
 def whole_features(rows: Rows, times: Sequence[float]) -> Rows:

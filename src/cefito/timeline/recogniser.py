@@ -4,13 +4,14 @@ A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by net
 whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
 steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
-A further network of the past says which step comes next, beside the chain.
+A further network of the past, its mean and the time says which step comes next, beside the chain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ from cefito.timeline.classifier import (
     RowClassifier,
     Rows,
     Standard,
+    ahead_features,
     fit_classifier,
     past_features,
     temporal_steps,
@@ -104,7 +106,7 @@ class Recogniser:
     standard: Standard
     whole: RowClassifier
     past: RowClassifier
-    ahead: RowClassifier | None  # of the next step to begin, by the past; None in older runs
+    ahead: RowClassifier | None  # of the next step to begin, by the past; None in folds
     log_prior: Floats  # log p(label) [K + 1]
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
@@ -182,9 +184,12 @@ class Recogniser:
         count, standard = len(taxonomy.actions), Standard.of(known.rows, config.directions)
         times = [time * rate for time in config.memories]
         scaled = [standard.scaled(rows) for rows in known.rows]
-        tasks = [(whole_features, known.labels), (past_features, known.labels)]
+        width = scaled[0].shape[1]
+        tasks: list[tuple[Any, list[NDArray[np.int64]], int]]
+        tasks = [(whole_features, known.labels, width), (past_features, known.labels, width)]
         if ahead:
-            tasks.append((past_features, [next_labels(own, count) for own in known.labels]))
+            coming = [next_labels(own, count) for own in known.labels]
+            tasks.append((partial(ahead_features, rate=rate), coming, 2 * width + 1))
         networks = [
             fit_classifier(
                 [features(rows, times) for rows in scaled],
@@ -193,10 +198,10 @@ class Recogniser:
                 config,
                 generator=torch.Generator().manual_seed(2 * seed + place),
                 advance=advance,
-                rows=scaled[0].shape[1],
+                rows=own,
                 causal=place > 0,
             )
-            for place, (features, labels) in enumerate(tasks)
+            for place, (features, labels, own) in enumerate(tasks)
         ]
         chain = StepChain.fit(
             known.labels,
@@ -344,20 +349,21 @@ class Recogniser:
             part, dot, rest = name.partition(".")
             parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
         try:
-            # runs before the temporal network do not name its layers
-            given = {"temporal_layers": 0, **header.config}
-            config = validated(RecogniserConfig, given, place=place)
+            config = validated(RecogniserConfig, header.config, place=place)
         except ConfigError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
         count = len(taxonomy.actions) + 1
         times = len(config.memories)
         reduced = min(header.width, config.directions)
-        networks: dict[str, Any] = {"ahead": None}
-        for part in ("whole", "past", *({"ahead"} & parts.keys())):
-            causal = part != "whole"
-            size = (times + 1 if causal else 2 * times + 1) * reduced
-            networks[part] = RowClassifier(size, count, config, rows=reduced, causal=causal).eval()
-            load_weights(networks[part], parts[part], str(folder / RECOGNISER_FILE))
+        networks: dict[str, Any] = {}
+        for part, own, averages in (
+            ("whole", reduced, 2 * times),
+            ("past", reduced, times),
+            ("ahead", 2 * reduced + 1, times),
+        ):
+            size, causal = own + averages * reduced, part != "whole"
+            networks[part] = RowClassifier(size, count, config, rows=own, causal=causal).eval()
+            load_weights(networks[part], parts.get(part, {}), str(folder / RECOGNISER_FILE))
         return cls(
             config=config,
             chain=StepChain.of_arrays({k: v.numpy() for k, v in parts["chain"].items()}),

@@ -109,7 +109,8 @@ class StepStream:
         else:
             features = self._memory.features(own.standard.scaled(row))
             if own.ahead is not None:
-                self._ahead = own.ahead.log_probabilities(features[None], self._seen_ahead)[0, :-1]
+                given = self._memory.ahead(features, self.seconds)[None]
+                self._ahead = own.ahead.log_probabilities(given, self._seen_ahead)[0, :-1]
             seen = likelihoods(
                 own.of_features(features[None], past=True, seen=self._past), own.trusts[1]
             )[0]

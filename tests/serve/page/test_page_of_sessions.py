@@ -11,6 +11,7 @@ from browsing import begin, choose_video, faults_light_and_dark, open_session
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
+WANTED = "Failed to load resource: "
 VIDEO = "film-13"
 STEPS = ["slice bread", "toast slices", "spread butter"]
 
@@ -129,6 +130,18 @@ def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, dra
     assert page.request.delete(place).ok
     page.locator("#problem", has_text="The session has ended").wait_for()
     assert page.locator("#live-open").is_hidden()
+
+
+@pytest.mark.nightly
+def test_it_goes_on_after_a_proxy_has_answered_for_the_service(page, address):
+    for path in ("**/v1/sessions/*/events", "**/v1/sessions/*"):
+        page.route(path, lambda route: route.fulfill(status=502), times=1)
+    begin(page)
+    page.locator("#problem", has_text="The page tries again").wait_for()
+    expect(page.locator("#problem")).to_be_empty()
+    place = f"{address}/v1/sessions/{page.url.partition('#session=')[2]}"
+    assert page.request.post(f"{place}/events", data={"done": "cut"}).ok
+    page.locator("#live-done li", has_text="cut").wait_for()
 
 
 @pytest.mark.nightly

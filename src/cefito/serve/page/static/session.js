@@ -8,6 +8,8 @@ import { stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
 const PLANS = 3;
 const MARK = "#session=";
 const AWAY = "The service does not answer. The page tries again.";
+const GONE = "urn:cefito:not-found";
+const NOT_THERE = "the service does not have it any more.";
 const LEAST = 60; // seconds of the strip of recognised steps
 const FINDINGS = { missing: "skipped", order: "out of order", added: "not a step of the task", repeated: "repeated", long: "too long", short: "too short", wrong: "done wrongly" };
 let state = null; // of the open session
@@ -127,14 +129,32 @@ function followSession(opened) {
   $("live-open").hidden = $("live-big").hidden = false;
   $("live-closed").hidden = true;
   show(opened);
-  stream = new EventSource("v1/sessions/" + opened.id + "/events");
+  listen();
+}
+
+// hear of each state; the browser connects again by itself, but not after an answer that is an error
+function listen() {
+  const { id } = state;
+  stream = new EventSource("v1/sessions/" + id + "/events");
   stream.addEventListener("state", (event) => show(JSON.parse(event.data)));
   stream.addEventListener("end", (event) => ended(JSON.parse(event.data).detail));
   stream.addEventListener("error", (event) => {
-    if (event.target.readyState === EventSource.CLOSED) ended("the service does not have it any more.");
+    if (event.target.readyState === EventSource.CLOSED) listenAgain(id);
     else trouble(AWAY);
   });
   stream.addEventListener("open", () => trouble(""));
+}
+
+async function listenAgain(id) {
+  if (!state || state.id !== id) return;
+  try {
+    show(await get("v1/sessions/" + id));
+  } catch (problem) {
+    if (problem.type === GONE) return ended(NOT_THERE);
+    trouble(AWAY); // a proxy may have answered for the service
+    return setTimeout(listenAgain, 3000, id);
+  }
+  listen();
 }
 
 function leave() {
@@ -195,7 +215,7 @@ async function see(picture, at) {
     show(next);
   } catch (problem) {
     if (!state || state.id !== id) return;
-    if (problem.type === "urn:cefito:not-found") ended("the service does not have it any more.");
+    if (problem.type === GONE) ended(NOT_THERE);
     else if (!problem.type || problem.wait || problem.type === "urn:cefito:deadline") trouble(problem.type ? problem.message : AWAY);
     else stopped(problem.message);
   }
