@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -176,8 +175,7 @@ def test_sessions_go_on_when_the_service_begins_anew(
 ):
     """What was answered stays: rows, steps told and undone, numbers; what was not is left out."""
     folder, runs = tmp_path / "sessions", (run_with_recogniser.folder,)
-    folder.mkdir()
-    before = serving(runs=runs, session_folder=folder)
+    before = serving(runs=runs, session_folder=tmp_path)
     goal = world.end[5].tolist()
     steps = tell(before, begin(before, goal=goal, done=None), observation=world.start[3].tolist())
     tell(before, steps, done=1)
@@ -192,7 +190,9 @@ def test_sessions_go_on_when_the_service_begins_anew(
     (file,) = [one for one in folder.iterdir() if len(one.read_text().splitlines()) == 7]
     with file.open("a") as opened:
         opened.write('{"rows": [{"at": 6, "ro')  # killed before it could answer
-    after = serving(runs=runs, session_folder=folder)
+    mine = folder / "mine.jsonl"
+    mine.write_text("not a session\n")
+    after = serving(runs=runs, session_folder=tmp_path)
     assert read(after, steps) == steps
     assert tell(after, steps, done=2)["number"] == steps["number"] + 1
     again = tell(after, rows, rows=[{"at": 0, "row": None}])
@@ -200,21 +200,25 @@ def test_sessions_go_on_when_the_service_begins_anew(
     assert tell(after, rows, rows=[{"at": 6, "row": None}])["number"] == rows["number"] + 1
     read(after, ended, status=404)
     end(after, steps)
-    assert [one.name for one in folder.iterdir()] == [file.name]
-    assert file.stat().st_mode & 0o077 == 0
+    assert {*folder.iterdir()} == {file, mine}
+    assert folder.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_an_event_that_cannot_be_kept_changes_nothing(serving, run_with_recogniser, tmp_path):
     client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
     state = begin(client)
-    (file,) = tmp_path.iterdir()
+    (file,) = (tmp_path / "sessions").iterdir()
     kept = file.rename(tmp_path / "kept")
     file.symlink_to("/dev/full")
-    problem = tell(client, state, 422, rows=[{"at": 0, "row": None}])
-    assert "cannot be written (No space left on device)" in problem["detail"]
+    problem = tell(client, state, 503, rows=[{"at": 0, "row": None}])
+    assert problem["detail"] == "the event cannot be kept. Send it again later."
     kept.rename(file)
     assert read(client, state) == state
-    os.utime(file, (0, 0))
-    serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
-    assert not file.exists()
+    damaged = begin(client)
+    other = next(one for one in file.parent.iterdir() if one != file)
+    other.write_text(other.read_text() + "[]\n")
+    again = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    assert "cannot be read. End it" in read(again, damaged, status=404)["detail"]
+    end(again, damaged)
+    assert [*file.parent.iterdir()] == [file]

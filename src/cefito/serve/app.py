@@ -56,6 +56,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         import anyio.to_thread
 
         service.start()
+        sessions.resume()
         try:
             async with nullcontext() if tools is None else tools.running():
                 yield

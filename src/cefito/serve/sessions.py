@@ -1,19 +1,19 @@
 """Live sessions of a service: kept in memory, changed by one request at a time, ended when idle.
 
 With a folder for them, each has a file there: how it was opened, then a line for each event. A line
-is written before its event is answered, so that a service that begins anew knows all of them.
+is written before its event is answered. A service that begins anew does the events of a session
+again when it is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
+import logging
 import math
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path as FilePath
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import ConfigError, DataError, RunError, explained
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.inference.answer import PlannedSequence
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import FINDING, Session, check_sessions
@@ -43,6 +43,9 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.service import Service
 
+logger = logging.getLogger(__name__)
+
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, CefitoError, ProblemError)
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
 
@@ -83,10 +86,27 @@ class Sessions:
         self.service, self._limits, self._metrics = service, service.limits, service.metrics
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
-        self._folder = service.settings.session_folder
-        for file in [] if self._folder is None else self._folder.glob("*.jsonl"):
-            if time.time() - file.stat().st_mtime > self._limits.session_seconds:
-                file.unlink()
+        folder = service.settings.session_folder
+        self._folder = None if folder is None else folder / "sessions"
+
+    def resume(self) -> None:
+        """Know the sessions that are kept in the folder."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in self._folder.glob("*.jsonl"):
+            try:
+                with file.open(encoding="utf-8") as lines:
+                    kept = json.loads(next(lines, ""))
+                served = self.service.models.find(kept["run"], kept["horizon"])
+                if kept["fingerprint"] != served.run.info.dataset.fingerprint:
+                    raise ValueError(f"{served.title} is of another data set")
+                live = LiveSession(served, kept["client"], _now(), file.stem, file=file)
+            except _UNREADABLE as problem:
+                logger.warning("%s: the session cannot go on (%s)", file, problem)
+            else:
+                self._open[live.id] = live
+                self._watch(live)
 
     async def open(self, request: Request, body: OpenRequest) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
@@ -103,61 +123,37 @@ class Sessions:
 
             def begin() -> SessionAnswer:
                 live.session = _begun(live, body)
-                if (file := self._file(live.id)) is not None:
-                    what = {"run": served.name, "horizon": served.run.horizon}
-                    first = {**body.model_dump(mode="json", exclude_unset=True), **what}
-                    _append(file, json.dumps([live.client, first]))
-                    live.file = file
+                if self._folder is not None:
+                    live.file = self._folder / f"{live.id}.jsonl"
+                    kept = {
+                        "run": served.name,
+                        "horizon": served.run.horizon,
+                        "fingerprint": served.run.info.dataset.fingerprint,
+                        "client": live.client,
+                        "open": body.model_dump(mode="json", exclude_unset=True),
+                    }
+                    _keep(live, json.dumps(kept), "xb")
                 return self._published(live, loop)
 
             answer = await self.service.call(request, served, begin, alone=live.id)
         except BaseException:
             del self._open[live.id]
+            _discard(live)
             raise
         self._watch(live)
         return answer
 
-    async def find(self, request: Request, id: SessionId) -> LiveSession:
+    def find(self, id: SessionId) -> LiveSession:
         """The session of an id, which is in use from now."""
-        live, file = self._open.get(id), self._file(id)
-        if live is None and file is not None and file.exists():
-            with file.open(encoding="utf-8") as lines:
-                client, first = json.loads(next(lines))
-            served = self.service.models.find(first["run"], first["horizon"])
-            live = self._open[id] = LiveSession(served, client, _now(), id, file=file)
-            self._watch(live)
-        if live is None or (live.session is None and live.file is None):
-            detail = "no such session is open; it may have expired. POST /v1/sessions opens one."
-            raise ProblemError(detail, kind="not-found")
+        live = self._open.get(id)
+        if live is None or not (live.session or live.file):
+            raise _gone()
         live.used = _now()
-        if live.session is None:
-            read = partial(self._read, live, asyncio.get_running_loop())
-            await self.service.call(request, live.served, read, alone=id)
         return live
 
-    def _file(self, id: str) -> FilePath | None:
-        """The file of a session's events, whose name does not tell its id; None if none is kept."""
-        name = f"{hashlib.sha256(id.encode()).hexdigest()}.jsonl"
-        return None if self._folder is None else self._folder / name
-
-    def _read(self, live: LiveSession, loop: asyncio.AbstractEventLoop) -> None:
-        """Do again what a session's file says, in a worker thread."""
-        if live.session is not None or live.file is None:
-            return
-        text = live.file.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]  # what follows was not answered
-        if whole != text:
-            live.file.write_bytes(whole)
-        (_, first), *events = map(json.loads, whole.splitlines())
-        session, live.number = _begun(live, OpenRequest.model_validate(first)), 0
-        for event in map(EventRequest.model_validate, events):
-            live.number += apply_event(live.served, event, session)
-        live.session = session
-        self._published(live, loop)
-
-    async def close(self, request: Request, id: SessionId) -> None:
+    async def close(self, id: SessionId) -> None:
         """End a session."""
-        self._end(await self.find(request, id), "the session was closed.")
+        self._end(self.find(id), "the session was closed.")
 
     async def state(
         self,
@@ -174,30 +170,23 @@ class Sessions:
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = await self.find(request, id)
+        live = self.find(id)
         work = partial(self._state, live, top_k, steps)
         return await self.service.call(request, live.served, work, alone=live.id)
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        live, most = await self.find(request, id), self._limits.session_events
+        live, most = self.find(id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change() -> SessionAnswer:
-            session = live.session
-            assert session is not None
+            session = _awake(live)
             if session.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
             if apply_event(live.served, event, session):
                 live.number += 1
-                if live.file is not None:
-                    line = event.model_dump_json(exclude_unset=True, exclude={"id"})
-                    try:
-                        _append(live.file, line)
-                    except DataError:
-                        live.session = None  # to be read again, without this event
-                        raise
+                _keep(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
             return self._published(live, loop)
 
         return await self.service.call(request, live.served, change, alone=live.id)
@@ -208,7 +197,7 @@ class Sessions:
 
     async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        served = (await self.find(request, id)).served
+        served = self.find(id).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
         return await self.change(request, id, EventRequest(rows=rows))
@@ -218,7 +207,11 @@ class Sessions:
 
         A comment comes when there is nothing to say for long.
         """
-        states = self._stream(await self.find(request, id))
+        live = self.find(id)
+        if live.session is None:
+            work = partial(self._published, live, asyncio.get_running_loop())
+            await self.service.call(request, live.served, work, alone=id)
+        states = self._stream(live)
         request.state.stream = True
         headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
         return StreamingResponse(states, media_type="text/event-stream", headers=headers)
@@ -272,8 +265,8 @@ class Sessions:
     def _state(
         self, live: LiveSession, top_k: int = LISTED, steps: int | None = None
     ) -> SessionAnswer:
-        assert live.session is not None
-        session, belief = live.session, live.session.belief()
+        session = _awake(live)
+        belief = session.belief()
         followed = session.followed(top_k, least=live.least) if session.follows_rows else None
         of: Any = live.number  # plans are costly; of rows, they stay while no other step is found
         if followed is not None:
@@ -310,8 +303,7 @@ class Sessions:
         if live.timer is not None:
             live.timer.cancel()
         live.ended = reason
-        if live.file is not None:
-            live.file.unlink(missing_ok=True)
+        _discard(live)
         live.wake()
 
 
@@ -319,12 +311,56 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _append(file: FilePath, line: str) -> None:
-    """Add a line to the file of a session, which only its owner may read."""
-    with explained(file, "cannot be written", "Make room for it.", OSError):
-        file.touch(mode=0o600)
-        with file.open("a", encoding="utf-8") as opened:
-            opened.write(f"{line}\n")
+def _gone() -> ProblemError:
+    detail = "no such session is open; it may have expired. POST /v1/sessions opens one."
+    return ProblemError(detail, kind="not-found")
+
+
+def _keep(live: LiveSession, line: str, mode: Literal["r+b", "xb"] = "r+b") -> None:
+    """Add a line to the file of a session, if it has one; "xb" makes the file."""
+    if live.file is None:
+        return
+    try:
+        with live.file.open(mode) as opened:
+            opened.seek(0, 2)
+            opened.write(f"{line}\n".encode())
+    except OSError as problem:
+        live.session = None  # to be read again, without this line
+        if live.ended:
+            raise _gone() from problem
+        logger.warning("%s: cannot be written (%s)", live.file, problem)
+        detail, after = "the event cannot be kept. Send it again later.", {"retry-after": "10"}
+        raise ProblemError(detail, headers=after, kind="not-ready") from problem
+
+
+def _discard(live: LiveSession) -> None:
+    """Remove the file of a session."""
+    if live.file is not None:
+        with suppress(OSError):
+            live.file.unlink()
+
+
+def _awake(live: LiveSession) -> Session:
+    """The session itself, in its calls; it is read from its file if that was not done."""
+    if live.ended:
+        raise _gone()
+    if live.session is None and live.file is not None:
+        try:
+            text = live.file.read_bytes()
+            whole = text[: text.rfind(b"\n") + 1]  # what follows was not answered
+            if whole != text:
+                live.file.write_bytes(whole)
+            kept, *events = map(json.loads, whole.splitlines())
+            session, number = _begun(live, OpenRequest.model_validate(kept["open"])), 0
+            for event in map(EventRequest.model_validate, events):
+                number += apply_event(live.served, event, session)
+        except _UNREADABLE as problem:
+            logger.warning("%s: the session cannot go on (%s)", live.file, problem)
+            detail = "what was kept of the session cannot be read. End it, and open another."
+            raise ProblemError(detail, kind="not-found") from problem
+        live.session, live.number = session, number
+    assert live.session is not None
+    return live.session
 
 
 def _begun(live: LiveSession, body: OpenRequest) -> Session:
