@@ -6,6 +6,14 @@ import importlib
 import inspect
 from pathlib import Path
 
+import numpy as np
+
+import cefito
+from cefito.data.windows import cut_windows
+from cefito.planners.queries import Queries
+from cefito.search.problem import Plans, Problem, SearchCost
+from cefito.search.step_costs import StepCosts
+
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
@@ -41,3 +49,26 @@ def test_packages_hide_nothing_public():
         and entry not in named(importlib.import_module(name))
     ]
     assert hidden == []
+
+
+def test_objects_and_the_package_say_what_they_are(tiny_dataset, nearest_run, video):
+    windows = cut_windows(tiny_dataset, horizon=3, split="test")
+    row = np.zeros(4, np.float32)
+    answer = cefito.open_run(nearest_run.folder).plan(
+        start=(video.video_id, 1), goal=(video.video_id, 3), top_k=1
+    )
+    best = f"{answer.plans[0].score:.4f}  {' → '.join(answer.best)}"
+    plans = Plans(np.array([[1, 2]]), np.ones(1), np.ones(1), SearchCost(0, 0), exact=False)
+    for one, said in (
+        (tiny_dataset.taxonomy, "Taxonomy('tiny', 3 tasks, 8 actions)"),
+        (tiny_dataset.annotations, "Annotations('tiny', 10 videos, 35 steps)"),
+        (windows, "Windows(6 of 3 actions, 4 features, split 'test' of 'tiny')"),
+        (Queries.from_windows(windows), "Queries(6 of 4 features, tasks unknown)"),
+        (plans, "Plans(1 of 2 actions, best [1, 2] at 1.0000, not exact)"),
+        (plans.best(0), "Plans(0 of 2 actions, not exact)"),
+        (StepCosts.free(3, 4), "StepCosts(3 steps, 4 actions)"),
+        (Problem(row, row, (0, 1)), "Problem(2 actions, 4 features, no constraints)"),
+        (answer, f"Answer(1 plan, best {best}, task {answer.task!r}, exact)"),
+    ):
+        assert repr(one) == said
+    assert {"open_run", "Queries"} <= {*dir(cefito)}

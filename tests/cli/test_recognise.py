@@ -1,6 +1,7 @@
 """`cefito recognise`: steps of whole videos of a tiny data set."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -103,13 +104,60 @@ def test_uncertain_steps_are_left_out(recognised):
     assert (len(likely["steps"]), none["steps"]) == (2, [])
 
 
-def test_what_is_wrong_in_recognised_steps(recognised, call, films):
+def test_what_is_wrong_in_recognised_steps(recognised, call, refused, films, tmp_path):
     (seen,) = recognised("v10")
     code, out, _ = call("verify", films / "RUN", "v10", "--check", "--json")
     (found,) = json.loads(out)
     assert (code, found["recognised"], found["deviations"], found["repair"]) == (0, True, [], [])
     assert [step["name"] for step in found["steps"]] == names(seen)
     assert (found["task"], found["seconds"]) == ("tea", seen["seconds"])
+    np.save(tmp_path / "still.npy", np.zeros((1, 8)))
+    problem = refused("verify", films / "RUN", tmp_path / "still.npy")
+    assert "still.npy: no step was recognised.\n" in problem
+
+
+def test_a_step_against_an_order_given_is_less_likely(recognised, films, tmp_path):
+    order, dim = tmp_path / "order.json", tmp_path / "dim.npy"
+    np.save(dim, 0.1 * np.load(films / "FEATURES" / "v10.npy"))  # which leave room for doubt
+    last = [recognised(dim, "--task", "tea")[0]["steps"][-1]["probability"]]
+    for edges in (["boil", "pour"], ["pour", "wait"]), (["wait", "pour"], ["pour", "boil"]):
+        order.write_text(json.dumps({"tea": {"edges": edges}}))
+        (found,) = recognised(dim, "--task", "tea", "--order", order)
+        last.append(found["steps"][-1]["probability"])
+    assert last[1] == pytest.approx(last[0], abs=0.05)
+    assert last[2] < last[0] - 0.1
+
+
+def test_two_videos_of_one_file(films, ran, call, tmp_path):
+    rows, table = tmp_path / "FEATURES", (films / "STEPS.csv").read_text()
+    shutil.copytree(films / "FEATURES", rows)
+    (rows / "a").mkdir()
+    for old, new in (("v10", "a/b"), ("v11", "a_b")):
+        (rows / f"{old}.npy").rename(rows / f"{new}.npy")
+        table = table.replace(f"{old},", f"{new},")
+    (tmp_path / "STEPS.csv").write_text(table)
+    data, out = tmp_path / "DATA", tmp_path / "OUT"
+    ran("data", "prepare", "custom", tmp_path / "STEPS.csv", data, "--features", rows)
+    asked = ("recognise", films / "RUN", "a/b", "a_b", "--dataset", data, "--out", out)
+    code, _, err = call(*asked, "--format", "eaf")
+    assert (code, [*out.iterdir()]) == (2, [])
+    assert err.endswith(f"{out}: two videos have one name of a file. Write one file a call.\n")
+
+
+def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
+    out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
+    annotate = ("annotate", films / "RUN", "--out", out)
+    assert "give either films, or the files that were corrected" in refused(*annotate)
+    ran(*annotate, "v10", "v11")
+    assert f"{out}: holds proposals already." in refused(*annotate, "v12")
+    told = ran(*annotate, "--corrected", films / "STEPS.csv").err
+    assert told.startswith("not proposed, so not counted: v0, v1, v2, ")
+    assert "\n2 films, 6 steps: " in told
+    steps.write_text((films / "STEPS.csv").read_text().replace("v1", "w1"))
+    code, _, told = call(*annotate, "--corrected", steps)
+    assert code == 2
+    assert told.endswith(f"{out / 'proposals.jsonl'}: holds none of the corrected films.\n")
+    assert "gone.csv: no such file" in refused(*annotate, "--corrected", tmp_path / "gone.csv")
 
 
 def test_refusals(films, tmp_path, refused, call):
@@ -135,6 +183,8 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
         (("v1", "--out", tmp_path / "x"), "or --format"),
         (("v1", "--format", "csv"), "Give --out, too."),
+        (("v1", "--feature-rate", 0), "0: expected 0.01 to 1000 rows a second. (--feature-rate)"),
+        ((films / "STEPS.csv",), "does not say what its features were made with"),
         ((), "give files of features, video files, or ids of videos."),
     ):
         assert message in refused("recognise", films / "RUN", *argv)

@@ -195,6 +195,9 @@ def test_two_tables_of_one_video(write):
     paths = [write(TABLE), write(TABLE.replace("5,6.5", "5,7"), name="other.csv")]
     with pytest.raises(DataError, match=r"other.csv, line 2: annotates video 'clips/one.mp4', as "):
         read_steps(paths)
+    paths[1] = write("video,task,step,start,end\nthree,tea,pour,5,7\n", name="other.csv")
+    with pytest.raises(DataError, match="video 'three' has no split, but others have one. Give"):
+        read_steps(paths)
 
 
 def test_times_in_frames(write):

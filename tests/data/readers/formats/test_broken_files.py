@@ -48,6 +48,7 @@ BROKEN = {
     "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
     "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
     "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
+    "via without films": ("VIA", VIA.replace('"one.mp4"', '""'), "1_a: belongs to no video file."),
     "boris tabular": ("BORIS", "Observation id,Behavior,Time\no,boil,1\n", "Aggregated events"),
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
