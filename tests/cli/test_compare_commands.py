@@ -90,9 +90,7 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     assert again.out == captured.out
 
 
-def test_reproduce_on_another_data_set_and_what_fails(
-    world, tmp_path, call, cheap_experiments, monkeypatch
-):
+def test_reproduce_what_fails(world, tmp_path, call, cheap_experiments, monkeypatch):
     monkeypatch.setattr(NearestPlanner, "fit", None)
     command = ["reproduce", "crosstask", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
     code, out, err = call(*command, "--horizons", 3)

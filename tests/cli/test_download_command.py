@@ -24,5 +24,4 @@ def test_the_list_of_downloads(ran):
     assert (title, heads.split()) == ("Available downloads", ["name", "what", "address", "licence"])
     assert [row.split()[0] for row in rows[: len(known)]] == [one["name"] for one in known]
     assert any(row.startswith("captaincook4d ") and "All 5 files" in row for row in rows)
-    by_hand = [one["address"] is None for one in known]
-    assert [" by hand " in row for row in rows[: len(known)]] == by_hand
+    assert sum("by hand" in row for row in rows) == sum(one["address"] is None for one in known)

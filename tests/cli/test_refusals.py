@@ -97,6 +97,8 @@ CASES = {
     "report {run} --json --videos x --without-frames": "--without-frames exclude each other",
     "report {run} --json --steps 1-3": "of several lengths for this (method any-length). (--steps)",
     "report nowhere --json": "error: nowhere",
+    "serve {run} {run}": "a run is given twice. Leave one of them out.",
+    "serve {own} --dataset {data}": "world: no run can be used on it. ",
     "config show smal": "no preset 'smal'",
     "config show small --set chain.member=2": "did you mean 'chain.members'?",
     "config show small --method frequent --set field=1": "Change one of classifier, classifier_tr",

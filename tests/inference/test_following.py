@@ -88,10 +88,6 @@ def test_sessions_take_rows_or_boundaries(run_with_recogniser, run_of_lengths, v
     session = Session(run_with_recogniser)
     with pytest.raises(ConfigError, match="no row of a video"):
         session.followed()
-    session.done(0)
-    with pytest.raises(ConfigError, match="has events without times, and rows of a video come"):
-        session.observe(video[1][0], at=0.0)
-    session = Session(run_with_recogniser)
     session.observe(video[1][0], at=0.0)
     with pytest.raises(ConfigError, match="follows rows"):
         session.observe(np.zeros(8))

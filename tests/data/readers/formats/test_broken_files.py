@@ -64,23 +64,11 @@ BROKEN = {
     ),
     "label studio empty": ("Label Studio", '[{"data":{},"annotations":[]}]', "holds no region"),
     "vtt without times": ("WebVTT", VTT.replace("00:04.250 al", "later al"), "line 9: '00:00"),
-    "vtt without an arrow": (
-        "WebVTT",
-        VTT.replace(" --> ", " to "),
-        "holds no cue with a label, only 2 blocks of text without times",
-    ),
+    "vtt arrows": ("WebVTT", VTT.replace(" --> ", " to "), "label, only 2 blocks of text without"),
     "vtt backwards": ("WebVTT", VTT.replace("00:06", "00:01"), "the step runs from 4.25 to 1.0"),
     "vtt empty": ("WebVTT", "WEBVTT\n", "holds no cue with a label"),
-    "srt times": (
-        "SRT",
-        SRT.replace("04,250", "4.250.1"),
-        "line 2, line 6: '00:00:00,500 --> 00:00:4.250.1",
-    ),
-    "chapters back in time": (
-        "chapters",
-        CHAPTERS.replace("1:05", "0:05"),
-        "line 4: begins no ear",
-    ),
+    "srt times": ("SRT", SRT.replace("04,250", "4.250.1"), "line 6: '00:00:00,500 --> 00:00:4.25"),
+    "chapters backwards": ("chapters", CHAPTERS.replace("1:05", "0:05"), "line 4: begins no ear"),
     "one chapter": ("chapters", "0:00 Boil\n", "holds no steps. Left out, since the end of"),
 }
 
