@@ -91,6 +91,7 @@ CASES = {
     "reproduce coin {features} --out out": "is neither a prepared data set nor the repository of",
     "data prepare custom {features}/../steps.csv out --features {features} --seconds 2": "odd numb",
     "calibrate {lengths} --dataset {own_data} --folds 2": "is not the data set that",
+    "extract x --out y --run {run} --encoder s3d": "--run gives the encoder's settings. Leave",
     "report {run}": "nothing to write: give --out report.html, or --json.",
     "report {run} --out report.txt": "expected a file that ends in .html. (--out)",
     "report {run} --json --queries -1": "expected 0 or more. (--queries)",
