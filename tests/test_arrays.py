@@ -50,6 +50,7 @@ def test_arrays_come_back(array, tmp_path):
         (npy_bytes(np.ones(3)) + b"x", "24 bytes; there are 25"),
         (npy_bytes(np.ones(3))[:-1], "24 bytes; there are 23"),
         (b"hello", "cannot be read as NumPy arrays"),
+        (header("(1,)").replace(b"Y\x01", b"Y\x03"), "format version 3.0"),
     ],
 )
 def test_headers_are_compared_before_memory_is_taken(data, message, tmp_path):

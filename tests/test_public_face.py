@@ -6,6 +6,9 @@ import importlib
 import inspect
 from pathlib import Path
 
+import cefito
+from cefito.data.windows import cut_windows
+
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
@@ -41,3 +44,19 @@ def test_packages_hide_nothing_public():
         and entry not in named(importlib.import_module(name))
     ]
     assert hidden == []
+
+
+def test_objects_and_the_package_say_what_they_are(tiny_dataset, nearest_run, video):
+    windows = cut_windows(tiny_dataset, horizon=3, split="test")
+    ends = {"start": (video.video_id, 1), "goal": (video.video_id, 3)}
+    answer = cefito.open_run(nearest_run.folder).plan(**ends, top_k=1)
+    best = f"{answer.plans[0].score:.4f}  {' → '.join(answer.best)}"
+    for one, said in (
+        (tiny_dataset.taxonomy, "Taxonomy('tiny', 3 tasks, 8 actions)"),
+        (tiny_dataset.annotations, "Annotations('tiny', 10 videos, 35 steps)"),
+        (windows, "Windows(6 of 3 actions, 4 features, split 'test' of 'tiny')"),
+        (cefito.Queries.from_windows(windows), "Queries(6 of 4 features, tasks unknown)"),
+        (answer, f"Answer(1 plan, best {best}, task {answer.task!r}, exact)"),
+    ):
+        assert repr(one) == said
+    assert {"open_run", "Queries"} <= {*dir(cefito)}

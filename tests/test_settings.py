@@ -35,6 +35,7 @@ class Kitchen(Settings):
         ({"name": "x", "oven": {"racks": [1, "two"]}}, "oven.racks.1", r"\(got 'two'\)\.$"),
         ({"name": "x", "oven": {"degrees": 10}}, "oven", "too cold"),
         ([], "the whole", "valid dictionary"),
+        ({"name": 1 << 20_000}, "name", "got a number of 20,001 bits"),
     ],
 )
 def test_values_that_a_setting_cannot_have(values, setting, message):

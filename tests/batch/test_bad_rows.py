@@ -51,6 +51,8 @@ TABLE = {
     "task 1.5": ({**GOOD, "task": 1.5}, "is not a query (task"),
     "constraints": ({**GOOD, "constraints": {"no_repeats": True}}, "cannot obey constraints"),
     "no constraints": ({**GOOD, "constraints": "{"}, "constraints: not valid JSON"),
+    "a list of constraints": ({**GOOD, "constraints": [1]}, "is not a query (constraints"),
+    "no list of steps": ({**GOOD, "done": '["boil"'}, "done: not valid JSON"),
     "unknown constraint": ({**GOOD, "constraints": {"never": [1]}}, "(constraints.never"),
     "no such action": ({**GOOD, "constraints": {"forbidden": ["sing"]}}, "unknown action 'sing'"),
     "id": ({**GOOD, "id": ["a"]}, "is not a query (id: "),

@@ -6,6 +6,7 @@ import pytest
 from authors_repository import write_repository
 from cefito.data import open_dataset
 from cefito.data.windows import cut_windows
+from cefito.planners.simple.planners import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
 from cefito.study.trials import ROWS
@@ -70,13 +71,15 @@ def cheap_experiments(monkeypatch):
     """Experiments with cheap rows."""
     rows = (ROWS["frequent"], ROWS["nearest"])
     for name in ("crosstask", "classifier"):
-        monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
+        changes = {"rows": lambda _: rows, "draw": lambda *_: ["plans.svg"]}
+        monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], **changes))
 
 
 def test_reproduce(world, tmp_path, ran, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
     captured = ran(*command)
-    first, *_, last = captured.err.splitlines()
+    first, *_, last, drew = captured.err.splitlines()
+    assert drew == "drew plans.svg"
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
     assert "4 of 4 scores are missing." in captured.err
     files = f"results.json, tables.md and tables.tex into {tmp_path}, which explain all columns"
@@ -85,6 +88,16 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     again = ran(*command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
+
+
+def test_reproduce_what_fails(world, tmp_path, call, cheap_experiments, monkeypatch):
+    monkeypatch.setattr(NearestPlanner, "fit", None)
+    command = ["reproduce", "crosstask", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
+    code, out, err = call(*command, "--horizons", 3)
+    assert (code, out.count("| nearest window |")) == (1, 0)
+    assert f"The paper's table is of crosstask; this data set is '{world.name}'.\n" in err
+    assert "failed: nearest, T = 3, seed 0: TypeError: " in err
+    assert err.endswith("error: 1 of 2 trials failed.\n")
 
 
 def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_experiments):

@@ -1,11 +1,13 @@
 """Plans without the number of steps, without observations, and after steps done before."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import cefito
+from cefito.data.simulation.world import WorldKnobs, write_world
 
 
 @pytest.fixture
@@ -43,6 +45,18 @@ def test_windows_of_a_video(planned, video, world):
     plain, value = planned(*of_video), planned(*of_video, "--elapsed", "37.5")
     assert value["known"]["elapsed"] == 37.5
     assert value["lengths"] != plain["lengths"]
+
+
+def test_what_is_said_below_plans(ran, run_of_lengths, video, tmp_path):
+    other = write_world(tmp_path / "other", knobs=WorldKnobs(train=6, val=6, test=6, dim=8))
+    name = next(one.video_id for one in other.videos if one.split == "test")
+    asked = ("--video", name, "--dataset", other.folder, "--min-probability", 1)
+    unsure, elsewhere = ran("plan", run_of_lengths.folder, *asked).err.splitlines()[-3:-1]
+    assert re.fullmatch(
+        r"not sure: the best plan's probability is \d+\.\d %; requested: 100\.0 %", unsure
+    )
+    said = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
+    assert elsewhere == f"planned for another data set than that of the run: {said}"
 
 
 @pytest.fixture

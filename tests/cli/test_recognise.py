@@ -1,6 +1,7 @@
 """`cefito recognise`: steps of whole videos of a tiny data set."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cefito.data.readers.step_source import read_steps
 from cefito.runs.run import open_run
 from cooking_films import NAMES, PLANS, make_run
 
+TWINS = ("a\\b.npy", "a_b.npy")
 TEST = ["v10", "v11", "v12", "v13"]
 
 
@@ -103,13 +105,50 @@ def test_uncertain_steps_are_left_out(recognised):
     assert (len(likely["steps"]), none["steps"]) == (2, [])
 
 
-def test_what_is_wrong_in_recognised_steps(recognised, call, films):
+def test_what_is_wrong_in_recognised_steps(recognised, call, refused, films, tmp_path):
     (seen,) = recognised("v10")
     code, out, _ = call("verify", films / "RUN", "v10", "--check", "--json")
     (found,) = json.loads(out)
     assert (code, found["recognised"], found["deviations"], found["repair"]) == (0, True, [], [])
     assert [step["name"] for step in found["steps"]] == names(seen)
     assert (found["task"], found["seconds"]) == ("tea", seen["seconds"])
+    np.save(tmp_path / "still.npy", np.zeros((1, 8)))
+    problem = refused("verify", films / "RUN", tmp_path / "still.npy")
+    assert "still.npy: no step was recognised.\n" in problem
+
+
+def test_a_step_against_an_order_given_is_less_likely(recognised, films, tmp_path):
+    order, dim, last = tmp_path / "order.json", tmp_path / "dim.npy", []
+    np.save(dim, 0.1 * np.load(films / "FEATURES" / "v10.npy"))  # which leave room for doubt
+    for edges in [], [[0, 1], [1, 2]], [[2, 1], [1, 0]]:
+        order.write_text(json.dumps({"tea": {"edges": edges}}))
+        (found,) = recognised(dim, "--task", "tea", "--order", order)
+        last.append(found["steps"][-1]["probability"])
+    assert last[2] + 0.1 < last[0] == pytest.approx(last[1], abs=0.05)
+
+
+def test_two_videos_of_one_file(films, refused, tmp_path):
+    paths = [shutil.copy(films / "FEATURES" / "v1.npy", tmp_path / name) for name in TWINS]
+    problem = refused(
+        "recognise", films / "RUN", *paths, "--out", tmp_path / "x", "--format", "eaf"
+    )
+    assert f"{tmp_path / 'x'}: two videos have one name of a file. Write one file a ca" in problem
+
+
+def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
+    out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
+    annotate = ("annotate", films / "RUN", "--out", out)
+    assert "give either films, or the files that were corrected" in refused(*annotate)
+    ran(*annotate, "v10", "v11")
+    assert f"{out}: holds proposals already." in refused(*annotate, "v12")
+    told = ran(*annotate, "--corrected", films / "STEPS.csv").err
+    assert told.startswith("not proposed, so not counted: v0, v1, v2, ")
+    assert "\n2 films, 6 steps: " in told
+    steps.write_text((films / "STEPS.csv").read_text().replace("v1", "w1"))
+    code, _, told = call(*annotate, "--corrected", steps)
+    assert code == 2
+    assert told.endswith(f"{out / 'proposals.jsonl'}: holds none of the corrected films.\n")
+    assert "gone.csv: no such file" in refused(*annotate, "--corrected", tmp_path / "gone.csv")
 
 
 def test_refusals(films, tmp_path, refused, call):
@@ -135,6 +174,8 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
         (("v1", "--out", tmp_path / "x"), "or --format"),
         (("v1", "--format", "csv"), "Give --out, too."),
+        (("v1", "--feature-rate", 0), "0: expected 0.01 to 1000 rows a second. (--feature-rate)"),
+        ((films / "STEPS.csv",), "does not say what its features were made with"),
         ((), "give files of features, video files, or ids of videos."),
     ):
         assert message in refused("recognise", films / "RUN", *argv)

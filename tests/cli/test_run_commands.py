@@ -80,8 +80,8 @@ def test_evaluate_prints_a_table(run, world, ran):
     assert rows == expected
     assert [row[0] for row in rows[:6]] == ["SR", "mAcc", "mIoU", "edit", "next", "order SR"]
     assert f"kept in {run / 'evaluation-test.json'}" in captured.err
-    captured = ran("evaluate", run, "--oracle-task", "--sample", 5)
-    assert f"5 of {count} windows, true task" in captured.out
+    captured = ran("evaluate", run, "--oracle-task", "--sample", 5, "--memory-mib", 64.5)
+    assert f"5 of {count} windows, true task, memory-mib 64.5\n" in captured.out
     (task,) = (line for line in captured.out.splitlines() if line.startswith("task "))
     assert task.split()[1] == "100.00"
 

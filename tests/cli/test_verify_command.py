@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tiny_runs import TINY_RUN, as_arguments
+
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
 SWAPPED = [RIGHT[1], RIGHT[0], *RIGHT[2:]]
 TASK = "Brew Spiced Tea"
@@ -90,10 +92,27 @@ def test_refusals(run, trained, table, refused, tmp_path):
         assert message in refused("verify", *argv)
     for argv, message in (
         (("--add", "a,b"), "--add and --remove are of one task. Give --task"),
+        (("--task", TASK, "--remove", "strain tea,boil water"), "no edge strain tea → boil water"),
         (("--task", TASK, "--add", "fly,swim"), "unknown action 'fly'"),
         (("--task", TASK, "--add", "strain tea,boil water"), "the order goes in a circle"),
     ):
         assert message in refused("graph", run, *argv)
+
+
+def test_scores_of_windows_with_and_without_errors(ran, make_source, tiny_videos, tmp_path):
+    tiny_videos[2]["split"] = "val"  # the only one of its task
+    tiny_videos[5]["split"] = "train"
+    tiny_videos[4]["errors"] = [["spilt"], *[[]] * 5]
+    data, run = tmp_path / "DATA", tmp_path / "RUN"
+    ran("data", "prepare", "custom", make_source(videos=tiny_videos), data)
+    train = ("train", data, "--method", "cefito", "--preset", "paper", *as_arguments(TINY_RUN))
+    ran(*train, "--horizon", 2, "--out", run)
+    out, err = ran("evaluate", run)
+    assert out.splitlines()[1].split() == ["per", "cent", "CEFITO"]  # one video has no interval
+    *_, clean, wrong, without, _ = err.splitlines()
+    assert clean.startswith("4 windows without an error: SR ")
+    assert wrong.startswith("1 window with a step done wrongly: SR ")
+    assert without == "tasks without training windows: 1; windows of these tasks: 0"
 
 
 def test_errors_are_counted_and_left_out_of_training(

@@ -63,6 +63,8 @@ def test_tasks_that_there_are_not(given, message):
         find_task(TAXONOMY, given)
     assert message in str(caught.value)
     assert caught.value.setting == "task"
+    with pytest.raises(ConfigError, match=r"'TEA' is the name of several tasks: .* Give the id"):
+        find_task(made({"Tea": ["boil"], "tea!": ["pour"]}), "TEA")
 
 
 @pytest.mark.parametrize(

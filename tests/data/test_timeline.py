@@ -8,8 +8,9 @@ import pytest
 from cefito.data.annotations import Step
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.custom import prepare
-from cefito.data.timeline import TIMELINE_FILE, row_labels
+from cefito.data.timeline import TIMELINE_FILE, Timeline, row_labels
 from cefito.errors import DataError
+from cefito.files import write_tensors
 
 LENGTHS = {"a": 9, "b": 7, "c": 12}
 STEPS = [[[1, 3, 0], [4, 8, 1]], [[0, 2, 1], [3, 6, 0]], [[2, 5, 0], [6, 11, 1]]]
@@ -71,10 +72,18 @@ def test_rows_can_be_left_out_and_do_not_change_the_fingerprint(make, tmp_path):
     assert without.fingerprint == prepare(tmp_path / "other", tmp_path / "with").fingerprint
 
 
-def test_a_changed_file_is_refused(make, tmp_path):
+def test_a_changed_file_is_refused(make, tmp_path, reseal):
     dataset = prepare(with_features(make()), tmp_path / "out")
-    path = dataset.folder / TIMELINE_FILE
+    path, rows = dataset.folder / TIMELINE_FILE, dataset.timeline.videos
     content = bytearray(path.read_bytes())
+    for write, problem in (
+        (Timeline(rows[:2]).write, r"has rows of 2 videos; videos\.jsonl has 3\. Prepare the data"),
+        (lambda path: write_tensors(path, {"rows": rows[0]}), "not the rows of a data set"),
+    ):
+        write(path)
+        reseal(dataset.folder)
+        with pytest.raises(DataError, match=problem):
+            _ = open_dataset(dataset.folder).timeline
     content[-1] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(DataError, match=TIMELINE_FILE):

@@ -102,21 +102,25 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [step["name"] for step in events[-1]["done"]][:2] == names(world, video[0].steps)[:2]
     assert all(event["plan"]["actions"] for event in events)
-    assert main(["follow", run, "--features", str(tmp_path / "new.npy")]) == 0
+    assert main(["follow", run, "--features", str(tmp_path / "new.npy"), "--plan"]) == 0
     said = capsys.readouterr().err
+    assert "remaining: " + " → ".join(events[-1]["plan"]["actions"]) + "\n" in said
     assert f"now: {names(world, video[0].steps)[0]}" in said
     assert "next: " in said
 
 
 def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
     rows = [{"at": place, "row": row.tolist()} for place, row in enumerate(video[1][:20])]
-    lines = [json.dumps(row) for row in rows] + [json.dumps({"at": 20, "row": None})]
+    lines = [json.dumps(row) for row in rows] + ["", json.dumps({"at": 20, "row": None})]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     run = str(run_with_recogniser.folder)
     assert main(["follow", run, "-", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["seconds"] <= 21
-    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
-    assert main(["follow", run, "-"]) == 2
-    assert "line 1 of the input" in capsys.readouterr().err
+    for text, problem in (("{}", "line 1 of the input"), (" \n", "the source is empty or")):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert main(["follow", run, "-"]) == 2
+        assert problem in capsys.readouterr().err
+    assert main(["follow", run, "-", "--false-alarms", "1"]) == 2
+    assert "named too few errors to count false alarms" in capsys.readouterr().err
     assert main(["follow", run]) == 2
     assert "give one of" in capsys.readouterr().err

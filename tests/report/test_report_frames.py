@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -65,6 +66,13 @@ def test_the_data_set_says_where_its_videos_lie(dataset, place):
     assert dataset.video_folder == (place / "films").resolve()
 
 
+def test_frames_without_the_library_that_decodes_them(run, place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert any(one.startswith("Frames are not shown: ") for one in report_run(run).notes)
+    with pytest.raises(ConfigError, match="pip install"):
+        report_run(run, videos=place / "films")
+
+
 def test_frames_are_of_the_start_and_the_end(run):
     report = report_run(run)
     assert len(report.gallery) == 3
@@ -74,7 +82,7 @@ def test_frames_are_of_the_start_and_the_end(run):
             size, level = read_grey(base64.b64decode(picture))
             assert size == (64, 48)
             assert level == pytest.approx(grey_of(second), abs=6)
-    assert not any("frames" in note for note in report.notes)
+    assert not any("frames" in note.lower() for note in report.notes)
     page = rendered(report)
     pictures = list(parsed(page).iter(f"{ELEMENT}img"))
     assert len(pictures) == 2 * (1 + len(report.gallery))  # first an example of the one outcome

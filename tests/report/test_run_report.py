@@ -19,6 +19,7 @@ from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import confusion, gallery
 from cefito.report.page import run_lead
 from cefito.report.schema import Confusion
+from cefito.runs.folder import StartReference
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.tables import published_table
@@ -243,6 +244,18 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     notes = " ".join(report.notes)
     assert "data set that the run was trained on is not available" in notes
     parsed(page)
+
+
+def test_a_run_that_no_single_command_trains(nearest_run, tmp_path):
+    run = open_run(shutil.copytree(nearest_run.folder, tmp_path / "run"))
+    began = StartReference(folder="other", dataset=run.info.dataset, seed=0, weights="")
+    changes = {"imported": {"file": "x.pth"}, "selection": None, "started_from": began}
+    run = replace(run, info=run.info.model_copy(update=changes))
+    run.info.write(run.folder)
+    made = report_run(run)
+    origin = {"weights": "imported", "finetuned from": f"a run on {began.dataset.name}"}
+    assert made.facts.items() >= origin.items()
+    assert (made.by_seen, len(made.commands)) == (None, 1)
 
 
 @pytest.mark.nightly

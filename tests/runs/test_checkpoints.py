@@ -417,10 +417,7 @@ def altered(change, name=BIAS):
             f"'predictor.state_head.weight' has shape [{E}, {D}]",
         ),
         (shaped("predictor.pos_embed", 0, D), "does not hold sinusoidal positions"),
-        (
-            shaped("predictor.state_embed.weight", D),
-            "not an energy field (tuple index out of range)",
-        ),
+        (shaped("predictor.state_embed.weight", D), "not an energy field (tuple index out of rang"),
         (altered(lambda x: x * np.nan), f"'{BIAS}' holds NaN or infinity"),
         (altered(lambda x: x.double() * 1e300), f"'{BIAS}' holds NaN or infinity"),
         (altered(lambda x: x.to(torch.int64)), f"'{BIAS}' is not one of plain"),

@@ -25,6 +25,7 @@ from .conftest import (
     assert_same,
     everything,
     listed,
+    problem,
     problems_of,
     random_problems,
 )
@@ -65,6 +66,16 @@ def test_all_searches_agree(name, data, horizon, top_k, count, composition):
         assert plans.exact
         assert plans.evaluated.leaves == len(every)
     assert impatient.advanced == pytest.approx(count)
+
+
+def test_interrupted_between_the_directions():
+    """The best plans so far are those of the direction that was walked."""
+    dummy, one = DummyComposite(3, *"fb"), problem(1.0, range(4))
+    best = [row for _, row, _ in everything(one, 3, DummyComposite(3, "f").function)[:5]]
+    (found,) = ExhaustiveSearch().search(dummy, [one], 5, Impatient(1).watch)
+    assert not found.exact
+    assert sorted(map(tuple, found.actions.tolist())) == sorted(best)
+    assert {*listed(found)} <= {*everything(one, 3, dummy.function)}
 
 
 @pytest.mark.parametrize("kind", ["free", "constraints", "costs"])

@@ -75,7 +75,9 @@ def test_tools_are_listed_with_their_schemas(address):
 
 def test_tasks_and_their_steps(address, run_of_lengths):
     taxonomy = run_of_lengths.taxonomy
-    every, some = asked(address, ("steps", {"run": "tea"}), ("steps", {"run": "tea", "task": 3}))
+    more = ("steps", {"run": "tea", "task": 3}), ("videos", {"run": "tea", "search": VIDEO["id"]})
+    every, some, videos = asked(address, ("steps", {"run": "tea"}), *more)
+    assert [one["id"] for one in value(videos)["videos"]] == [VIDEO["id"]]
     for found, tasks, actions in (
         (every, range(len(taxonomy.tasks)), range(len(taxonomy.actions))),
         (some, [3], taxonomy.tasks[3].actions),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -218,12 +219,15 @@ def test_a_search_of_videos(client, place):
     assert sorted(found(windows=True)) == sorted(long)
 
 
-def test_videos_of_two_data_sets(serving, place, tmp_path):
+def test_videos_of_two_data_sets(serving, place, tmp_path, caplog):
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)
     both = serving(datasets=(place.world.folder, other.folder))
     name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
     assert "in several data sets" in refused(both, run="tea", video={"id": name})["detail"]
+    shutil.rmtree(other.folder)
+    both.app.state.service.reload()
+    assert f"all runs are kept as they were: {other.folder}/dataset.json: no" in caplog.text
 
 
 def test_metrics(client, place):
@@ -236,7 +240,8 @@ def test_metrics(client, place):
 
 
 def test_sets_with_a_guarantee(serving, place, calibrated):
-    client, observations = serving(runs=(calibrated.folder,)), place.observations()
+    client, observations = serving(runs=(calibrated.folder,), datasets=()), place.observations()
+    assert "no data set is open for the run" in refused(client, video={"id": "x"})["detail"]
     asked = {"observations": observations, "coverage": 0.8, "top_k": 2}
     reply = ask(client, **asked)
     assert len(reply["plans"]) == 2

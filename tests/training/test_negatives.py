@@ -215,7 +215,23 @@ def test_draws_are_uniform(kind, slow):
 LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of three actions
 
 
+@pytest.mark.parametrize(("exact", "hard"), [(True, 0.8), (False, 0)])
+def test_other_tasks_of_a_single_sequence(exact, hard):
+    """Any sequences take the place of easy ones, if there are few enough to be listed."""
+    config = {"config": NegativesConfig(count=24, hard=hard, exact=exact), "action_count": 121}
+    given = torch.tensor([[0, 1, 2]]), torch.tensor([0]), generator()
+    sets = [ActionSets.build({0: range(size), 1: [size]}) for size in (9, 120)]
+    few, many = (NegativeSampler(actions=one, horizon=3, **config) for one in sets)
+    (rows,) = few.sample(*given).tolist()
+    assert [9, 9, 9] in rows
+    assert len({*map(tuple, rows)} - {(0, 1, 2)}) == 24
+    with pytest.raises(SamplingError, match="task 0 has fewer than 24 distinct negatives"):
+        many.sample(*given)
+
+
 def test_more_than_there_are_is_refused():
+    with pytest.raises(SamplingError, match="a single sequence of 3 actions: there is nothing to"):
+        sampler(NegativesConfig(count=1), {0: (4,)}, 3)
     for count in (460, 10_000):
         message = f"{count} negatives are configured, but all tasks together have only 460 seq"
         for attempt in (

@@ -97,11 +97,7 @@ FIRST = "0_23521_Make Jello"
         ("train_list_4_133", lambda w: w.pop(0) and None, "windows of video 'tr_1-x' are missing"),
         (STAMPED, lambda w: w[0]["id"]["legal_range"][0].__setitem__(1, 99), "in a row"),
         (STAMPED, lambda w: w[1]["id"]["actions"].__setitem__(0, "fry"), "is 'fry', in the taxon"),
-        (
-            TAXONOMY["CrossTask"],
-            lambda t: t[FIRST].update({"x": "fry"}),
-            "has the action 'x'; expec",
-        ),
+        (TAXONOMY["CrossTask"], lambda t: t[FIRST].update({"x": "fry"}), "has the action 'x'; e"),
         (
             TAXONOMY["CrossTask"],
             lambda t: t["2_71781_Make Taco Salad"].update({"0": "fry"}),
@@ -152,6 +148,11 @@ def test_windows_without_their_taxonomy_have_names(repository):
     assert source.annotations.taxonomy.actions[6].name == "stir mixture"
     assert source.annotations.taxonomy.tasks[2].name == "MakeRJ45Cable"
     assert not any("no names of actions" in note for note in source.notes)
+    change(
+        repository, "COIN", "coin_train_70_3", lambda w: w[0]["id"]["actions"].__setitem__(0, "fry")
+    )
+    with pytest.raises(DataError, match="action 0"):
+        read_benchmark("coin", folder)
 
 
 def test_predictions_stay_with_their_windows_when_steps_are_beyond_the_features(tmp_path):

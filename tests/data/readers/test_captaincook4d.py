@@ -163,10 +163,7 @@ def entry(values, recording="1_7"):
     ("edit", "match"),
     [
         (lambda v: v["annotations"]["1_7"]["steps"].pop(), "features of 8 steps, but 7 are anno"),
-        (
-            lambda v: entry(v)["step_info"].pop(),
-            r"'1_7': has shape \[8, 256\]; expected \[7, 256\]",
-        ),
+        (lambda v: entry(v)["step_info"].pop(), r"'1_7': has shape \[8, 256\]; expected \[7, 256"),
         (
             lambda v: entry(v).update(
                 step_info=entry(v)["step_info"][:-1], step_embeddings=ROWS[:7].copy()

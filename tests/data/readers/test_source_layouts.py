@@ -148,10 +148,7 @@ def test_layouts_that_pass(tmp_path, shapes, ends, noted):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n",
-            "is a Git LFS poin",
-        ),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n", "is a Git LFS p"),
         (b"\xef\xbb\xbf <!-- x -->\n<HTML><title>Virus scan warning</title>", "is a page of HTML"),
     ],
 )

@@ -89,10 +89,7 @@ def test_parquet(tmp_path):
         ),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
         ("5,5,3\n12,20,1\n", "mine.csv: its first line holds no names of columns, only '5, 5, 3'"),
-        (
-            "a,tea,boil,0,3\n" * 2,
-            "NAME\\), or one task for all videos, or put a line with names first",
-        ),
+        ("a,tea,boil,0,3\n" * 2, "one task for all videos, or put a line with names first"),
         (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0 "),
         (TABLE + "two,toast,pour,1:60,3,test\n", "line 6: the step runs from '1:60' to '3'"),
         (TABLE + 'two,toast,pour,"1,234.5",3,test\n', "line 6: the step runs from '1,234.5' to"),
@@ -194,6 +191,9 @@ def test_repeated_lines_are_left_out_and_named(write):
 def test_two_tables_of_one_video(write):
     paths = [write(TABLE), write(TABLE.replace("5,6.5", "5,7"), name="other.csv")]
     with pytest.raises(DataError, match=r"other.csv, line 2: annotates video 'clips/one.mp4', as "):
+        read_steps(paths)
+    paths[1] = write("video,task,step,start,end\nthree,tea,pour,5,7\n", name="other.csv")
+    with pytest.raises(DataError, match="video 'three' has no split, but others have one"):
         read_steps(paths)
 
 

@@ -124,10 +124,7 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
 
 def test_tasks_must_be_given_where_nothing_says_them():
     for parts, message in (
-        (
-            {"task_model": None},
-            r"no task classifier, so tasks must be given\. Or import it again with",
-        ),
+        ({"task_model": None}, r"no task classifier, so tasks must be given\. Or import it again"),
         ({"chain": None, "by_chain": True}, "imported without a chain to predict tasks by"),
     ):
         with pytest.raises(RunError, match=message):

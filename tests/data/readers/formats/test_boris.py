@@ -127,10 +127,7 @@ def test_subjects_of_one_observation_are_chosen(read):
             table(event("0,2", offset="100"), event("0,2", name="o2", offset="9")),
             r"observation 'o1', observation 'o2' has events before its time offset",
         ),
-        (
-            table(event("0,NA"), event("1,2"), event("NA,NA")),
-            r"line 2: has no .*, nor has line 4\.",
-        ),
+        (table(event("0,NA"), event("1,2"), event("NA,NA")), r"line 2: has no .*, nor has line 4"),
         (COLUMNS + ",Time\no1\n", "has no columns .*Choose Observations"),
     ],
 )

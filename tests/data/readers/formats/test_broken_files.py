@@ -48,6 +48,7 @@ BROKEN = {
     "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
     "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
     "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
+    "via without films": ("VIA", VIA.replace('"one.mp4"', '""'), "1_a: belongs to no video file."),
     "boris tabular": ("BORIS", "Observation id,Behavior,Time\no,boil,1\n", "Aggregated events"),
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
@@ -63,23 +64,11 @@ BROKEN = {
     ),
     "label studio empty": ("Label Studio", '[{"data":{},"annotations":[]}]', "holds no region"),
     "vtt without times": ("WebVTT", VTT.replace("00:04.250 al", "later al"), "line 9: '00:00"),
-    "vtt without an arrow": (
-        "WebVTT",
-        VTT.replace(" --> ", " to "),
-        "holds no cue with a label, only 2 blocks of text without times",
-    ),
+    "vtt arrows": ("WebVTT", VTT.replace(" --> ", " to "), "label, only 2 blocks of text without"),
     "vtt backwards": ("WebVTT", VTT.replace("00:06", "00:01"), "the step runs from 4.25 to 1.0"),
     "vtt empty": ("WebVTT", "WEBVTT\n", "holds no cue with a label"),
-    "srt times": (
-        "SRT",
-        SRT.replace("04,250", "4.250.1"),
-        "line 2, line 6: '00:00:00,500 --> 00:00:4.250.1",
-    ),
-    "chapters back in time": (
-        "chapters",
-        CHAPTERS.replace("1:05", "0:05"),
-        "line 4: begins no ear",
-    ),
+    "srt times": ("SRT", SRT.replace("04,250", "4.250.1"), "line 6: '00:00:00,500 --> 00:00:4.25"),
+    "chapters backwards": ("chapters", CHAPTERS.replace("1:05", "0:05"), "line 4: begins no ear"),
     "one chapter": ("chapters", "0:00 Boil\n", "holds no steps. Left out, since the end of"),
 }
 

@@ -127,12 +127,15 @@ def test_a_table_of_videos_tells_films_apart_too(read, tmp_path):
     table.write_text("video,task\nP01/front.mp4,tea\nP02/front.mp4,soup\n")
     found = read(tasks, task=None, video_table=table)
     assert [each.name for each in found.annotations.taxonomy.tasks] == ["tea", "soup"]
-    table.write_text("video,task\nfront.mp4,tea\n")
-    with pytest.raises(DataError, match="cannot tell videos with the same file name apart, front"):
-        read(tasks, task=None, video_table=table)
-    table.write_text("video,task\na/front.mp4,tea\nb/front.mp4,tea\n")
-    with pytest.raises(DataError, match=r"apart, a/front, b/front for .*Write them with their fol"):
-        read(tasks[:1], task=None, video_table=table)
+    for count, text, match in (
+        (2, "task\nfront.mp4,tea", "cannot tell videos with the same file name apart, front"),
+        (1, "task\na/front,tea\nb/front,tea", r"a/front, b/front for .*Write them with their fol"),
+        (2, "task\nx,tea\nx,tea", "line 3: repeats a video"),
+        (2, "frame_rate\nx,1e9", r"line 2: 1e\+09 frames per second; expected at most"),
+    ):
+        table.write_text(f"video,{text}\n")
+        with pytest.raises(DataError, match=match):
+            read(tasks[:count], task=None, video_table=table)
 
 
 def test_a_table_of_steps_and_a_tool_may_not_share_a_film(tmp_path):
