@@ -24,11 +24,11 @@ BUDGETS = {
     "report": 1_185,
     "runs": 1_793,
     "search": 2_555,
-    "serve": 3_583,
+    "serve": 3_620,
     "study": 2_128,
     "testing": 472,
     "timeline": 2_810,
-    "tests": 39_858,
+    "tests": 40_027,
     "training": 1_569,
 }
 """Lines of Python of each room of src, and of the folders beside it.
