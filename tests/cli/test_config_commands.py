@@ -1,4 +1,4 @@
-"""`cefito config show`: what presets come to, as files that can be used again."""
+"""`cefito config show`, what presets come to as files that can be used again, and `planners`."""
 
 import json
 import tomllib
@@ -8,6 +8,7 @@ import pytest
 from cefito.planners.methods import METHODS, load_config, preset_names
 from cefito.runs.settings_export import changes_of_preset, settings_text, settings_values
 from cefito.runs.train import train_run
+from cefito.study.trials import ROWS
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -32,3 +33,20 @@ def test_what_a_run_changes_of_its_preset(world, tmp_path):
     run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     (change,) = changes_of_preset(run)
     assert (change.setting, change.ours) == ("pkg.width", 3)
+
+
+def test_methods_and_rows_as_tables(ran):
+    out, err = ran("planners")
+    assert err == ""
+    methods, rows = out.split("rows, as cefito compare")
+    lines = {line.split()[0]: line for line in methods.splitlines()[2:]}
+    assert list(lines) == list(METHODS)
+    for part in ("ViterbiPlanNet", "5.55 M", "(CVPR 2026, arXiv 2603.04265)"):
+        assert part in lines["viterbi"]
+    assert "descriptions of states (if given)" in lines["viterbi"]
+    assert "constraints" in lines["cefito"]
+    assert "constraints" not in lines["viterbi"]
+    assert "not published" in lines["nearest"]
+    assert sorted(line.split()[0] for line in rows.splitlines()[2:]) == sorted(ROWS)
+    kinds = {line.split()[0]: line.split()[-1] for line in rows.splitlines()[2:]}
+    assert kinds["pkg"] == "pkg"

@@ -75,3 +75,9 @@ def test_a_shard_that_cannot_be_written(plan, monkeypatch):
     failed, error = err.splitlines()
     assert failed.startswith("failed: queries 1 to 4: plans.jsonl.parts/00000000.shard: could not")
     assert error == "error: no plans were written. Repeat the command."
+
+
+def test_a_binary_table_on_a_terminal_is_refused(refused, run_of_lengths, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    asked = ("plan-batch", run_of_lengths.folder, "q.csv", "--format", "parquet")
+    assert "is not text" in refused(*asked)

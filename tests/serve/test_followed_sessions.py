@@ -185,8 +185,6 @@ def test_sessions_go_on_when_the_service_begins_anew(
         lines = [{"at": at, "row": row.tolist()}, {"at": at + 0.5, "row": None}]
         answer = before.post(f"/v1/sessions/{rows['id']}/rows", json={"rows": lines})
     rows = answer.json()
-    ended = begin(before)
-    end(before, ended)
     (file,) = [one for one in folder.iterdir() if len(one.read_text().splitlines()) == 7]
     with file.open("a") as opened:
         opened.write('{"rows": [{"at": 6, "ro')  # killed before it could answer
@@ -198,7 +196,6 @@ def test_sessions_go_on_when_the_service_begins_anew(
     again = tell(after, rows, rows=[{"at": 0, "row": None}])
     assert again | {"plans": None} == rows | {"plans": None}  # plans are only made anew
     assert tell(after, rows, rows=[{"at": 6, "row": None}])["number"] == rows["number"] + 1
-    read(after, ended, status=404)
     end(after, steps)
     assert {*folder.iterdir()} == {file, mine}
     assert folder.stat().st_mode & 0o077 == 0

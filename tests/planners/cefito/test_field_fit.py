@@ -7,7 +7,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.fields import BACKWARD, CompositeField, named_components
 from cefito.planners.cefito.fit import FIELD, component_seed
 from cefito.training.trainer import TrainingContext
-from same import same_weights
+from learned import same_weights
 from tiny_cefito import fit
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}

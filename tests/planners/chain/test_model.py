@@ -25,7 +25,7 @@ from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
-from same import same_weights
+from learned import same_weights
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
 TINY = {

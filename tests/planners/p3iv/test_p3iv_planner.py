@@ -9,7 +9,7 @@ from cefito.planners.network import data_shape
 from cefito.planners.p3iv.planner import P3ivNetwork, P3ivPlanner
 from cefito.runtime import generator_for
 from cefito.training.trainer import TrainingContext
-from same import same_weights
+from learned import same_weights
 from tiny_runs import stopping_after
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}

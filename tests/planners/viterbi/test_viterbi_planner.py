@@ -21,8 +21,8 @@ from cefito.planners.viterbi.planner import (
 from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn
+from learned import same_weights
 from made_windows import taxonomy_of, windows_of
-from same import same_weights
 
 KNOBS = {"train": 72, "val": 24, "test": 12}
 SIZES = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20}
