@@ -27,7 +27,7 @@ BUDGETS = {
     "serve": 3_620,
     "study": 2_128,
     "testing": 472,
-    "timeline": 2_810,
+    "timeline": 2_809,
     "tests": 39_998,
     "training": 1_569,
 }

@@ -252,7 +252,7 @@ def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tm
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
     with caplog.at_level(logging.WARNING, logger="cefito"):
         run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
-    assert "tasks without training windows" in caplog.text
+    assert "1 task without training windows" in caplog.text
     assert "2 ('tyre')" in caplog.text
     assert run.info.tasks_without_training == (2,)
     value, _ = evaluate_run(run)

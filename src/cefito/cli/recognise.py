@@ -174,13 +174,13 @@ def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     """Write one file, or one of each video into a folder."""
     files = {out: found}
     if _is_folder(out):
-        out.mkdir(parents=True, exist_ok=True)
         names = [each.video.replace("/", "_").replace("\\", "_") for each in found]
         files = {
             out / f"{name}{writer.ending}": [each] for name, each in zip(names, found, strict=True)
         }
         if len(files) < len(found):
             raise ConfigError(f"{out}: two videos have one name of a file. Write one file a call.")
+        out.mkdir(parents=True, exist_ok=True)
     for path, videos in files.items():
         write_text(path, writer.write(videos))
     steps = sum(len(each.steps) for each in found)

@@ -348,22 +348,21 @@ class Recogniser:
         for name, tensor in tensors.items():
             part, dot, rest = name.partition(".")
             parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
+        networks: dict[str, Any] = {}
+        count = len(taxonomy.actions) + 1
         try:
             config = validated(RecogniserConfig, header.config, place=place)
-        except ConfigError as problem:
+            times, reduced = len(config.memories), min(header.width, config.directions)
+            for part, own, averages in (
+                ("whole", reduced, 2 * times),
+                ("past", reduced, times),
+                ("ahead", 2 * reduced + 1, times),
+            ):
+                size, causal = own + averages * reduced, part != "whole"
+                networks[part] = RowClassifier(size, count, config, rows=own, causal=causal).eval()
+                load_weights(networks[part], parts.get(part, {}), str(folder / RECOGNISER_FILE))
+        except (ConfigError, RunError) as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
-        count = len(taxonomy.actions) + 1
-        times = len(config.memories)
-        reduced = min(header.width, config.directions)
-        networks: dict[str, Any] = {}
-        for part, own, averages in (
-            ("whole", reduced, 2 * times),
-            ("past", reduced, times),
-            ("ahead", 2 * reduced + 1, times),
-        ):
-            size, causal = own + averages * reduced, part != "whole"
-            networks[part] = RowClassifier(size, count, config, rows=own, causal=causal).eval()
-            load_weights(networks[part], parts.get(part, {}), str(folder / RECOGNISER_FILE))
         return cls(
             config=config,
             chain=StepChain.of_arrays({k: v.numpy() for k, v in parts["chain"].items()}),

@@ -19,6 +19,7 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.field.fields import incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
+from cefito.markup import counted
 from cefito.planners.cefito.hypotheses import Weights
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.chain.model import ChainModel
@@ -99,9 +100,8 @@ def warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
         return
     names = [f"{task} ('{taxonomy.tasks[task].name}')" for task in space.fallback[:3]]
     logger.warning(
-        "tasks without training windows, which may use all actions that the taxonomy lists for "
-        "them: %d, %s%s",
-        len(space.fallback),
+        "%s without training windows may use all actions that the taxonomy lists: %s%s",
+        counted(len(space.fallback), "task"),
         ", ".join(names),
         ", …" if len(space.fallback) > len(names) else "",
     )
