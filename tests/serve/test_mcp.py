@@ -272,7 +272,8 @@ def test_a_signal_ends_it_whatever_it_does(number):
         process.stdin.flush()
         process.send_signal(number)
         assert process.wait(300) == 128 + number
-        assert process.stderr.read().replace(b"not for the client\n", b"") == b""
+        said = process.stderr.read()  # the last line may be cut
+        assert said.replace(b"not for the client", b"").strip() == b""
 
 
 @pytest.mark.nightly
