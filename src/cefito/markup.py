@@ -33,7 +33,7 @@ def listed(names: Iterable[str], most: int) -> str:
 
 
 def shortened(name: str, most: int) -> str:
-    """Return a name of at most `most` letters, the last of which stands for those left out."""
+    """Cut a name to at most `most` letters; "…" marks what is left out."""
     return name if len(name) <= most else f"{name[: most - 1].rstrip()}…"
 
 

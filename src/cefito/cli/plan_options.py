@@ -78,7 +78,7 @@ def _search_options() -> Iterator[tuple[str, Any, Any]]:
 
 @with_options(_search_options(), SEARCH)
 class SearchOptions:
-    """Settings of the search, the fields of `PlanningConfig`; by default those of the run."""
+    """Settings of the search: fields of `PlanningConfig`, by default the run's."""
 
     def applied(self, run: Run) -> Run:
         """Return the run with the given settings."""

@@ -73,8 +73,8 @@ def serve(
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
         trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
             client's address; may be repeated.
-        session_folder: Folder that keeps live sessions, so that they go on when the service begins
-            anew; of one service at a time.
+        session_folder: Folder that keeps live sessions across restarts; one service at a time uses
+            it.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
         limits: Limits of the service.
         device: auto, cpu or cuda.

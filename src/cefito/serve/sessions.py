@@ -1,8 +1,8 @@
 """Live sessions of a service: kept in memory, changed by one request at a time, ended when idle.
 
 With a folder for them, each has a file there: how it was opened, then a line for each event. A line
-is written before its event is answered. A service that begins anew does the events of a session
-again when it is asked for.
+is written before its event is answered. After a restart, the events of a session are applied again
+once a client asks for it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Sessions:
         self._folder = None if folder is None else folder / "sessions"
 
     def resume(self) -> None:
-        """Know the sessions that are kept in the folder."""
+        """Find the sessions that the folder keeps; their events are not read yet."""
         if self._folder is None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ class Sessions:
                         "client": live.client,
                         "open": body.model_dump(mode="json", exclude_unset=True),
                     }
-                    _keep(live, json.dumps(kept), "xb")
+                    _record(live, json.dumps(kept), "xb")
                 return self._published(live, loop)
 
             answer = await self.service.call(request, served, begin, alone=live.id)
@@ -180,13 +180,13 @@ class Sessions:
         loop = asyncio.get_running_loop()
 
         def change() -> SessionAnswer:
-            session = _awake(live)
+            session = _restored(live)
             if session.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
             if apply_event(live.served, event, session):
                 live.number += 1
-                _keep(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
+                _record(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
             return self._published(live, loop)
 
         return await self.service.call(request, live.served, change, alone=live.id)
@@ -265,7 +265,7 @@ class Sessions:
     def _state(
         self, live: LiveSession, top_k: int = LISTED, steps: int | None = None
     ) -> SessionAnswer:
-        session = _awake(live)
+        session = _restored(live)
         belief = session.belief()
         followed = session.followed(top_k, least=live.least) if session.follows_rows else None
         of: Any = live.number  # plans are costly; of rows, they stay while no other step is found
@@ -316,7 +316,7 @@ def _gone() -> ProblemError:
     return ProblemError(detail, kind="not-found")
 
 
-def _keep(live: LiveSession, line: str, mode: Literal["r+b", "xb"] = "r+b") -> None:
+def _record(live: LiveSession, line: str, mode: Literal["r+b", "xb"] = "r+b") -> None:
     """Add a line to the file of a session, if it has one; "xb" makes the file."""
     if live.file is None:
         return
@@ -340,8 +340,8 @@ def _discard(live: LiveSession) -> None:
             live.file.unlink()
 
 
-def _awake(live: LiveSession) -> Session:
-    """The session itself, in its calls; it is read from its file if that was not done."""
+def _restored(live: LiveSession) -> Session:
+    """Return the session, which is first read from its file if need be; in a worker thread."""
     if live.ended:
         raise _gone()
     if live.session is None and live.file is not None:

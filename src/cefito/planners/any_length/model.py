@@ -77,7 +77,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        They begin with those of `start`, whose n-grams go on counting. Other arguments are as of
+        They start from the members of `start` and add to its n-gram counts. Other arguments: see
         `train_networks`. See `on_all_videos` for what may follow.
         """
         config = settings.any_length
