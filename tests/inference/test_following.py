@@ -3,6 +3,8 @@
 import io
 import json
 import sys
+from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,6 +55,39 @@ def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
     assert share == pytest.approx(expected[action], abs=0.03)
     first = session.plans(1)[0]
     assert first.actions[0] == action
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ([[1, 1], [2, 2], [3, 3]], [2, 2, 3, 3, 3, 3]),
+        ([[1, 1]], [1, 1, 1, 1, 1, 1]),
+        ([], None),  # a row was lost
+    ],
+)
+def test_the_last_rows_are_joined_as_those_of_training(shown, expected):
+    """Of three rows to an observation, the last one stands for the one after it."""
+    planner = SimpleNamespace(observation_dim=6)
+    session = SimpleNamespace(run=SimpleNamespace(planner=planner), _encoded=list)
+    rows, recogniser = [np.array(row) for row in shown], SimpleNamespace(width=2)
+    stream = SimpleNamespace(shown=rows, recogniser=recogniser)
+    assert Session._present(session, stream) == expected
+    recogniser.width = 4  # not the features of the observations
+    assert Session._present(session, stream) is None
+
+
+def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, video):
+    """Also while rows are followed, of which the recogniser knows none: not the next step told."""
+    first, shares, told = int(world.first_row[world.videos.index(video[0])]), [], []
+    for goal in (None, *np.asarray(world.end[first : first + 4 : 3], dtype=np.float32)):
+        session = Session(run_with_recogniser, goal=goal)
+        for place in range(int(video[0].steps[0].end)):
+            session.observe(video[1][place], at=float(place))
+        shares.append(session._outlook.next_actions())
+        told.append(next_actions(session, 3))
+    assert told[0] == told[1] == told[2]
+    for one, other in combinations(shares, 2):
+        assert float((one - other).abs().max()) > 1e-3
 
 
 def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, video, followed):

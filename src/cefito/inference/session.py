@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -46,8 +47,8 @@ STILL, STEP = 0.05, 0.28
 an exponential distribution), and with one (of a gamma distribution of shape 2)."""
 STIRRED = 0.3
 """Probability that a scene without a step changes as much as with one."""
-DOUBT = 0.01
-"""Probability that all events together say nothing of the next step."""
+DOUBT, GOAL_DOUBT = 0.01, 0.1
+"""Probability that all events together say nothing of the next step; that a goal does not."""
 SURE = 0.5
 """Probability from which a step is inferred."""
 EVIDENCE = 1.5
@@ -247,8 +248,10 @@ class Session:
                 problem = "the session has events without times, and rows of a video come first"
                 raise ConfigError(f"{problem}. Begin another session.")
             self._stream = StepStream(self.run.own_recogniser, self.task)
-        seen = None if row is None else np.asarray(self._read("row", row) if self._read else row)
-        new = self._stream.observe(seen, at)
+        width = self.run.own_recogniser.width
+        if self._read is not None and isinstance(row, str | Path | tuple):
+            row = self._read("row", row)[-width:]  # without those that are joined with it
+        new = self._stream.observe(None if row is None else np.asarray(row), at)
         if new:
             self._stale = True
             self._forget()
@@ -277,7 +280,23 @@ class Session:
         ahead = stream.next_states
         shares = [ahead[task, places[task, action]] for task, action in owners]
         expected = torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
-        self._states[-1] = replace(self._states[-1], done=steps, expected=expected)
+        self._states[-1] = replace(
+            self._states[-1], done=steps, initial=self._present(stream), expected=expected
+        )
+
+    def _present(self, stream: StepStream) -> Encoded | None:
+        """Encode the last rows as the data set's around a time; None if they make no observation.
+
+        After the last row, it is repeated.
+        """
+        rows, size = stream.shown, self.run.planner.observation_dim
+        count, rest = divmod(size, stream.recogniser.width)
+        if not rows or rest or count % 2 == 0:
+            return None
+        half = count // 2
+        kept = np.stack(rows[-half - 1 :])
+        padding = ((half + 1 - len(kept), half), (0, 0))
+        return self._encoded(np.pad(kept, padding, mode="edge").reshape(-1))
 
     @property
     def follows_rows(self) -> bool:
@@ -492,15 +511,20 @@ class Session:
             if self.task is not None:
                 outlook = outlook.weighed(torch.where(states.tasks == self.task, 0.0, -torch.inf))
             if state.expected is not None:
-                even = math.log(DOUBT / len(states))
-                expected = torch.logaddexp(state.expected, torch.tensor(even))
-                own, share = outlook.log_first, OWN if self._stream is None else 0.0
-                factors = (1 - share) * (expected - own).masked_fill(own == -torch.inf, 0.0)
+                expected, own = _doubted(state.expected, DOUBT), outlook.log_first
+                if self._stream is not None and self._goal is not None:
+                    # the recogniser knows no goal: p(a | rows) √(p(a | goal) / p(a))
+                    least = self._guide.posterior(state.initial, None, done).log_first
+                    told = _doubted(own, GOAL_DOUBT) - _doubted(least, GOAL_DOUBT)
+                    expected = expected + told / 2
+                factors = (1 - OWN) * (expected - own).masked_fill(own == -torch.inf, 0.0)
                 outlook = outlook.weighed(factors)
         return outlook
 
     @cached_property
     def _next(self) -> torch.Tensor:
+        if self._stream is not None:
+            return torch.from_numpy(self._stream.next_actions)
         with torch.inference_mode():
             return self._outlook.next_actions().cpu()
 
@@ -539,3 +563,8 @@ class Session:
 
     def _encoded(self, features: NDArray[np.float32]) -> Encoded:
         return self._guide.encode(torch.from_numpy(features))
+
+
+def _doubted(log_shares: torch.Tensor, doubt: float) -> torch.Tensor:
+    """Return the mixture of a distribution [S] and an even one."""
+    return torch.logaddexp(log_shares, torch.tensor(math.log(doubt / len(log_shares))))

@@ -20,6 +20,7 @@ from cefito.timeline.recogniser import (
 from cefito.timeline.scores import Segment
 
 _MOST_LOST = 3600  # rows; a longer gap counts as one of this length
+_SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 SURE_STEP = 0.2
 """Mean probability of its rows from which a step counts as done."""
@@ -47,6 +48,7 @@ class StepStream:
         )
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
+        self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
         self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self._count = 0  # rows
@@ -104,6 +106,7 @@ class StepStream:
     def _push(self, row: Rows | None) -> None:
         own = self.recogniser
         self._ahead = None
+        self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
         if row is None:
             seen = np.ones(self._chain.background + 1)
         else:
