@@ -121,11 +121,14 @@ def compare(
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
-            recogniser (of a run), rows, hmm, mstcn, nearest; of the other options, only --out,
-            --seeds and --json count.
+            recogniser (of a run), rows, hmm, mstcn, nearest; with --out, --seeds and --json alone.
         json: Print the results as JSON instead of tables.
     """
     if recognisers is not None:
+        others = {planners, horizons, steps, executor, address, against, published}
+        if others != {None, True} or options != StudyOptions(out=options.out, seeds=options.seeds):
+            problem = "takes --out, --seeds and --json alone; the other options are of planners"
+            raise ConfigError(f"--recognisers: {problem}.")
         return _compare_recognisers(dataset, recognisers, options, json=json)
     changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
