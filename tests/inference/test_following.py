@@ -12,6 +12,7 @@ import pytest
 from cefito import Session
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.planning_run import PlanningRun
 from tiny_runs import next_actions, rows_of
 
 
@@ -101,6 +102,13 @@ def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, 
             session.observe(np.full_like(row, np.nan), at=21.0)
     ours = [step.action for step in session.followed().done]
     assert ours == [step.action for step in followed.followed().done]
+
+
+def test_rows_are_narrower_or_wider_than_observations(run_with_recogniser, video, followed):
+    session = PlanningRun(**vars(run_with_recogniser)).session()
+    for place, row in enumerate(video[1]):  # 24 numbers; observations have 8
+        session.observe(row, at=float(place))
+    assert session.followed() == followed.followed()
 
 
 def test_a_correction_is_the_present_step(run_with_recogniser, world, video):
