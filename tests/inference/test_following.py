@@ -12,6 +12,7 @@ import pytest
 from cefito import Session
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.following import RowFollower
 from cefito.inference.planning_run import PlanningRun
 from tiny_runs import next_actions, rows_of
 
@@ -46,10 +47,10 @@ def test_rows_alone_show_the_steps_done(world, video, followed):
 
 
 def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
-    session, stream = Session(run_with_recogniser), None
+    session = Session(run_with_recogniser)
     for place, row in enumerate(video[1][:40]):
         session.observe(row, at=float(place))
-    stream = session._stream
+    stream = session._rows.stream
     expected = stream.next_actions
     action, share = next_actions(session, 1)[0]
     assert action == expected.argmax()
@@ -68,13 +69,14 @@ def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
 )
 def test_the_last_rows_are_joined_as_those_of_training(shown, expected):
     """Of three rows to an observation, the last one stands for the one after it."""
-    planner = SimpleNamespace(observation_dim=6)
-    session = SimpleNamespace(run=SimpleNamespace(planner=planner), _encoded=list)
-    rows, recogniser = [np.array(row) for row in shown], SimpleNamespace(width=2)
-    stream = SimpleNamespace(shown=rows, recogniser=recogniser)
-    assert Session._present(session, stream) == expected
+    planner, recogniser = SimpleNamespace(observation_dim=6), SimpleNamespace(width=2)
+    follower = object.__new__(RowFollower)
+    follower._run = SimpleNamespace(planner=planner)
+    follower.stream = SimpleNamespace(shown=[np.array(row) for row in shown], recogniser=recogniser)
+    found = follower.observation()
+    assert (None if found is None else found.tolist()) == expected
     recogniser.width = 4  # not the features of the observations
-    assert Session._present(session, stream) is None
+    assert follower.observation() is None
 
 
 def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, video):

@@ -18,7 +18,8 @@ from cefito.markup import percent
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cefito.inference.session import Followed, Session
+    from cefito.inference.following import Followed
+    from cefito.inference.session import Session
     from cefito.runs.run import Run
     from cefito.timeline.verify import Deviation
 
@@ -59,8 +60,9 @@ def follow(
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
     """
+    from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings
-    from cefito.inference.session import FINDING, Session
+    from cefito.inference.session import Session
     from cefito.runs.run import open_run
 
     given = {"--features": features, "--video": video, "--camera": camera, "-": stdin}

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional as F
 
-from cefito.data.annotations import Step
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.inference.following import FINDING, Followed, Likely, RowFollower
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
 from cefito.planners.any_length.guidance import Encoded, SequencePosterior, SessionModel, Update
@@ -33,9 +33,6 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
-from cefito.timeline.recogniser import RecognisedStep
-from cefito.timeline.stream import StepStream
-from cefito.timeline.verify import Deviation
 
 OWN = 0.4
 """Weight of the network in the geometric mean of two predictions of the next step: the network's,
@@ -59,18 +56,8 @@ OPEN = 0.5
 """The same before it is judged which steps are usual there; these do not change the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
-FINDING = 0.8
-"""Probability from which what was wrong in the steps done is told."""
 UNEXPECTED = 0.01
 """Probability below which a step done is reported as unexpected."""
-
-
-class Likely(Record):
-    """A task or an action and its probability."""
-
-    id: int
-    name: str
-    probability: float
 
 
 class DoneStep(Likely):
@@ -90,19 +77,6 @@ class Belief(Record):
     remaining: dict[int, float] = Field(
         description="Probability of each number of steps that remain; without a goal, of steps to "
         "the end, and the largest stands for that number or more."
-    )
-
-
-class Followed(Record):
-    """What was recognised in the rows of a video so far."""
-
-    seconds: float = Field(description="Time of the last row, and of the step after it.")
-    now: RecognisedStep | None = Field(description="The step that goes on; null in a pause.")
-    done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
-    next: list[Likely] = Field(description="Next steps, likeliest first.")
-    task: Likely = Field(description="The likeliest task.")
-    findings: list[Deviation] = Field(
-        default=[], description="What was wrong in the steps done, likeliest first."
     )
 
 
@@ -169,10 +143,8 @@ class Session:
         self._guide = SessionModel(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
-        self._begun, self._stream = done is not None, cast(StepStream | None, None)
-        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
+        self._begun, self._rows = done is not None, cast(RowFollower | None, None)
         self._stale = False  # whether rows came since the steps done were taken from them
-        self._told: set[float] = set()  # starts of steps that were reported while rows are followed
         if isinstance(done, str):
             raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
         before = [find_done(run.taxonomy, action, task=self.task) for action in done or ()]
@@ -206,7 +178,7 @@ class Session:
         """
         if at is not None:
             return self._observe_row(observation, at)
-        if self._stream is not None or observation is None:
+        if self._rows is not None or observation is None:
             raise ConfigError("the session follows rows of a video. Give the time of each.")
         features = self._features("observation", observation)
         state = self._states[-1]
@@ -243,65 +215,45 @@ class Session:
         return True
 
     def _observe_row(self, row: Observation | None, at: float) -> bool:
-        if self._stream is None:
+        if self._rows is None:
             if self.events:
                 problem = "the session has events without times, and rows of a video come first"
                 raise ConfigError(f"{problem}. Begin another session.")
-            self._stream = StepStream(self.run.own_recogniser, self.task)
+            self._rows = RowFollower(self.run, self.task)
         width = self.run.own_recogniser.width
         if self._read is not None and isinstance(row, str | Path | tuple):
             row = self._read("row", row)[-width:]  # without those that are joined with it
-        new = self._stream.observe(None if row is None else np.asarray(row), at)
+        new = self._rows.stream.observe(None if row is None else np.asarray(row), at)
         if new:
             self._stale = True
             self._forget()
         return new
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, rows: RowFollower) -> None:
         """Take the steps that were recognised as those done, if rows came since."""
-        if self._stream is None or not self._stale:
+        if not self._stale:
             return
-        self._stale, stream = False, self._stream
-        count, states = len(self.run.taxonomy.actions), self._guide.model.states
-        steps = tuple(
+        count, seen = len(self.run.taxonomy.actions), rows.observation()
+        done = tuple(
             _Done(
                 F.one_hot(torch.tensor(step.action), count) * step.probability,
-                reported=step.start in self._told,
+                reported=reported,
                 shown=True,
             )
-            for step in stream.steps()
+            for step, reported in rows.steps()
         )
-        places = {
-            (task, int(action)): place
-            for task, own in enumerate(stream.actions)
-            for place, action in enumerate(own)
-        }
-        owners = zip(states.tasks.tolist(), states.actions.tolist(), strict=True)
-        ahead = stream.next_states
-        shares = [ahead[task, places[task, action]] for task, action in owners]
-        expected = torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
+        self._stale = False
         self._states[-1] = replace(
-            self._states[-1], done=steps, initial=self._present(stream), expected=expected
+            self._states[-1],
+            done=done,
+            initial=None if seen is None else self._encoded(seen),
+            expected=rows.log_expected(self._guide.model.states),
         )
-
-    def _present(self, stream: StepStream) -> Encoded | None:
-        """Encode the last rows as the data set's around a time; None if they make no observation.
-
-        After the last row, it is repeated.
-        """
-        rows, size = stream.shown, self.run.planner.observation_dim
-        count, rest = divmod(size, stream.recogniser.width)
-        if not rows or rest or count % 2 == 0:
-            return None
-        half = count // 2
-        kept = np.stack(rows[-half - 1 :])
-        padding = ((half + 1 - len(kept), half), (0, 0))
-        return self._encoded(np.pad(kept, padding, mode="edge").reshape(-1))
 
     @property
     def follows_rows(self) -> bool:
         """Whether rows of a video were observed."""
-        return self._stream is not None
+        return self._rows is not None
 
     def followed(self, top_k: int = 5, *, least: float = FINDING) -> Followed:
         """Return what was recognised in the rows so far, and findings from a probability on.
@@ -309,38 +261,9 @@ class Session:
         Raises:
             ConfigError: No row was observed.
         """
-        stream = self._stream
-        if stream is None:
+        if self._rows is None:
             raise ConfigError("no row of a video was observed yet.")
-        steps, taxonomy = stream.steps(), self.run.taxonomy
-        going = bool(steps) and steps[-1].end >= stream.seconds
-        tasks = stream.tasks
-        task = int(tasks.argmax())
-        done = steps[:-1] if going else steps
-        state = task, least, *((step.start, step.action) for step in done)
-        if state != self._verified[0]:
-            self._verified = state, self._findings(done, task, least)
-        return Followed(
-            seconds=stream.seconds,
-            now=steps[-1] if going else None,
-            done=done,
-            findings=self._verified[1],
-            next=self.likely_next(top_k),
-            task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
-        )
-
-    def _findings(self, done: Sequence[RecognisedStep], task: int, least: float) -> list[Deviation]:
-        """Return what was wrong in the steps of a task that were recognised."""
-        if self.run.verifier is None or not done:
-            return []
-        found = self.run.verifier.verify(
-            [Step(step.start, step.end, step.action) for step in done],
-            task,
-            sure=[step.probability for step in done],
-            finished=False,
-            least=least,
-        )
-        return list(found.deviations)
+        return self._rows.followed(self.likely_next(top_k), least)
 
     def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[_Done, ...]:
         """Return the steps done before an event; the first may be what was seen before it."""
@@ -368,9 +291,8 @@ class Session:
         state, taxonomy = self._states[-1], self.run.taxonomy
         task = int(self._outlook.log_tasks.argmax())
         found = find_done(taxonomy, action, task=task)
-        if self._stream is not None:
-            self._stream.correct(found)
-            self._told |= {step.start for step in self._stream.steps()[-1:]}
+        if self._rows is not None:
+            self._rows.correct(found)
             self._stale = True
             self._forget()
             return
@@ -410,7 +332,7 @@ class Session:
         Raises:
             ConfigError: There is none.
         """
-        if self._stream is not None:
+        if self._rows is not None:
             raise ConfigError("rows of a video stay. Report the step that goes on instead.")
         if not self.events:
             raise ConfigError("nothing to undo: the session has no observation and no step done.")
@@ -500,7 +422,8 @@ class Session:
     @cached_property
     def _outlook(self) -> SequencePosterior:
         """Predict what follows the latest state; the next step is inferred from all events."""
-        self._catch_up()
+        if self._rows is not None:
+            self._catch_up(self._rows)
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done if step.reported or step.shown]
@@ -512,7 +435,7 @@ class Session:
                 outlook = outlook.weighed(torch.where(states.tasks == self.task, 0.0, -torch.inf))
             if state.expected is not None:
                 expected, own = _doubted(state.expected, DOUBT), outlook.log_first
-                if self._stream is not None and self._goal is not None:
+                if self._rows is not None and self._goal is not None:
                     # the recogniser knows no goal: p(a | rows) √(p(a | goal) / p(a))
                     least = self._guide.posterior(state.initial, None, done).log_first
                     told = _doubted(own, GOAL_DOUBT) - _doubted(least, GOAL_DOUBT)
@@ -523,8 +446,8 @@ class Session:
 
     @cached_property
     def _next(self) -> torch.Tensor:
-        if self._stream is not None:
-            return torch.from_numpy(self._stream.next_actions)
+        if self._rows is not None:
+            return torch.from_numpy(self._rows.stream.next_actions)
         with torch.inference_mode():
             return self._outlook.next_actions().cpu()
 

@@ -33,7 +33,8 @@ from starlette.types import Receive, Scope, Send
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
-from cefito.inference.session import Belief, Likely, Session, check_sessions
+from cefito.inference.following import Likely
+from cefito.inference.session import Belief, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
 from cefito.serve.schemas import (
     Done,

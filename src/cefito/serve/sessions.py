@@ -27,8 +27,9 @@ from starlette.responses import StreamingResponse
 
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.inference.answer import PlannedSequence
+from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
-from cefito.inference.session import FINDING, Session, check_sessions
+from cefito.inference.session import Session, check_sessions
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, read_numbers

@@ -1,0 +1,130 @@
+"""What rows of a whole video say to a live session: steps done, next steps, findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cefito.data.annotations import Step
+from cefito.planners.chain.states import TaskStates
+from cefito.settings import Record
+from cefito.timeline.recogniser import RecognisedStep
+from cefito.timeline.stream import StepStream
+from cefito.timeline.verify import Deviation
+
+if TYPE_CHECKING:
+    from cefito.runs.run import Run
+
+FINDING = 0.8
+"""Probability from which what was wrong in the steps done is told."""
+
+
+class Likely(Record):
+    """A task or an action and its probability."""
+
+    id: int
+    name: str
+    probability: float
+
+
+class Followed(Record):
+    """What was recognised in the rows of a video so far."""
+
+    seconds: float = Field(description="Time of the last row, and of the step after it.")
+    now: RecognisedStep | None = Field(description="The step that goes on; null in a pause.")
+    done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
+    next: list[Likely] = Field(description="Next steps, likeliest first.")
+    task: Likely = Field(description="The likeliest task.")
+    findings: list[Deviation] = Field(
+        default=[], description="What was wrong in the steps done, likeliest first."
+    )
+
+
+class RowFollower:
+    """Follows the rows of a video for a session.
+
+    Args:
+        run: A run of the method any-length.
+        task: Id of the task; None to have it inferred.
+
+    Raises:
+        RunError: The run has no recogniser.
+    """
+
+    def __init__(self, run: Run, task: int | None) -> None:
+        self.stream = StepStream(run.own_recogniser, task)
+        self._run = run
+        self._told: set[float] = set()  # starts of steps that were reported
+        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
+
+    def correct(self, action: int) -> None:
+        """Tell that the step of an action goes on now."""
+        self.stream.correct(action)
+        self._told |= {step.start for step in self.stream.steps()[-1:]}
+
+    def steps(self) -> list[tuple[RecognisedStep, bool]]:
+        """Return the steps so far, the present one among them, and whether each was reported."""
+        return [(step, step.start in self._told) for step in self.stream.steps()]
+
+    def log_expected(self, states: TaskStates) -> torch.Tensor:
+        """Return log p(state of the next step | rows) [S]."""
+        places = {
+            (task, int(action)): place
+            for task, own in enumerate(self.stream.actions)
+            for place, action in enumerate(own)
+        }
+        owners = zip(states.tasks.tolist(), states.actions.tolist(), strict=True)
+        ahead = self.stream.next_states
+        shares = [ahead[task, places[task, action]] for task, action in owners]
+        return torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
+
+    def observation(self) -> NDArray[np.float32] | None:
+        """Return the last rows as an observation [E] is made of those around a time.
+
+        The last one stands for those after it. None if one was lost, or if observations are not
+        made of such rows.
+        """
+        rows, size = self.stream.shown, self._run.planner.observation_dim
+        count, rest = divmod(size, self.stream.recogniser.width)
+        if not rows or rest or count % 2 == 0:
+            return None
+        half = count // 2
+        kept = np.stack(rows[-half - 1 :])
+        padding = ((half + 1 - len(kept), half), (0, 0))
+        return np.pad(kept, padding, mode="edge").reshape(-1)
+
+    def followed(self, ahead: list[Likely], least: float) -> Followed:
+        """Return what was recognised, with the next steps, and findings from a probability on."""
+        stream, taxonomy = self.stream, self._run.taxonomy
+        steps, tasks = stream.steps(), stream.tasks
+        going = bool(steps) and steps[-1].end >= stream.seconds
+        task = int(tasks.argmax())
+        done = steps[:-1] if going else steps
+        state = task, least, *((step.start, step.action) for step in done)
+        if state != self._verified[0]:
+            self._verified = state, self._findings(done, task, least)
+        return Followed(
+            seconds=stream.seconds,
+            now=steps[-1] if going else None,
+            done=done,
+            findings=self._verified[1],
+            next=ahead,
+            task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
+        )
+
+    def _findings(self, done: list[RecognisedStep], task: int, least: float) -> list[Deviation]:
+        """Return what was wrong in the steps of a task that were recognised."""
+        if self._run.verifier is None or not done:
+            return []
+        found = self._run.verifier.verify(
+            [Step(step.start, step.end, step.action) for step in done],
+            task,
+            sure=[step.probability for step in done],
+            finished=False,
+            least=least,
+        )
+        return list(found.deviations)
