@@ -13,7 +13,7 @@ from cefito.data import Annotations
 from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError, RunError, SamplingError
 from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
 from cefito.planners.methods import load_config
@@ -26,6 +26,7 @@ from cefito.training import trainer
 from tiny_runs import TINY_RUN, contents, stopping_after
 
 TINY = TINY_RUN | {"training.optimiser.epochs": 2, "chain.width": 8, "search.fitting_windows": 10}
+MANY = TINY | {"training.negatives.count": 10**8}
 CONFIG = load_config("paper", overrides=TINY)
 FREQUENT = load_config("paper", method="frequent", overrides=TINY, shared=True)
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
@@ -352,12 +353,16 @@ def test_too_little_memory_is_not_a_wrong_file(problem, where, folder, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [({"horizon": 0}, "horizon 0.*at least 1"), ({"seed": 2**63}, f"seed {2**63}")],
+    ("change", "error", "message"),
+    [
+        ({"horizon": 0}, DataError, "horizon 0.*at least 1"),
+        ({"seed": 2**63}, ConfigError, f"seed {2**63}"),
+        ({"config": load_config("paper", overrides=MANY)}, SamplingError, "negatives"),
+    ],
 )
-def test_arguments_that_are_refused_leave_nothing(change, message, world, tmp_path):
-    with pytest.raises((ConfigError, DataError), match=message):
-        train(world, tmp_path / "run", **change)
+def test_arguments_that_are_refused_leave_nothing(change, error, message, world, tmp_path):
+    with pytest.raises(error, match=message):
+        train(world, tmp_path / "new" / "run", **change)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -496,10 +501,3 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
         train(world, copied, config=FREQUENT, reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
         train(world, tmp_path / "new", config=FREQUENT, reuse=True)
-
-
-def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):
-    config = load_config("paper", overrides={**TINY, "training.negatives.count": 10**8})
-    with pytest.raises(CefitoError, match="negatives"):
-        train(world, tmp_path / "new" / "run", config=config)
-    assert list(tmp_path.iterdir()) == []
