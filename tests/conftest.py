@@ -24,7 +24,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import sha256, value_sealed
 from moved_arrays import all_arrays_moved
-from tiny_runs import TINY_LENGTHS, rows_of
+from tiny_runs import TINY_LENGTHS, rows_of, small_run
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
@@ -209,23 +209,14 @@ def video(world: PreparedDataset) -> Video:
 @pytest.fixture(scope="session")
 def nearest_run(world: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of 3 steps, of a method that trains nothing, not to be changed."""
-    from cefito.planners.methods import load_config
-    from cefito.runs.train import train_run
-
-    config = load_config("small", method="nearest")
-    folder = tmp_path_factory.mktemp("nearest") / "run"
-    return train_run(world, folder, config=config, horizon=3, seed=0)
+    return small_run(world, tmp_path_factory.mktemp("nearest") / "run")
 
 
 @pytest.fixture(scope="session")
 def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of 1 to 4 steps on the simulated data set, not to be changed."""
-    from cefito.planners.methods import load_config
-    from cefito.runs.train import train_run
-
-    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     folder = tmp_path_factory.mktemp("lengths") / "run"
-    return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0)
+    return small_run(world, folder, "any-length", overrides=TINY_LENGTHS, horizon=4, shortest=1)
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,23 @@ NARROW = {
 """Networks of every method that are narrow."""
 
 
+def small_run(
+    dataset: PreparedDataset,
+    folder: Path,
+    method: str = "nearest",
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    shared: bool = False,
+    **given: Any,
+) -> Run:
+    """Train a run of the preset small, T = 3, by default of a method that learns nothing."""
+    from cefito.planners.methods import load_config
+    from cefito.runs.train import train_run
+
+    config = load_config("small", method=method, overrides=overrides or {}, shared=shared)
+    return train_run(dataset, folder, config=config, **{"horizon": 3, "seed": 0} | given)
+
+
 def often_or_nightly(name: str) -> Any:
     """One method of each kind of planner is tested by every run of the tests."""
     often = ("cefito", "any-length", "viterbi", "pdpp", "schema", "nearest")

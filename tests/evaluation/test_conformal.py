@@ -22,11 +22,9 @@ from cefito.evaluation.conformal import (
 from cefito.evaluation.sharing import export_run
 from cefito.inference.answer import answer
 from cefito.planners.base import Queries
-from cefito.planners.methods import load_config
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
-from tiny_runs import stopping_after
+from tiny_runs import small_run, stopping_after
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
@@ -206,8 +204,7 @@ def test_what_cannot_be_calibrated(run, nearest_run):
 
 
 def test_a_method_of_one_length(world, tmp_path):
-    config = load_config("small", method="frequent")
-    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    run = small_run(world, tmp_path / "run", "frequent")
     table = calibrate_run(run, folds=0)
     assert {one.condition.steps for one in table.thresholds} == {3}
     windows = cut_windows(world, horizon=3, split="test")
@@ -224,8 +221,7 @@ def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
     sizes = dict.fromkeys(("hidden", "width", "emission"), 16) | {"members": 1}
     changes = {f"chain.{name}": size for name, size in sizes.items()}
     changes |= {"chain_training.optimiser.epochs": 5, "chain_training.all_videos": 0.0}
-    config = load_config("small", method="chain", overrides=changes)
-    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    run = small_run(world, tmp_path / "run", "chain", overrides=changes)
     calibrate_run(run, folds=0)
     export_run(run.folder, tmp_path / "run.zip")
     run = open_run(tmp_path / "run.zip")

@@ -21,7 +21,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.settings import search_settings
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, small_run
 
 CONFIG = load_config("paper", overrides=TINY_RUN)
 
@@ -237,8 +237,7 @@ def test_splits_without_windows(make_source, tiny_videos, tmp_path):
     tiny_videos[-1]["split"] = "val"
     videos = [video for video in tiny_videos if video["split"] != "test"]
     dataset = prepare_custom(make_source(videos=videos), tmp_path / "data")
-    config = load_config("small", method="nearest")
-    run = train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
+    run = small_run(dataset, tmp_path / "run")
     with pytest.raises(DataError, match=r"split 'test' gives no windows .*Mark some videos"):
         evaluate_run(run)
     with pytest.raises(DataError, match=r"split 'dev': expected .* a split of train, val, test"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.inference.asked import contradictions
 from cefito.planners.base import Marginals
 from cefito.planners.base_planner import BasePlanner
@@ -14,14 +14,7 @@ from cefito.search.constraints import Constraints
 
 QUERY = Queries(initial=np.zeros((1, 2)), goal=np.ones((1, 2)))
 NAMES = ("stir", "pour", "flip", "unfold", "stir")
-TAXONOMY = Taxonomy(
-    dataset="toy",
-    tasks=tuple(
-        Task(id=number, name=name, actions=actions)
-        for number, (name, actions) in enumerate([("pancakes", (0, 1, 2)), ("tent", (3, 4))])
-    ),
-    actions=tuple(Action(id=number, name=name) for number, name in enumerate(NAMES)),
-)
+TAXONOMY = Taxonomy.from_names("toy", [("pancakes", (0, 1, 2)), ("tent", (3, 4))], NAMES)
 STEPS = np.array(
     [
         [0.980, 0.012, 0.004, 0.003, 0.001],

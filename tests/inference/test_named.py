@@ -6,18 +6,13 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import ValidationError
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Taxonomy
 from cefito.errors import ConfigError
 from cefito.inference.constraints import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints
 
-TAXONOMY = Taxonomy(
-    dataset="made",
-    tasks=(Task(0, "tea", (0, 1, 2)), Task(1, "soup", (3, 4))),
-    actions=tuple(
-        Action(*pair) for pair in enumerate(["boil", "pour", "cut, thin", "pour", "a=b"])
-    ),
-)
+NAMES = ["boil", "pour", "cut, thin", "pour", "a=b"]
+TAXONOMY = Taxonomy.from_names("made", [("tea", (0, 1, 2)), ("soup", (3, 4))], NAMES)
 
 
 def test_ids_and_names_mean_the_same():

@@ -7,9 +7,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
-from cefito.planners.methods import load_config
-from cefito.runs.train import train_run
-from tiny_runs import described
+from tiny_runs import described, small_run
 
 
 @pytest.fixture
@@ -17,8 +15,7 @@ def run(make_source, tiny_videos, tmp_path):
     """A run of horizon 3 on the tiny data set, of a method that trains nothing."""
     tiny_videos[-1]["split"] = "val"
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    config = load_config("paper", method="nearest")
-    return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
+    return small_run(dataset, tmp_path / "run")
 
 
 def test_the_query_of_a_video(run):

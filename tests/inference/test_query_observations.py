@@ -13,10 +13,8 @@ from cefito.inference.query import (
     query_from_files,
     query_from_video,
 )
-from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.train import train_run
-from tiny_runs import described
+from tiny_runs import described, small_run
 
 WIDTH = 6
 
@@ -37,8 +35,7 @@ def make_run(make_source, tiny_videos, tmp_path):
     def make(**settings):
         source = read_common(make_source(videos=tiny_videos, features=None))
         dataset = prepare(source, folder, tmp_path / "data", **settings)
-        config = load_config("paper", method="nearest")
-        return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
+        return small_run(dataset, tmp_path / "run")
 
     return make
 

@@ -14,11 +14,10 @@ from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
 from cefito.errors import ConfigError
-from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run
 from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
-from cefito.runs.train import train_run
 from grey_videos import draw_greys, grey_of, read_grey
+from tiny_runs import small_run
 
 pytest.importorskip("av")
 
@@ -56,8 +55,7 @@ def dataset(place):
 
 @pytest.fixture(scope="module")
 def run(dataset, place):
-    config = load_config("small", method="nearest")
-    return train_run(dataset, place / "run", config=config, horizon=3, seed=0)
+    return small_run(dataset, place / "run")
 
 
 def test_the_data_set_says_where_its_videos_lie(dataset, place):

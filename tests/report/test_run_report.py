@@ -14,25 +14,21 @@ from browsing import ELEMENT, check_file, parsed
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
-from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import confusion, gallery
 from cefito.report.page import run_lead
 from cefito.report.schema import Confusion
 from cefito.runs.folder import StartReference
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
 from cefito.study.tables import published_table
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, small_run
 
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
-    config = load_config(
-        "small", method="cefito+chain", overrides=TINY_RUN | {"training.optimiser.epochs": 2}
-    )
+    settings = TINY_RUN | {"training.optimiser.epochs": 2}
     folder = tmp_path_factory.mktemp("runs") / "run"
-    return train_run(world, folder, config=config, horizon=3, seed=0)
+    return small_run(world, folder, "cefito+chain", overrides=settings)
 
 
 @pytest.fixture(scope="module")
@@ -234,8 +230,7 @@ def test_names_are_escaped(made):
 
 def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     moved = replace(world, folder=shutil.copytree(world.folder, tmp_path / "data"))
-    config = load_config("small", method="nearest")
-    run = train_run(moved, tmp_path / "run", config=config, horizon=3, seed=0)
+    run = small_run(moved, tmp_path / "run")
     shutil.rmtree(moved.folder)
     report = report_run(run, dataset=world.folder)
     assert (report.by_seen, report.energies) == (None, False)

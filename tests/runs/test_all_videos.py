@@ -13,12 +13,10 @@ from cefito.evaluation.conformal import calibrate_run
 from cefito.files import load_tensors
 from cefito.planners.chain.calibration import known_states
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.methods import load_config
 from cefito.runs.folder import trained_videos
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, small_run
 
 EPOCHS = 4
 NETWORKS = {"members": 2, "hidden": 8, "width": 8}
@@ -34,17 +32,13 @@ METHODS = ["chain", *(pytest.param(one, marks=pytest.mark.nightly) for one in [*
 def trained(world, folder, method, *, share, **given):
     section, _ = CASES[method]
     sizes = {"chain": "chain", "cefito": "chain", "any-length": "any_length", "viterbi": "viterbi"}
-    config = load_config(
-        "small",
-        method=method,
-        overrides={
-            **(TINY_RUN if method == "cefito" else {}),
-            **{f"{sizes[method]}.{name}": value for name, value in NETWORKS.items()},
-            f"{section}.optimiser.epochs": EPOCHS,
-            f"{section}.all_videos": share,
-        },
-    )
-    return train_run(world, folder, config=config, horizon=2, seed=0, **given)
+    settings = {
+        **(TINY_RUN if method == "cefito" else {}),
+        **{f"{sizes[method]}.{name}": value for name, value in NETWORKS.items()},
+        f"{section}.optimiser.epochs": EPOCHS,
+        f"{section}.all_videos": share,
+    }
+    return small_run(world, folder, method, overrides=settings, horizon=2, **given)
 
 
 @pytest.fixture(scope="module")

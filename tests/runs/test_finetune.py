@@ -24,7 +24,7 @@ from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.training.trainer import TrainingContext
 from part_worlds import part_of
-from tiny_runs import TINY_LENGTHS, contents, stopping_after
+from tiny_runs import TINY_LENGTHS, contents, small_run, stopping_after
 
 OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
 ADDED = 4  # the task of NEW that OLD lacks
@@ -51,7 +51,6 @@ BRIEFLY = QUICK | {"chain_training.optimiser.epochs": 4}
 SMALL = load_config("small", method="cefito+chain", overrides=BRIEFLY)
 CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
 LENGTHS = load_config("small", method="any-length", overrides=TINY_LENGTHS)
-NEAREST = load_config("small", method="nearest")
 PAPER = load_config(
     "paper",
     overrides=QUICK
@@ -339,7 +338,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
         keep=lambda video: video.split != "val",
     )
     more = part_of(world, tmp_path / "more", tasks=[1, 0], rename=training)
-    run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
+    run = small_run(old, tmp_path / "run")
     before = trained_videos(run.folder)
     held_out = {more.videos[number].video_id for number in split_videos(more.videos)["val"]}
     assert held_out & {*before.train}
@@ -362,7 +361,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
 def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tmp_path, caplog):
     old = part_of(world, tmp_path / "old", tasks=[0])
     learned = [video.video_id for video in old.videos if video.split == "train"]
-    run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
+    run = small_run(old, tmp_path / "run")
 
     def part(name, taken, keep=bool):
         def held_out(video):
@@ -382,7 +381,7 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
 
 
 def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
-    nearest = train_run(old, tmp_path / "nearest", config=NEAREST, horizon=3, seed=0)
+    nearest = small_run(old, tmp_path / "nearest")
     with pytest.raises(ConfigError, match=r"^nearest window cannot be finetuned"):
         finetune(nearest, new, tmp_path / "out")
     networks = r"setting 'chain\.hidden': a finetuned run has the networks that it begins with"
@@ -416,7 +415,7 @@ def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
         plain = part_of(world, tmp_path / f"{name}-plain", tasks=tasks)
         return part_of(world, tmp_path / name, tasks=tasks, **named_tea(plain, *tea))
 
-    run = train_run(part("old", [0, 1], 0, 1), tmp_path / "run", config=NEAREST, horizon=3, seed=0)
+    run = small_run(part("old", [0, 1], 0, 1), tmp_path / "run")
     new = part("new", [2, 3, 0], 2)
     with pytest.raises(DataError, match=r"new: \d+ videos .* names are ambiguous\. Rename them"):
         windows_of(run, new)

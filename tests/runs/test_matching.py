@@ -15,12 +15,11 @@ from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.planners.methods import load_config
 from cefito.runs.folder import VIDEOS_FILE, trained_videos
 from cefito.runs.matching import DatasetName, match_dataset, named_dataset
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
 from part_worlds import part_of
+from tiny_runs import small_run
 
 OLD = [0, 1, 2, 3]
 DIM = 8
@@ -34,8 +33,7 @@ def old(world, tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(old, tmp_path_factory):
     """A run that nothing is trained for; not to be changed."""
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    return train_run(old, folder, config=load_config("paper", method="nearest"), horizon=3, seed=0)
+    return small_run(old, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture
@@ -167,8 +165,7 @@ def test_how_observations_were_made(old, ours, theirs, message, tmp_path, caplog
     parts = {"name": "made", "annotations": old.annotations, "start": old.start, "end": old.end}
     mine = write_dataset(tmp_path / "mine", **parts, provenance=ours)
     other = write_dataset(tmp_path / "other", **parts | {"start": old.start + 1}, provenance=theirs)
-    config = load_config("paper", method="nearest")
-    made = train_run(mine, tmp_path / "run", config=config, horizon=3, seed=0)
+    made = small_run(mine, tmp_path / "run")
     if message is not None and "does not say" not in message:
         with pytest.raises(RunError, match="does not agree with what") as caught:
             match_dataset(made, other)

@@ -10,7 +10,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
+from tiny_runs import small_run
 
 TOY = """
 from cefito.planners.methods import Method, PlannerVariant
@@ -54,8 +54,7 @@ def toy(tmp_path_factory):
 
 
 def trained(world, folder, method, **overrides):
-    config = load_config("small", method=method, overrides=overrides, shared=True)
-    return train_run(world, folder / method, config=config, horizon=3, seed=0)
+    return small_run(world, folder / method, method, overrides=overrides, shared=True)
 
 
 def plans(run, world):

@@ -10,11 +10,9 @@ from cefito.data import cut_windows
 from cefito.errors import RunError
 from cefito.evaluation.conformal import calibrate_run
 from cefito.inference.answer import answer
-from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.runs.train import train_run
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, small_run
 
 TINY = TINY_RUN | {"chain.members": 1, "chain_training.all_videos": 0.0}
 
@@ -23,11 +21,10 @@ TINY = TINY_RUN | {"chain.members": 1, "chain_training.all_videos": 0.0}
 def two(world, tmp_path_factory):
     """Two calibrated runs of one data set and method with other weights."""
     place = tmp_path_factory.mktemp("two")
-    config = load_config("small", method="chain", overrides=TINY, shared=True)
     found = []
     for seed in (0, 1):
         folder = place / str(seed)
-        run = train_run(world, folder, config=config, horizon=3, seed=seed)
+        run = small_run(world, folder, "chain", overrides=TINY, shared=True, seed=seed)
         calibrate_run(run, folds=0)
         found.append(open_run(folder))
     return found

@@ -9,7 +9,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.methods import load_config
 from cefito.runs.folder import folders_for, horizons_in
-from cefito.runs.train import train_run
+from tiny_runs import small_run
 
 
 @pytest.fixture
@@ -89,8 +89,7 @@ def test_what_is_refused_is_refused_before_any_training(train, tmp_path, dataset
     with pytest.raises(ConfigError, match="no horizon to train"):
         train()
     assert not folder.exists()
-    config = load_config("paper", method="nearest")
-    train_run(dataset, folder / "T4", config=config, horizon=4, seed=1)
+    small_run(dataset, folder / "T4", horizon=4, seed=1)
     with pytest.raises(RunError, match=r"T4: holds a run with another seed"):
         train(3, 4)
     assert names(folder) == ["T4"]

@@ -106,35 +106,24 @@ class DummyField:
         return torch.tensor([float(self.function(*row)) for row in rows], dtype=torch.float32)
 
     def _all(self, prefixes, actions, *, leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
-        return self._record(
-            [
-                (one, other, (*before, action))
-                for one, other, before in prefixes.rows
-                for action in actions.tolist()
-            ],
-            leaf,
-        )
+        return self._record(itertools.product(prefixes.rows, actions.tolist()), leaf)
 
     def _chosen(
         self, prefixes, parents, actions, *, leaf: bool
     ) -> tuple[tuple[float, float, Ids], ...]:
         chosen = [prefixes.rows[parent] for parent in parents.tolist()]
-        return self._record(
-            [
-                (one, other, (*before, action))
-                for (one, other, before), action in zip(chosen, actions.tolist(), strict=True)
-            ],
-            leaf,
-        )
+        return self._record(zip(chosen, actions.tolist(), strict=True), leaf)
 
     def _record(
-        self, rows: list[tuple[float, float, Ids]], leaf: bool
+        self, pairs: Iterable[tuple[tuple[float, float, Ids], int]], leaf: bool
     ) -> tuple[tuple[float, float, Ids], ...]:
+        """Note the children of pairs of a prefix and its next action."""
+        rows = tuple((one, other, (*before, action)) for (one, other, before), action in pairs)
         assert all((len(row[2]) == self.horizon) == leaf for row in rows)
         if rows:
             self.children.append((len(rows[0][2]) - 1, len(rows)))
         self.nodes += rows
-        return tuple(rows)
+        return rows
 
 
 class DummyComposite:

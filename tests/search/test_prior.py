@@ -242,18 +242,12 @@ def test_tuned_leaves_out_windows_that_no_setting_explains():
     assert expected.strengths != DEFAULT_STRENGTHS
 
 
-@pytest.mark.parametrize("val", [Corpus([[3, 3]], [0]), None])
+NONE = Corpus(np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
+
+
+@pytest.mark.parametrize("val", [Corpus([[3, 3]], [0]), NONE])
 def test_tuned_without_windows_to_tune_on_keeps_the_defaults(val):
-    sequences = np.zeros((0, 2), dtype=np.int64) if val is None else val.sequences
-    tasks = np.zeros(0, dtype=np.int64) if val is None else val.tasks
-    prior = NGramPrior.tuned(
-        SMALL.sequences,
-        SMALL.tasks,
-        action_count=ACTION_COUNT,
-        actions=ACTIONS,
-        val_sequences=sequences,
-        val_tasks=tasks,
-    )
+    prior = tune(SMALL, val)
     assert (prior.order, prior.strengths) == (DEFAULT_ORDER, DEFAULT_STRENGTHS)
 
 

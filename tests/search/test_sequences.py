@@ -39,10 +39,8 @@ def arrays(rows, horizon: int):
 @given(case=wanted(), memory=st.sampled_from([1e-9, 40 / 2**20, 100 / 2**20, 300 / 2**20, 1024]))
 def test_energies_of_any_multiset_in_any_order(case, memory):
     horizon, sets, rows = case
-    dummy, problems = (
-        DummyField(horizon, scrambled),
-        [problem(goal, actions) for goal, actions in enumerate(sets)],
-    )
+    dummy = DummyField(horizon, scrambled)
+    problems = [problem(goal, actions) for goal, actions in enumerate(sets)]
     energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), memory)
     for _ in range(2):
         found = energies(*arrays(rows, horizon))
@@ -79,10 +77,8 @@ def test_energies_that_are_no_numbers_count_as_infinite():
 @given(case=wanted(), memory=st.sampled_from([1e-9, 300 / 2**20, 1024]))
 def test_kept_prefixes_are_computed_once_while_they_fit(case, memory):
     horizon, sets, rows = case
-    dummy, problems = (
-        DummyField(horizon, scrambled),
-        [problem(goal, actions) for goal, actions in enumerate(sets)],
-    )
+    dummy = DummyField(horizon, scrambled)
+    problems = [problem(goal, actions) for goal, actions in enumerate(sets)]
     energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), memory, keep=True)
     for part in (rows, rows[::2], rows):
         assert energies(*arrays(part, horizon)).tolist() == [

@@ -21,14 +21,12 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from cefito.data import PreparedDataset, cut_windows
-from cefito.planners.methods import load_config
-from cefito.runs.train import train_run
 from cefito.serve import service, uploads
 from cefito.serve.app import create_app
 from cefito.serve.process import listen, make_server
 from cefito.serve.settings import Limits, ServiceSettings
 from cefito.serve.uploads import EncodingProcess
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, small_run
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,8 @@ class Place:
 def place(world, tmp_path_factory) -> Place:
     folder = tmp_path_factory.mktemp("served")
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
-    config = load_config("small", method="cefito+chain", overrides=settings)
-    train_run(world, folder / "tea", config=config, horizon=3, seed=0)
-    config = load_config("small", method="frequent", overrides=settings, shared=True)
-    train_run(world, folder / "short", config=config, horizon=2, seed=0)
+    small_run(world, folder / "tea", "cefito+chain", overrides=settings)
+    small_run(world, folder / "short", "frequent", overrides=settings, shared=True, horizon=2)
     return Place(world, folder / "tea", folder / "short")
 
 

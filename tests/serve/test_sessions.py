@@ -29,12 +29,6 @@ def rows(world, video):
     return np.asarray(world.start[steps], np.float32), np.asarray(world.end[steps], np.float32)[-1]
 
 
-@pytest.fixture(scope="module")
-def video(world):
-    """A test video of at least six steps."""
-    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
-
-
 def test_runs_are_opened_anew(serving, place, run_of_lengths, tmp_path, caplog):
     folder = tmp_path / "run"
     shutil.copytree(run_of_lengths.folder, folder)

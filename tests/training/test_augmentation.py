@@ -1,20 +1,20 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
 from cefito.training.augmentation import ActionMeans, Observations
 from cefito.training.settings import AugmentationConfig
+from made_windows import windows_of
 
 from .made import generator
 
 E, CPU = 6, torch.device("cpu")
-TAXONOMY = Taxonomy(
-    dataset="made",
-    tasks=(Task(0, "a", (0, 1, 2)), Task(1, "b", (2, 3))),
-    actions=tuple(Action(index, f"action {index}") for index in range(5)),
-)
+NAMES = [f"action {index}" for index in range(5)]
+TAXONOMY = Taxonomy.from_names("made", [("a", (0, 1, 2)), ("b", (2, 3))], NAMES)
 # (task, first action, last action) of each window; two windows a video
 ENDS = [(0, 0, 1), (0, 0, 2), (0, 1, 2), (0, 0, 1), (1, 2, 3), (1, 2, 2), (1, 3, 3), (1, 2, 3)]
 
@@ -22,21 +22,10 @@ ENDS = [(0, 0, 1), (0, 0, 2), (0, 1, 2), (0, 0, 1), (1, 2, 3), (1, 2, 2), (1, 3,
 def windows(copies: int = 1) -> Windows:
     rows = ENDS * copies
     generator = np.random.default_rng(0)
-    initial, goal = (
-        generator.normal(3, [1, 2, 3, 4, 5, 6], (len(rows), E)).astype(np.float32) for _ in range(2)
-    )
-    return Windows(
-        initial=initial,
-        goal=goal,
-        actions=np.array([[first, 0, last] for _, first, last in rows]),
-        tasks=np.array([task for task, _, _ in rows]),
-        video=np.arange(len(rows)) // 2,
-        start=np.arange(len(rows)) % 2,
-        taxonomy=TAXONOMY,
-        action_text=None,
-        dataset="made",
-        split="train",
-    )
+    observations = generator.normal(3, [1, 2, 3, 4, 5, 6], (2, len(rows), E))
+    actions, tasks = [[first, 0, last] for _, first, last in rows], [task for task, _, _ in rows]
+    made = windows_of(actions, observations, TAXONOMY, tasks=tasks)
+    return replace(made, video=made.video // 2, start=made.video % 2)
 
 
 def test_nothing_is_changed_by_default():

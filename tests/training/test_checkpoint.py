@@ -14,6 +14,7 @@ from cefito.training.checkpoint import (
     read_metrics,
     save_checkpoint,
 )
+from learned import same_tensors, same_weights
 
 
 def fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -44,11 +45,6 @@ def state_of(module: nn.Module) -> TrainingState:
     )
 
 
-def assert_equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-
-
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, nn.Module, torch.optim.Optimizer]:
     module, optimiser = fresh(0)
@@ -64,13 +60,13 @@ def test_what_is_saved_comes_back_and_goes_on_alike(saved):
     expected = state_of(module)
     assert (state.epoch, state.step, state.finished) == (3, 7, False)
     assert (state.best, state.best_epoch, state.waited) == ([1.5, 0.25], 2, 1)
-    assert_equal(state.average, expected.average)
-    assert_equal(state.best_weights, expected.best_weights)
-    assert_equal(other.state_dict(), module.state_dict())
+    assert same_tensors(state.average, expected.average)
+    assert same_tensors(state.best_weights, expected.best_weights)
+    assert same_weights(other, module)
     for _ in range(3):
         step(module, optimiser)
         step(other, its_optimiser)
-        assert_equal(other.state_dict(), module.state_dict())
+        assert same_weights(other, module)
 
 
 def test_another_key_is_refused(saved):
@@ -79,7 +75,7 @@ def test_another_key_is_refused(saved):
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
         load_checkpoint(path, "other", module, optimiser)
-    assert_equal(module.state_dict(), before)
+    assert same_tensors(module.state_dict(), before)
 
 
 def test_damaged_files(saved):

@@ -14,6 +14,7 @@ from cefito.training import trainer as trainer_module
 from cefito.training.checkpoint import MetricsLog, read_metrics
 from cefito.training.settings import EmaConfig, StoppingConfig, TrainingConfig, TrainingResult
 from cefito.training.trainer import Term, Training
+from learned import same_tensors, same_weights
 
 Weights = dict[str, Tensor]
 
@@ -63,12 +64,6 @@ class Regression:
 
 def copy(module: nn.Module) -> Weights:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-
-
-def same(ours: Weights, theirs: Weights) -> bool:
-    return ours.keys() == theirs.keys() and all(
-        torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
-    )
 
 
 def run(
@@ -172,7 +167,7 @@ def test_the_best_epoch_is_kept(scores, best):
     result = run(loss, epochs=4, ema=EmaConfig(decay=0.5, every=1, warmup=0))
     assert result.best_epoch == best
     assert result.scores == tuple(scores[best - 1])
-    assert same(copy(loss.module), loss.validated[best - 1])
+    assert same_tensors(loss.module.state_dict(), loss.validated[best - 1])
     assert not loss.module.training
 
 
@@ -286,7 +281,7 @@ def test_diverged_training_is_refused(tmp_path):
     run(whole)
     run(resumed, folder=tmp_path)
     assert len(resumed.validated) == 4
-    assert same(copy(resumed.module), copy(whole.module))
+    assert same_weights(resumed.module, whole.module)
 
 
 class KilledError(BaseException):
@@ -353,7 +348,7 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, owner, name, aft
         expected.best_epoch,
         expected.scores,
     )
-    assert same(copy(loss.module), copy(whole.module))
+    assert same_weights(loss.module, whole.module)
     assert epochs_logged(tmp_path / "killed") == list(range(1, expected.epochs + 1))
 
 
@@ -362,7 +357,7 @@ def test_a_finished_training_is_not_repeated(tmp_path):
     first = run(loss, folder=tmp_path)
     second = run(again, folder=tmp_path)
     assert again.batches == []
-    assert same(copy(loss.module), copy(again.module))
+    assert same_weights(loss.module, again.module)
     assert second.resumed
     assert not first.resumed
     assert second.scores == first.scores

@@ -5,19 +5,14 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video, open_dataset
+from cefito.data import Annotations, Step, Taxonomy, Video, open_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe, simulate
 from cefito.errors import ConfigError, DataError
 
 KNOBS = ("task", "progress", "step", "confusion_start", "confusion_end", "style", "noise")
 SILENT = ObservationKnobs(**dict.fromkeys(KNOBS, 0), noise_spread=0, hidden=64)
 NAMES = ["pour water", "pour milk", "cut", "pour water", "tighten screw", "wait"]
-TASKS = (Task(id=0, name="tea", actions=(0, 1, 2)), Task(id=1, name="repair", actions=(3, 4, 5)))
-TAXONOMY = Taxonomy(
-    dataset="tiny",
-    tasks=TASKS,
-    actions=tuple(Action(id=index, name=name) for index, name in enumerate(NAMES)),
-)
+TAXONOMY = Taxonomy.from_names("tiny", [("tea", (0, 1, 2)), ("repair", (3, 4, 5))], NAMES)
 SEQUENCES = [(0, [0, 1, 2]), (1, [3, 4, 5, 4]), (0, [2, 0]), (0, []), (1, [4]), (0, [0, 1, 0, 2])]
 
 

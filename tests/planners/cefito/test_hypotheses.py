@@ -1,20 +1,16 @@
-import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
-import torch
+from random_chains import every_score, random_chain
 
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.planners.cefito.hypotheses import ENERGY, Hypotheses, Hypothesis, TaskSpaces, merged
-from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel
-from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.problem import Space
@@ -38,17 +34,7 @@ class Known:
 @cache
 def chain_model():
     """A chain with random weights, whose scores are far from even."""
-    network = ChainNetwork(
-        config=ChainConfig(hidden=8, width=4, emission=8, ends=0.1),
-        states=TaskStates.make(ACTIONS, 6),
-        observation_dim=1,
-        horizon=3,
-        transitions=torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(1)),
-    )
-    network.reset(torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        network.emission.weight.mul_(20)
-    return ChainModel((network.eval(),), 1.25)
+    return ChainModel((random_chain(ACTIONS, width=1, seed=0, scale=20),), 1.25)
 
 
 def make(probabilities=((0.6, 0.3, 0.1), (0.1, 0.2, 0.7)), **more):
@@ -62,17 +48,6 @@ def make(probabilities=((0.6, 0.3, 0.1), (0.1, 0.2, 0.7)), **more):
 def problems_of(hypotheses, asked, found, **more):
     evidence = hypotheses.chain.evidence(asked)
     return hypotheses.problems(asked, found, evidence, horizon=3, **more)
-
-
-@cache
-def every_score(query):
-    """Scores of all sequences of all tasks, as (task, actions) → score, one after the other."""
-    scores, found = chain_model().scores(queries()), {}
-    for task, actions in enumerate(ACTIONS):
-        for sequence in itertools.product(actions, repeat=3):
-            states = scores.states.find(torch.tensor(task), torch.tensor(sequence))
-            found[task, sequence] = float(scores.rows([query]).scores(states[None])[0])
-    return found
 
 
 def queries(count=2, tasks=None):
@@ -106,7 +81,7 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
     shares = []
     for query in range(2):
         sums = np.zeros(3)
-        for (task, _), score in every_score(query).items():
+        for (task, _), score in every_score(chain_model(), queries(), query, ACTIONS).items():
             sums[task] += math.exp(score)
         shares.append(sums / sums.sum())
     assert len(found) > 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -10,14 +9,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
+from random_chains import every_score, random_chain
 
 from cefito.errors import ConfigError
-from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel
-from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.planner import ChainPlanner
-from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.constraints import UNCONSTRAINED
@@ -39,20 +35,8 @@ CONSTRAINTS = [
 @pytest.fixture(scope="module")
 def planner():
     """Two members with random weights, whose scores are far from even."""
-    networks = []
-    for seed in range(2):
-        network = ChainNetwork(
-            config=ChainConfig(hidden=8, width=4, emission=8, ends=0.1),
-            states=TaskStates.make(ACTIONS, 6),
-            observation_dim=3,
-            horizon=3,
-            transitions=torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(seed)),
-        )
-        network.reset(torch.Generator().manual_seed(seed))
-        with torch.no_grad():
-            network.emission.weight.mul_(6)
-        networks.append(network.eval())
-    return ChainPlanner(ChainModel(tuple(networks), 1.5))
+    networks = tuple(random_chain(ACTIONS, width=3, seed=seed, scale=6) for seed in range(2))
+    return ChainPlanner(ChainModel(networks, 1.5))
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +46,13 @@ def queries():
 
 
 @cache
-def every_score(planner, queries, row):
-    """Scores of all sequences of all tasks, as (task, actions) → score, one after the other."""
-    scores, found = planner.model.scores(queries), {}
-    for task, actions in enumerate(ACTIONS):
-        for sequence in itertools.product(actions, repeat=3):
-            states = scores.states.find(torch.tensor(task), torch.tensor(sequence))
-            found[task, sequence] = float(scores.rows([row]).scores(states[None])[0])
-    return found
+def scores_of(planner, queries, row):
+    return every_score(planner.model, queries, row, ACTIONS)
 
 
 def everything(planner, queries, row, task=None, constraints=UNCONSTRAINED):
     """Allowed sequences, likeliest first: minus log-probability over tasks, ids, likeliest task."""
-    every = every_score(planner, queries, row)
+    every = scores_of(planner, queries, row)
     logs = {pair: score for pair, score in every.items() if task in (None, pair[0])}
     total = math.log(math.fsum(math.exp(value) for value in logs.values()))
     pairs = defaultdict(list)
@@ -158,7 +136,7 @@ def test_predicted_tasks_sum_over_all_sequences(planner, queries):
     predicted = planner.predict_tasks(queries)
     for row, task in enumerate(predicted):
         sums = np.zeros(4)
-        for (number, _), score in every_score(planner, queries, row).items():
+        for (number, _), score in scores_of(planner, queries, row).items():
             sums[number] += math.exp(score)
         assert task == sums.argmax()
 

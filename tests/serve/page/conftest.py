@@ -22,15 +22,13 @@ from cefito.data.readers.step_source import read_steps
 from cefito.data.timeline import Timeline, row_labels
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
-from cefito.planners.methods import load_config
 from cefito.runs.run import Run, write_run
-from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
 from cefito.timeline.recogniser import Recogniser
 from cefito.timeline.settings import RecogniserConfig
 from grey_videos import LEVELS, draw_greys
 from tiny_models import tiny_dinov2
-from tiny_runs import TINY_LENGTHS, TINY_RUN
+from tiny_runs import TINY_LENGTHS, TINY_RUN, small_run
 
 TASKS = {
     "make tea": ["boil water", "warm the pot", "add leaves", "pour water", "take leaves out"],
@@ -86,12 +84,10 @@ def drawn(tmp_path_factory) -> Drawn:
     table, films = read_steps(folder / "steps.csv"), folder / "films"
     dataset = prepare(table, folder / "features", folder / "data", seconds=1, videos=films)
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
-    config = load_config("small", method="cefito+chain", overrides=settings)
-    run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
-    config = load_config("small", method="nearest")
-    nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)
-    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
-    lengths = train_run(dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0)
+    run = small_run(dataset, folder / "tea-and-toast", "cefito+chain", overrides=settings)
+    nearest = small_run(dataset, folder / "nearest", horizon=2)
+    given = {"overrides": TINY_LENGTHS, "horizon": 4, "shortest": 1}
+    lengths = small_run(dataset, folder / "lengths", "any-length", **given)
     labels = [_labels(video) for video in dataset.videos]
     greys = torch.tensor(LEVELS).div(255).view(-1, 1, 1, 1, 1).expand(-1, 3, 1, 48, 64)
     rows = open_encoder(str(encoder)).encode(greys).astype(np.float16)
