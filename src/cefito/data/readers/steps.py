@@ -85,15 +85,14 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     )
 
 
-def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
+def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
     """Write a table of steps, as it is read too."""
-    every = list(rows)
-    has_split, has_errors = (any(getattr(row, name) for row in every) for name in _FREE)
+    has_split, has_errors = (any(getattr(row, name) for row in rows) for name in _FREE)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     more = ["split"] * has_split + ["error"] * has_errors
     writer.writerow(["video", "task", "step", "start", "end", *more])
-    for row in every:
+    for row in rows:
         free = [row.split] * has_split + [";".join(row.errors)] * has_errors
         writer.writerow([row.video, row.task, row.step, row.start, row.end, *free])
     write_text(path, text.getvalue())
