@@ -292,10 +292,8 @@ class _VideoTable:
             video = row.video.rpartition("/")[2]
             problem = f"names no task of video '{video}'. Add it, or one task for all"
             return DataError(f"{self._path}: {problem}.", setting="task")
-        problem = (
-            "holds no task. Give one for all videos, or a table with the columns video and task"
-        )
-        return document.wrong(f"{problem}.", setting="task")
+        remedy = "Give one for all videos, or a table with the columns video and task."
+        return document.wrong(f"holds no task. {remedy}", setting="task")
 
     def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""

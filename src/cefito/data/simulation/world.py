@@ -170,18 +170,16 @@ def _draw_steps(
             other = len(slot.names) > 1 and generator.random() < knobs.alternative
             drawn.append((slot.names[int(other)], slot.repeated))
     result: list[str] = []
-    due: str | None = None
+    due: list[str] = []  # the step that is repeated after the next one
     for name, again in drawn:
-        result.append(name)
-        if due is not None:
-            result.append(due)
-            due = None
+        result += [name, *due]
+        due = []
         if again and generator.random() < knobs.repeat:
             if generator.random() < 0.5:
                 result.append(name)
             else:
-                due = name
-    return result if due is None else [*result, due]
+                due = [name]
+    return result + due
 
 
 def _timed(actions: list[int], pace: float, generator: np.random.Generator) -> tuple[Step, ...]:
