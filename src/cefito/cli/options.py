@@ -272,13 +272,13 @@ def check_split(split: str) -> None:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
 
 
-def horizons(text: str) -> tuple[int, ...]:
+def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5"."""
     parts = [part.strip() for part in text.split(",")]
     distinct = len(set(parts)) == len(parts)
     if not distinct or not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(
-            f"--horizon {text[:40]}: expected a positive number of actions, or several different "
+            f"{option} {text[:40]}: expected a positive number of actions, or several different "
             "ones with commas between, as in 3,4,5."
         )
     return tuple(map(int, parts))
