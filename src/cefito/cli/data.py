@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from cyclopts import App
@@ -143,8 +144,7 @@ def download(name: str | None = None, target: Path = Path(), /, *, json: Json = 
         checked = "as expected" if done.checked else "not checked: no SHA-256 is documented"
         size = f"{done.bytes:,} bytes, SHA-256 {done.sha256} ({checked})"
         talk(f"{'exists already' if done.kept else 'wrote'}: {done.path}, {size}")
-        checksum = {"sha256": done.sha256, "checked": done.checked}
-        entry = {"name": place.name, "file": str(done.path), "bytes": done.bytes, **checksum}
-        fetched.append({**entry, "kept": done.kept})
+        facts = asdict(done)
+        fetched.append({"name": place.name, "file": str(facts.pop("path")), **facts})
     if json:
         print_json(fetched if len(chosen) > 1 else fetched[0])

@@ -267,9 +267,8 @@ class QueryOptions:
             raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
         if kind in ("a video file", "features") and not given & {"start", "end"}:
             problem = f"{kind} needs --start and --end in seconds, or one of both"
-            raise ConfigError(
-                f"{problem}: --start alone plans without a goal, by a run of several lengths."
-            )
+            alone = "--start alone plans without a goal, by a run of several lengths"
+            raise ConfigError(f"{problem}: {alone}.")
         return kind
 
     def _ends(self, kind: str) -> tuple[bool, bool]:

@@ -11,9 +11,10 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
 from cefito.cli.options import OUTPUT, Json
+from cefito.data.annotations import json_lines
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_target, read_text, write_text
+from cefito.files import check_target, write_text
 from cefito.markup import counted, percent
 from cefito.runtime import pick_device
 from cefito.settings import parse_record
@@ -251,11 +252,11 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
     from cefito.data.readers.formats import Choices
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare
+    from cefito.inference.recordings import timed_actions
     from cefito.timeline.formats import RecognisedVideo, TimedAction
 
     expected, proposed = "Expected what cefito annotate wrote.", dict[str, RecognisedVideo]()
-    for number, line in enumerate(read_text(proposals, expected).splitlines(), 1):
-        place = f"{proposals}, line {number}"
+    for place, line in json_lines(proposals, expected):
         read = parse_record(RecognisedVideo, line, place, expected, DataError)
         proposed[read.video] = read
     try:
@@ -265,17 +266,13 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
             raise
         task = next((one.task for one in proposed.values()), None)
         found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
-    names, left, pairs = found.annotations.taxonomy.actions, [], []
+    left, pairs = [], []
     for video in found.annotations.videos:
         if (one := proposed.get(video.video_id)) is None:
             left.append(video.video_id)
             continue
         own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]
-        steps = [
-            TimedAction(name=names[step.action].name, start=step.start, end=step.end)
-            for step in video.steps
-        ]
-        pairs.append((own, steps))
+        pairs.append((own, timed_actions(found.annotations.taxonomy, video.steps)))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

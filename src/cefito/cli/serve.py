@@ -87,7 +87,6 @@ def serve(
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
-    limited = validated(Limits, vars(limits), place="cefito serve")
     hosts = tuple(dict.fromkeys((*_LOOPBACK, host)))
     service = {
         "runs": (run, *more),
@@ -100,7 +99,7 @@ def serve(
         "session_folder": session_folder,
         "mcp": mcp,
         "hosts": None if token or allow_unauthenticated else hosts,
-        "limits": limited,
+        "limits": validated(Limits, vars(limits), place="cefito serve"),
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve import process

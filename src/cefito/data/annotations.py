@@ -138,10 +138,7 @@ class Taxonomy:
         """Convert to the content of a `taxonomy.json`."""
         value: dict[str, Any] = {
             "dataset": self.dataset,
-            "tasks": [
-                {"id": task.id, "name": task.name, "actions": list(task.actions)}
-                for task in self.tasks
-            ],
+            "tasks": [asdict(task) | {"actions": list(task.actions)} for task in self.tasks],
             "actions": [asdict(action) for action in self.actions],
         }
         if self.shared is not None and self.to_shared is not None:

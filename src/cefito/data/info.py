@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -76,16 +76,15 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
     }
 
 
-def _errors(videos: Iterable[Video]) -> dict[str, Any] | None:
+def _errors(videos: Sequence[Video]) -> dict[str, Any] | None:
     """Count what was done wrongly; None if no error is annotated."""
-    every = list(videos)
-    kinds = Counter(kind for video in every for step in video.steps for kind in step.errors)
-    missing = sum(len(video.missing) for video in every)
+    kinds = Counter(kind for video in videos for step in video.steps for kind in step.errors)
+    missing = sum(len(video.missing) for video in videos)
     if not kinds and not missing:
         return None
     return {
-        "videos": sum(not video.clean for video in every),
-        "steps": sum(bool(step.errors) for video in every for step in video.steps),
+        "videos": sum(not video.clean for video in videos),
+        "steps": sum(bool(step.errors) for video in videos for step in video.steps),
         "missing": missing,
         "kinds": dict(kinds.most_common()),
     }

@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,11 +189,9 @@ def check_observations(
     steps = annotations.step_count
 
     def owner(row: int) -> str:
-        for video in annotations.videos:
-            if row < len(video.steps):
-                return f" (video '{video.video_id}', step {row + 1}, counted from 1)"
-            row -= len(video.steps)
-        raise IndexError(row)
+        every = ((video, step) for video in annotations.videos for step in range(len(video.steps)))
+        video, step = next(islice(every, row, None))
+        return f" (video '{video.video_id}', step {step + 1}, counted from 1)"
 
     for name, array in (("start", start), ("end", end)):
         because = f"videos.jsonl has {steps} steps. {remedy}".rstrip(".")

@@ -51,14 +51,14 @@ def find_action(
     found = find_actions(taxonomy, given, task=task, setting=setting)
     named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
     if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
-        owners = dict.fromkeys(name for action in found for name in _owners(taxonomy, action))
+        owners = dict.fromkeys(name for action in found for name in tasks_of(taxonomy, action))
         problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
         known = _list(map(repr, owners)) or "none"
         raise ConfigError(f"{problem} {known}. Give an action of this task.", setting=setting)
     if len(found) > 1:
         entries = _list(
             f"{action} '{taxonomy.actions[action].name}' of "
-            f"{_list(map(repr, _owners(taxonomy, action))) or 'no task'}"
+            f"{_list(map(repr, tasks_of(taxonomy, action))) or 'no task'}"
             for action in found
         )
         wanted = "id" if task is not None else "task, or the id"
@@ -175,7 +175,8 @@ def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
     return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
 
 
-def _owners(taxonomy: Taxonomy, action: int) -> list[str]:
+def tasks_of(taxonomy: Taxonomy, action: int) -> list[str]:
+    """Return the names of the tasks of an action."""
     return [task.name for task in taxonomy.tasks if action in task.actions]
 
 

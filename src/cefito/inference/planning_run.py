@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeGuard, Unpack
+from typing import Any, ParamSpec, TypeGuard, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from cefito.runs.run import Run
 __all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run", "train_runs"]
 
 Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+Answering = TypeVar("Answering")
 
 
 class PlanningRun(Run):
@@ -146,30 +148,25 @@ def _is_place(given: Observation | None) -> TypeGuard[tuple[str, int]]:
     return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
 
 
-def _answering(make: Callable[Arguments, Run]) -> Callable[Arguments, PlanningRun]:
-    """Return a function that returns a run, such that the run answers questions."""
+def _answering(run: Run) -> PlanningRun:
+    return PlanningRun(**vars(run))
+
+
+def _converted(
+    make: Callable[Arguments, Made], convert: Callable[[Made], Answering]
+) -> Callable[Arguments, Answering]:
+    """Return a function whose result, a run or runs by horizon, answers questions."""
 
     @wraps(make)
-    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> PlanningRun:
-        return PlanningRun(**vars(make(*args, **kwargs)))
+    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answering:
+        return convert(make(*args, **kwargs))
 
     return made
 
 
-def _all_answering(
-    make: Callable[Arguments, dict[int, Run]],
-) -> Callable[Arguments, dict[int, PlanningRun]]:
-    """Return a function that returns runs by horizon, such that they answer questions."""
-
-    @wraps(make)
-    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> dict[int, PlanningRun]:
-        found = make(*args, **kwargs)
-        return {horizon: PlanningRun(**vars(run)) for horizon, run in found.items()}
-
-    return made
-
-
-open_run = _answering(runs.open_run)
-train_run = _answering(training.train_run)
-train_runs = _all_answering(training.train_runs)
-finetune = _answering(finetuning.finetune)
+open_run = _converted(runs.open_run, _answering)
+train_run = _converted(training.train_run, _answering)
+train_runs = _converted(
+    training.train_runs, lambda made: {horizon: _answering(run) for horizon, run in made.items()}
+)
+finetune = _converted(finetuning.finetune, _answering)

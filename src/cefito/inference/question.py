@@ -144,16 +144,14 @@ class Question(QueryFacts):
 AnyQuestion = TypeVar("AnyQuestion", bound=Question)
 
 
-def steps_range(given: int | str, setting: str = "steps") -> tuple[int, int]:
+def steps_range(given: int | str) -> tuple[int, int]:
     """Parse a number of steps such as 3 or "3", or a range such as "1-6": shortest and longest."""
     found = re.fullmatch(r"([1-9][0-9]{0,3})(?:-([1-9][0-9]{0,3}))?", str(given).strip())
-    shortest, longest = (
-        (int(part) for part in (found[1], found[2] or found[1])) if found else (1, 0)
-    )
+    shortest, longest = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
     if shortest > longest:
         raise ConfigError(
-            f"{setting} {str(given)[:40]}: expected a number of steps, or a range, as in 3 or 1-6.",
-            setting=setting,
+            f"steps {str(given)[:40]}: expected a number of steps, or a range, as in 3 or 1-6.",
+            setting="steps",
         )
     return shortest, longest
 

@@ -143,18 +143,13 @@ def first_steps(
 def _thresholds(run: Run, query: Queries, coverage: float) -> tuple[Thresholds, int]:
     """Return the thresholds for a query like this one, and the place of the level in them."""
     table, (initial, goal) = run.calibrated(), query.known[0].tolist()
+    wanted = ""
     if not initial:
-        raise ConfigError(
-            "sets are calibrated for queries with the initial observation. Give it, or leave out "
-            "the coverage.",
-            setting="coverage",
-        )
-    if query.elapsed is not None:
-        raise ConfigError(
-            "sets are calibrated for queries without the time between observations. Leave out the "
-            "time or the coverage.",
-            setting="coverage",
-        )
+        wanted = "with the initial observation. Give it, or leave out the coverage."
+    elif query.elapsed is not None:
+        wanted = "without the time between observations. Leave out the time or the coverage."
+    if wanted:
+        raise ConfigError(f"sets are calibrated for queries {wanted}", setting="coverage")
     if run.shortest is not None and run.steps != table.steps:
         raise ConfigError(
             f"steps {run.steps}: sets are calibrated for one number of steps, or for all of "

@@ -148,9 +148,8 @@ class RequestMiddleware:
             )
         site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin", "")
         foreign = origin and origin.rpartition("/")[2].lower() != host.lower()
-        if scope["method"] not in ("GET", "HEAD") and (
-            foreign or site not in ("none", "same-origin")
-        ):
+        changing = scope["method"] not in ("GET", "HEAD")
+        if changing and (foreign or site not in ("none", "same-origin")):
             raise ProblemError(
                 f"sent by a page of another site{f' ({origin[:100]})' if origin else ''}, not of "
                 f"{host[:100]}. Send it from your own program; a proxy must pass the header Host "

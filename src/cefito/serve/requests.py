@@ -132,8 +132,7 @@ def _window(
     query, truth = query_from_window(
         match, wanted.id, wanted.step, wanted.last, goal=wanted.goal, done=wanted.done
     )
-    name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
-    return query, truth, None if match.own else name
+    return query, truth, None if match.own else DatasetName.of(match.dataset)
 
 
 def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch:

@@ -61,8 +61,8 @@ class Service:
     """Opened runs, the scheduler of their searches and the process that encodes uploads."""
 
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
-        self.settings, self.limits = settings, settings.limits
         limits = settings.limits
+        self.settings, self.limits = settings, limits
         self.models, self.metrics = models, metrics
         self.scheduler = Scheduler(
             _solve,

@@ -248,9 +248,8 @@ def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
                 values = _scores(own, score, draws)
                 row[score] = _interval(values)
                 if ours is not None and ours is not own:
-                    row[score]["recogniser_less_it"] = _interval(
-                        _scores(ours, score, draws) - values
-                    )
+                    less = _scores(ours, score, draws) - values
+                    row[score]["recogniser_less_it"] = _interval(less)
         if "ece" in own[0]:
             row["ece"] = round(float(np.mean([one["ece"] for one in own])), 2)
         found[name] = row

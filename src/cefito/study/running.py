@@ -9,7 +9,7 @@ from typing import cast
 
 from cefito.errors import CefitoError, RunError
 from cefito.evaluation.score import evaluate_planner, successes
-from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
+from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import failure
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
@@ -47,33 +47,28 @@ def run_study(
     mapping = make_executor(executor, workers=workers, address=address)
     check_study(study, workers=workers)
     with locked(study.out, "a comparison"):
-        return _run(study, mapping, progress)
-
-
-def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
-    trials = missing_trials(study)
-    groups = [(trial.horizon, trial.seed) for trial in trials]
-    outcomes: Sequence[Outcome[None]] = []
-    if mapping.in_process:
-        outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
-    elif trials:
-        with progress("comparing", total=len(trials)) as advance:
-            outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
-    unwritten = {}  # errors of trials that could not write their files
-    for trial, outcome in zip(trials, outcomes, strict=True):
-        if isinstance(outcome, Failed):
-            unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
-        elif isinstance(outcome, Killed) and isinstance(trial.result, FailedTrial):
-            trial.write_failure(
-                f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
-                "Repeat the command, with fewer workers."
-            )
-    problems = []
-    for trial in study.trials:
-        result = trial.result
-        if isinstance(result, FailedTrial):
-            problems.append(f"{trial.label}: {unwritten.get(trial.label, result.error)}")
-    return problems
+        trials = missing_trials(study)
+        groups = [(trial.horizon, trial.seed) for trial in trials]
+        outcomes: Sequence[Outcome[None]] = []
+        if mapping.in_process:
+            outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
+        elif trials:
+            with progress("comparing", total=len(trials)) as advance:
+                outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
+        unwritten = {}  # errors of trials that could not write their files
+        for trial, outcome in zip(trials, outcomes, strict=True):
+            if isinstance(outcome, Failed):
+                unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
+            elif isinstance(outcome, Killed) and isinstance(trial.result, FailedTrial):
+                trial.write_failure(
+                    f"its process was killed (signal {outcome.signal}), perhaps for want of "
+                    "memory. Repeat the command, with fewer workers."
+                )
+        return [
+            f"{trial.label}: {unwritten.get(trial.label, result.error)}"
+            for trial in study.trials
+            if isinstance(result := trial.result, FailedTrial)
+        ]
 
 
 @dataclass(frozen=True)

@@ -168,12 +168,11 @@ def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
 def _title(results: Results, horizon: int) -> str:
     count = len(results.windows_of(horizon).video)
     whole = max((trial.sampled_from for trial in results.scored(horizon)), default=count)
-    windows = (
-        f"{count:,} test windows" if whole == count else f"{count:,} of {whole:,} test windows"
-    )
+    sampled = "" if whole == count else f" of {whole:,}"
     chosen = "" if results.selection == "held-out" else ", chosen on TEST"
     preset = Path(results.preset).stem
     steps = results.steps(horizon)
+    windows = f"{count:,}{sampled} test windows"
     return f"{results.dataset.name}, T = {steps}, {windows}, preset {preset}{chosen}"
 
 

@@ -130,7 +130,10 @@ def prepare(
     check_new(target, name)
     place = ", ".join(str(path) for path in source.files)
     taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
-    text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
+    text, text_file = None, {}
+    if source.action_text is not None:
+        text = read_action_text(source.action_text, taxonomy)
+        text_file = {"action_text": {"file": source.action_text.name}}
     paths, unused, notes = _files(source, FileFolder(features))
     with progress("videos", total=len(paths)) as advance, ThreadPoolExecutor(_THREADS) as pool:
         found = []
@@ -147,6 +150,7 @@ def prepare(
     source = replace(source, notes=(*source.notes, *notes))
     videos_used = tuple(each.video.with_steps(each.kept) for each in used)
     start, end = np.concatenate([each.rows for each in used if each.rows is not None], axis=1)
+    whole = tuple(each.whole for each in used if each.whole is not None)
     return write_dataset(
         target,
         name=name or taxonomy.dataset,
@@ -154,11 +158,7 @@ def prepare(
         start=start,
         end=end,
         action_text=text,
-        timeline=(
-            Timeline(tuple(each.whole for each in used if each.whole is not None))
-            if recipe.timeline
-            else None
-        ),
+        timeline=Timeline(whole) if recipe.timeline else None,
         provenance={
             "observations": (
                 f"features of {recipe.seconds} s around the rounded start and end of each step, "
@@ -175,11 +175,7 @@ def prepare(
             "preparation": _account(source, features, used, refused, recipe.beyond),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
-            **(
-                {}
-                if source.action_text is None
-                else {"action_text": {"file": source.action_text.name}}
-            ),
+            **text_file,
         },
     )
 
@@ -290,9 +286,8 @@ def _usable(found: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed
             used.append(each)
         else:
             numbers = f"{each.rows.shape[2]} numbers, most videos give {width}"
-            detail = (
-                f"{each.path}: gives observations of {numbers}. Extract it with the same model."
-            )
+            problem = f"gives observations of {numbers}. Extract it with the same model."
+            detail = f"{each.path}: {problem}"
             refused.append(replace(each, reason="wrong dimension", detail=detail))
     return used, refused
 

@@ -81,6 +81,7 @@ def prepare(
     if features is None and (len(paths) != 1 or paths[0].is_file()):
         problem = "a table holds no observations. Give the folder with one file a video"
         raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
+    options = {"timeline": True, **options}
     timeline = paths[0] / _TIMELINE_FILE
     if features is None and (timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()):
         found = read_common(paths[0])
@@ -90,15 +91,14 @@ def prepare(
                 path = Path(place) / f"{video.video_id}.npy"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 np.save(path, each)
-            options = {"timeline": True, "feature_rate": rows.rate, **options}
+            options = {"feature_rate": rows.rate, **options}
             return prepare_source(found, place, target, name=name, progress=progress, **options)
     if features is None:
-        return prepare_custom(paths[0], target, name=name, timeline=options.get("timeline", True))
+        return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
     given = {key: options.pop(key) for key in Choices.model_fields if key in options}
     choices = validated(Choices, given, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
     read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
-    options = {"timeline": True, **options}
     return prepare_source(read, features, target, name=name, progress=progress, **options)
 
 

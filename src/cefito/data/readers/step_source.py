@@ -68,9 +68,8 @@ def _distinct(found: StepRows) -> StepRows:
     if not repeated:
         return found
     steps, places = counted(len(repeated), "repeated step"), listed_places(repeated)
-    note = (
-        f"Left out {steps}, with the action and the times of another of the same video: {places}."
-    )
+    alike = "with the action and the times of another of the same video"
+    note = f"Left out {steps}, {alike}: {places}."
     return replace(found, rows=tuple(kept.values()), notes=(*found.notes, note))
 
 
@@ -94,9 +93,8 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
             both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
             faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
         elif row.origin != first:
-            problem = (
-                f"annotates video '{row.video}', as {first} does. Leave one out, or join them."
-            )
+            both = f"video '{row.video}', as {first} does"
+            problem = f"annotates {both}. Leave one out, or join them."
             faults.add("two files", row.place, problem)
         try:
             step = make_step(row.start, row.end, actions[row.step], place=row.place)

@@ -85,15 +85,14 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     )
 
 
-def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
+def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
     """Write a table of steps, as it is read too."""
-    every = list(rows)
-    has_split, has_errors = (any(getattr(row, name) for row in every) for name in _FREE)
+    has_split, has_errors = (any(getattr(row, name) for row in rows) for name in _FREE)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     more = ["split"] * has_split + ["error"] * has_errors
     writer.writerow(["video", "task", "step", "start", "end", *more])
-    for row in every:
+    for row in rows:
         free = [row.split] * has_split + [";".join(row.errors)] * has_errors
         writer.writerow([row.video, row.task, row.step, row.start, row.end, *free])
     write_text(path, text.getvalue())
@@ -293,10 +292,8 @@ class _VideoTable:
             video = row.video.rpartition("/")[2]
             problem = f"names no task of video '{video}'. Add it, or one task for all"
             return DataError(f"{self._path}: {problem}.", setting="task")
-        problem = (
-            "holds no task. Give one for all videos, or a table with the columns video and task"
-        )
-        return document.wrong(f"{problem}.", setting="task")
+        remedy = "Give one for all videos, or a table with the columns video and task."
+        return document.wrong(f"holds no task. {remedy}", setting="task")
 
     def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""

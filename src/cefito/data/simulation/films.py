@@ -58,10 +58,8 @@ def write_films(
     (folder / "videos").mkdir(parents=True, exist_ok=True)
     with progress("drawing films", total=len(made.videos)) as advance:
         for number, video in enumerate(made.videos):
-            task, path = (
-                made.taxonomy.tasks[video.task].name,
-                folder / "videos" / f"{video.video_id}.mp4",
-            )
+            task = made.taxonomy.tasks[video.task].name
+            path = folder / "videos" / f"{video.video_id}.mp4"
             steps = [
                 (made.taxonomy.actions[step.action].name, step.start, step.end)
                 for step in video.steps

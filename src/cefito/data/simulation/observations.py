@@ -20,6 +20,7 @@ from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.readers.custom import read_folder_text
 from cefito.data.readers.source import read_common
+from cefito.data.vocabulary import tasks_of
 from cefito.files import check_new, sha256
 from cefito.runtime import SimulationStream, check_seed
 
@@ -92,19 +93,16 @@ def observe(
     looks = action_looks(taxonomy, knobs, seed=seed)
     traces = _directions([f"trace {name}" for name in _look_names(taxonomy)], knobs.hidden, seed)
     tasks = _directions([f"task {task.name}" for task in taxonomy.tasks], knobs.hidden, seed)
-    camera = _Camera(
-        knobs, dim=dim, generator=np.random.default_rng([seed, SimulationStream.CAMERA])
-    )
-    shape = (len(annotations.videos), knobs.hidden)
-    styles = np.random.default_rng([seed, SimulationStream.STYLES]).standard_normal(
-        shape, np.float32
-    )
-    spread = np.random.default_rng([seed, SimulationStream.SPREAD]).standard_normal(
-        len(annotations.videos)
-    )
+
+    def stream(kind: SimulationStream) -> np.random.Generator:
+        return np.random.default_rng([seed, kind])
+
+    camera = _Camera(knobs, dim=dim, generator=stream(SimulationStream.CAMERA))
+    count = len(annotations.videos)
+    styles = stream(SimulationStream.STYLES).standard_normal((count, knobs.hidden), np.float32)
+    spread = stream(SimulationStream.SPREAD).standard_normal(count)
     scales = (knobs.noise * np.exp(knobs.noise_spread * spread)).astype(np.float32)
-    noises = np.random.default_rng([seed, SimulationStream.NOISE])
-    mixing = np.random.default_rng([seed, SimulationStream.CONFUSION])
+    noises, mixing = stream(SimulationStream.NOISE), stream(SimulationStream.CONFUSION)
     result = np.empty((2, annotations.step_count, dim), dtype=np.float16)
     for first, videos, indices in _blocks(annotations.videos):
         lengths = [len(video.steps) for video in videos]
@@ -130,11 +128,7 @@ def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> N
     sums = [of_words[[place[word] for word in group]].sum(axis=0) for group in words]
     by_word = np.stack([row / np.sqrt(len(group)) for row, group in zip(sums, words, strict=True)])
     by_name = _directions([f"name {name}" for name in names], knobs.hidden, seed)
-    tasks_of: list[list[str]] = [[] for _ in names]
-    for task in taxonomy.tasks:
-        for action in task.actions:
-            tasks_of[action].append(task.name)
-    owned = [f"action {name} of {tasks}" for name, tasks in zip(names, tasks_of, strict=True)]
+    owned = [f"action {name} of {tasks_of(taxonomy, action)}" for action, name in enumerate(names)]
     by_task = _directions(owned, knobs.hidden, seed)
     common = np.sqrt(knobs.shared_words) * by_word + np.sqrt(1 - knobs.shared_words) * by_name
     return _unit(
@@ -150,10 +144,8 @@ class _Camera:
     ) -> None:
         power = knobs.task**2 + knobs.progress**2 + knobs.step**2
         power += knobs.hidden * (knobs.style**2 + knobs.noise**2)
-        scale = 1 / np.sqrt(max(power, 1e-12))  # so that a projection has variance near 1
-        self._weights = generator.standard_normal((knobs.hidden, dim), np.float32) * np.float32(
-            scale
-        )
+        scale = np.float32(1 / np.sqrt(max(power, 1e-12)))  # a projection has variance near 1
+        self._weights = scale * generator.standard_normal((knobs.hidden, dim), np.float32)
         self._offsets = generator.standard_normal(dim, np.float32)
         self._share = np.float32(knobs.nonlinearity)
 
@@ -227,10 +219,6 @@ def _shown(
             shown.append(action)
             neighbours.append(actions[index + step])
     share = np.zeros((len(shown), 1), dtype=np.float32)
-    if 0 < confusion < 1:
-        share = generator.beta(2 * confusion, 2 * (1 - confusion), size=(len(shown), 1)).astype(
-            np.float32
-        )
-    elif confusion == 1:
-        share[:] = 1
+    if confusion > 0:
+        share[:] = generator.beta(2 * confusion, 2 * (1 - confusion), size=share.shape)
     return (1 - share) * looks[shown] + share * looks[neighbours]

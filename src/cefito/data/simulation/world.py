@@ -108,12 +108,9 @@ def write_world(
     )
 
 
-def make_world(
-    *, seed: int = 0, knobs: WorldKnobs | None = None, tasks: Sequence[str] = ()
-) -> Annotations:
+def make_world(*, seed: int, knobs: WorldKnobs, tasks: Sequence[str] = ()) -> Annotations:
     """Draw the videos of some tasks of the embedded world, by default all, without observations."""
     check_seed(seed)
-    knobs = knobs or WorldKnobs()
     graphs = world_tasks()
     graphs = {name: graphs[name] for name in tasks or graphs}
     taxonomy, ids = _taxonomy(graphs)
@@ -162,8 +159,7 @@ def _draw_steps(
     slots: tuple[Slot, ...], knobs: WorldKnobs, generator: np.random.Generator
 ) -> list[str]:
     """The action names of one video."""
-    names: list[str] = []
-    repeated: list[bool] = []
+    drawn: list[tuple[str, bool]] = []  # whether it may be repeated
     for stage in range(slots[-1].stage + 1):
         members = [slot for slot in slots if slot.stage == stage]
         if generator.random() < knobs.order_freedom:
@@ -172,21 +168,18 @@ def _draw_steps(
             if slot.optional and generator.random() >= knobs.optional:
                 continue
             other = len(slot.names) > 1 and generator.random() < knobs.alternative
-            names.append(slot.names[int(other)])
-            repeated.append(slot.repeated)
+            drawn.append((slot.names[int(other)], slot.repeated))
     result: list[str] = []
-    due: str | None = None
-    for name, again in zip(names, repeated, strict=True):
-        result.append(name)
-        if due is not None:
-            result.append(due)
-            due = None
+    due: list[str] = []  # the step that is repeated after the next one
+    for name, again in drawn:
+        result += [name, *due]
+        due = []
         if again and generator.random() < knobs.repeat:
             if generator.random() < 0.5:
                 result.append(name)
             else:
-                due = name
-    return result if due is None else [*result, due]
+                due = [name]
+    return result + due
 
 
 def _timed(actions: list[int], pace: float, generator: np.random.Generator) -> tuple[Step, ...]:

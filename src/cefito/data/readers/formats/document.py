@@ -10,7 +10,7 @@ import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +76,7 @@ def film_address(location: str, folder: str = "") -> str:
     return nfc(_ENDING.sub("", _UPLOADED.sub(r"\1/", "/".join(kept))))
 
 
-def named_films(rows: Iterable[StepRow]) -> tuple[list[StepRow], list[str]]:
+def named_films(rows: Sequence[StepRow]) -> tuple[list[StepRow], list[str]]:
     """Give films the shortest ends of their addresses that tell them apart; also return a note.
 
     Rows without a coding have names already. An address that ends as a longer one is the same film.
@@ -84,7 +84,6 @@ def named_films(rows: Iterable[StepRow]) -> tuple[list[StepRow], list[str]]:
     Raises:
         DataError: Films with several codings, which are all named.
     """
-    rows = list(rows)
     codings: dict[str, dict[str, None]] = {}  # in order
     for row in rows:
         known = codings.setdefault(row.video, {})
@@ -177,9 +176,8 @@ class Document:
     choices: Choices  # what the user gave
     rate_of: Callable[[str], float | None]  # frame rate of a video; None if it is not known
     format: str = ""  # name of its format, once it is recognised; empty for tables of steps
-    left_out: Counter[str] = field(
-        default_factory=Counter
-    )  # annotations that are no steps, by kind
+    # annotations that are no steps, by kind
+    left_out: Counter[str] = field(default_factory=Counter)
     # what was read in a way that the user should know, in words, and how often
     notes: Counter[str] = field(default_factory=Counter)
     remedy: str = "Annotate steps and export it again."  # for a file without steps
@@ -234,10 +232,8 @@ class Document:
         if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
             return float(written)
         if found is None:
-            problem = (
-                problem or "counts frames and holds no frame rate. Give the frames per second."
-            )
-            raise self.wrong(problem, where, setting="frame_rate")
+            unknown = "counts frames and holds no frame rate. Give the frames per second."
+            raise self.wrong(problem or unknown, where, setting="frame_rate")
         return found
 
     def unique(self, pairs: Iterable[tuple[_Key, _Value]], what: str) -> dict[_Key, _Value]:
