@@ -13,29 +13,29 @@ BUDGETS = {
     "batch": 971,
     "benchmarks": 4_298,
     "cli": 3_994,
-    "data": 6_829,
+    "data": 6_790,
     "encoders": 1_886,
     "evaluation": 2_138,
     "executors": 554,
     "field": 1_759,
     "ground": 1_805,
-    "inference": 2_909,
+    "inference": 2_981,
     "planners": 10_973,
     "report": 1_185,
     "runs": 1_793,
     "search": 2_555,
-    "serve": 3_620,
-    "study": 2_128,
+    "serve": 3_621,
+    "study": 2_121,
     "testing": 472,
-    "timeline": 2_809,
-    "tests": 39_998,
+    "timeline": 2_812,
+    "tests": 39_894,
     "training": 1_569,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 244
+MODULES = 245
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
