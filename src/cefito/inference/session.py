@@ -45,7 +45,7 @@ an exponential distribution), and with one (of a gamma distribution of shape 2).
 STIRRED = 0.3
 """Probability that a scene without a step changes as much as with one."""
 DOUBT, GOAL_DOUBT = 0.01, 0.1
-"""Probability that all events together say nothing of the next step; that a goal does not."""
+"""Probability that all events together, and that the goal, say nothing of the next step."""
 SURE = 0.5
 """Probability from which a step is inferred."""
 EVIDENCE = 1.5
