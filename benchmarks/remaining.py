@@ -2,7 +2,9 @@
 
 At the start of each of the last six steps of a test video, a session that has followed the rows so
 far plans the rest, with and without the observation after the last step; another is given the steps
-done and the observation at the boundary. Needs runs of several lengths with a recogniser.
+done and the observation at the boundary. The last row may show the step that begins: if the session
+says that it goes on, its plan does not hold it, so scores are also given with it before the plan.
+Needs runs of several lengths with a recogniser.
 
     python benchmarks/remaining.py DATA RUN [RUN …] --out FILE
 """
@@ -24,14 +26,20 @@ from cefito.files import write_json
 from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.inference.session import Session
 
-SCORES = ("success", "edit", "next")
+_NAMES = ("success", "edit", "next")
+SCORES = (*_NAMES, *(f"{name}_with_present_step" for name in _NAMES))
 _DRAWS = 2000
 
 
 def scored(session: Session, left: list[int]) -> list[float]:
-    """Success, edit similarity and next step of the likeliest plan of all lengths."""
+    """Success, edit similarity and next step of the likeliest plan, and with the present step."""
     plan = list(session.plans(1)[0].actions)
-    return [plan == left, Levenshtein.normalized_similarity(plan, left), plan[0] == left[0]]
+    now = session.followed(1).now if session.follows_rows else None
+    whole = plan if now is None or now.action != left[0] else [now.action, *plan]
+    scores: list[float] = []
+    for one in (plan, whole):
+        scores += [one == left, Levenshtein.normalized_similarity(one, left), one[0] == left[0]]
+    return scores
 
 
 def of_video(data: PreparedDataset, run: PlanningRun, place: int) -> Iterator[list[list[float]]]:

@@ -93,6 +93,22 @@ def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, vide
         assert float((one - other).abs().max()) > 1e-3
 
 
+def test_a_step_that_goes_on_is_not_expected_again(
+    run_with_recogniser, world, video, monkeypatch
+):
+    """Although the last rows show it, as an observation at its start does."""
+    first, steps = int(world.first_row[world.videos.index(video[0])]), video[0].steps
+    seen = np.asarray(world.start[first + 1], dtype=np.float32)
+    monkeypatch.setattr(RowFollower, "observation", lambda self: seen)
+    session = Session(run_with_recogniser)
+    for place in range(int(steps[1].end)):
+        session.observe(video[1][place], at=float(place))
+    going = session.followed().now.action
+    assert going == steps[1].action
+    likely = float(session._rows.stream.next_actions[going])  # of a further one
+    assert float(session._outlook.next_actions()[going]) < 2 * likely + 0.002
+
+
 def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, video, followed):
     session = Session(run_with_recogniser)
     for place, row in enumerate(video[1]):

@@ -96,6 +96,7 @@ class _State:
     initial: Encoded | None = None  # the same encoded; None after a step was done since
     expected: torch.Tensor | None = None  # log p(next state | all events) [S]; None if unknown
     usual: torch.Tensor | None = None  # the same without the observations of that state [S]
+    going: int | None = None  # action of the step that goes on, by rows
     notes: tuple[str, ...] = ()
 
 
@@ -233,14 +234,15 @@ class Session:
         """Take the steps that were recognised as those done, if rows came since."""
         if not self._stale:
             return
-        count, seen = len(self.run.taxonomy.actions), rows.observation()
+        count, seen, found = len(self.run.taxonomy.actions), rows.observation(), rows.steps()
+        goes_on = bool(found) and found[-1][0].end >= rows.stream.seconds
         done = tuple(
             _Done(
                 F.one_hot(torch.tensor(step.action), count) * step.probability,
                 reported=reported,
                 shown=True,
             )
-            for step, reported in rows.steps()
+            for step, reported in found
         )
         self._stale = False
         self._states[-1] = replace(
@@ -248,6 +250,7 @@ class Session:
             done=done,
             initial=None if seen is None else self._encoded(seen),
             expected=rows.log_expected(self._guide.model.states),
+            going=found[-1][0].action if goes_on else None,
         )
 
     @property
@@ -440,7 +443,11 @@ class Session:
                     least = self._guide.posterior(state.initial, None, done).log_first
                     told = _doubted(own, GOAL_DOUBT) - _doubted(least, GOAL_DOUBT)
                     expected = expected + told / 2
-                factors = (1 - OWN) * (expected - own).masked_fill(own == -torch.inf, 0.0)
+                change = (expected - own).masked_fill(own == -torch.inf, 0.0)
+                factors = (1 - OWN) * change
+                if state.going is not None:  # it is seen, so the network does not expect it again
+                    again = states.actions == state.going
+                    factors = torch.where(again, torch.minimum(change, factors), factors)
                 outlook = outlook.weighed(factors)
         return outlook
 
