@@ -11,7 +11,7 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 971,
-    "benchmarks": 4_298,
+    "benchmarks": 4_306,
     "cli": 3_994,
     "data": 6_790,
     "encoders": 1_886,
@@ -19,7 +19,7 @@ BUDGETS = {
     "executors": 554,
     "field": 1_759,
     "ground": 1_805,
-    "inference": 2_981,
+    "inference": 2_988,
     "planners": 10_973,
     "report": 1_185,
     "runs": 1_793,
@@ -28,7 +28,7 @@ BUDGETS = {
     "study": 2_121,
     "testing": 472,
     "timeline": 2_812,
-    "tests": 39_894,
+    "tests": 39_908,
     "training": 1_569,
 }
 """Lines of Python of each room of src, and of the folders beside it.
