@@ -125,8 +125,9 @@ def compare(
         json: Print the results as JSON instead of tables.
     """
     if recognisers is not None:
-        others = {planners, horizons, steps, executor, address, against, published}
-        if others != {None, True} or options != StudyOptions(out=options.out, seeds=options.seeds):
+        others = (planners, horizons, steps, executor, address, against)
+        changed = options != StudyOptions(out=options.out, seeds=options.seeds) or not published
+        if changed or any(others):
             problem = "takes --out, --seeds and --json alone; the other options are of planners"
             raise ConfigError(f"--recognisers: {problem}.")
         return _compare_recognisers(dataset, recognisers, options, json=json)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cefito.runs.run import Run
 
 FINDING = 0.8
-"""Probability from which what was wrong in the steps done is told."""
+"""Least probability of a mistake that is reported."""
 
 
 class Likely(Record):
@@ -58,17 +58,17 @@ class RowFollower:
     def __init__(self, run: Run, task: int | None) -> None:
         self.stream = StepStream(run.own_recogniser, task)
         self._run = run
-        self._told: set[float] = set()  # starts of steps that were reported
+        self.told: set[float] = set()  # starts of steps that were reported
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
         self.stream.correct(action)
-        self._told |= {step.start for step in self.stream.steps()[-1:]}
+        self.told |= {step.start for step in self.stream.steps()[-1:]}
 
-    def steps(self) -> list[tuple[RecognisedStep, bool]]:
-        """Return the steps so far, the present one among them, and whether each was reported."""
-        return [(step, step.start in self._told) for step in self.stream.steps()]
+    def goes_on(self, steps: list[RecognisedStep]) -> bool:
+        """Whether the last step lasts up to the last row."""
+        return bool(steps) and steps[-1].end >= self.stream.seconds
 
     def log_expected(self, states: TaskStates) -> torch.Tensor:
         """Return log p(state of the next step | rows) [S]."""
@@ -83,10 +83,10 @@ class RowFollower:
         return torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
 
     def observation(self) -> NDArray[np.float32] | None:
-        """Return the last rows as an observation [E] is made of those around a time.
+        """Join the last rows to an observation [E], as those around a time in training.
 
-        The last one stands for those after it. None if one was lost, or if observations are not
-        made of such rows.
+        The last row is repeated for the rows after it. None if that row was lost, or if the width
+        of an observation is not an odd number of rows.
         """
         rows, size = self.stream.shown, self._run.planner.observation_dim
         count, rest = divmod(size, self.stream.recogniser.width)
@@ -98,11 +98,10 @@ class RowFollower:
         return np.pad(kept, padding, mode="edge").reshape(-1)
 
     def followed(self, ahead: list[Likely], least: float) -> Followed:
-        """Return what was recognised, with the next steps, and findings from a probability on."""
+        """Return what was recognised, with the given next steps and findings that are likely."""
         stream, taxonomy = self.stream, self._run.taxonomy
         steps, tasks = stream.steps(), stream.tasks
-        going = bool(steps) and steps[-1].end >= stream.seconds
-        task = int(tasks.argmax())
+        going, task = self.goes_on(steps), int(tasks.argmax())
         done = steps[:-1] if going else steps
         state = task, least, *((step.start, step.action) for step in done)
         if state != self._verified[0]:

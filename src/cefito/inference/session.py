@@ -234,15 +234,14 @@ class Session:
         """Take the steps that were recognised as those done, if rows came since."""
         if not self._stale:
             return
-        count, seen, found = len(self.run.taxonomy.actions), rows.observation(), rows.steps()
-        goes_on = bool(found) and found[-1][0].end >= rows.stream.seconds
+        count, steps, seen = len(self.run.taxonomy.actions), rows.stream.steps(), rows.observation()
         done = tuple(
             _Done(
                 F.one_hot(torch.tensor(step.action), count) * step.probability,
-                reported=reported,
+                reported=step.start in rows.told,
                 shown=True,
             )
-            for step, reported in found
+            for step in steps
         )
         self._stale = False
         self._states[-1] = replace(
@@ -250,7 +249,7 @@ class Session:
             done=done,
             initial=None if seen is None else self._encoded(seen),
             expected=rows.log_expected(self._guide.model.states),
-            going=found[-1][0].action if goes_on else None,
+            going=steps[-1].action if rows.goes_on(steps) else None,
         )
 
     @property
@@ -440,9 +439,9 @@ class Session:
                 expected, own = _doubted(state.expected, DOUBT), outlook.log_first
                 if self._rows is not None and self._goal is not None:
                     # the recogniser knows no goal: p(a | rows) √(p(a | goal) / p(a))
-                    least = self._guide.posterior(state.initial, None, done).log_first
-                    told = _doubted(own, GOAL_DOUBT) - _doubted(least, GOAL_DOUBT)
-                    expected = expected + told / 2
+                    without = self._guide.posterior(state.initial, None, done).log_first
+                    ratio = _doubted(own, GOAL_DOUBT) - _doubted(without, GOAL_DOUBT)
+                    expected = expected + ratio / 2
                 change = (expected - own).masked_fill(own == -torch.inf, 0.0)
                 factors = (1 - OWN) * change
                 if state.going is not None:  # it is seen, so the network does not expect it again

@@ -220,5 +220,6 @@ def _shown(
             neighbours.append(actions[index + step])
     share = np.zeros((len(shown), 1), dtype=np.float32)
     if confusion > 0:
-        share[:] = generator.beta(2 * confusion, 2 * (1 - confusion), size=share.shape)
+        a, b = 2 * confusion, 2 * (1 - confusion)
+        share[:] = generator.beta(a, b, size=share.shape) if b else 1
     return (1 - share) * looks[shown] + share * looks[neighbours]
