@@ -296,7 +296,7 @@ def check_new(target: Path, name: str | None = None) -> None:
         raise DataError("name: is empty. Give one or leave it out.", setting="name")
     taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
     if taken and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+        raise DataError(f"{target}: exists already. Choose another name or remove it first.")
 
 
 @contextmanager

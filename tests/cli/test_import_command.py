@@ -73,6 +73,22 @@ def test_import_then_plan(source, tmp_path, ran, refused):
     assert (later["task"], later["task_id"], later["task_source"]) == ("toast", 1, "predicted")
     assert later["plans"] == value["plans"]
 
+    out = [tmp_path / name for name in ("f.pth", "f-action-text.npy", "f-classifier.pth")]
+    said = ran("export", both, "--checkpoint", out[0])
+    assert said == ("", f"wrote {', '.join(map(str, out))}\n")
+    beside = ("--taxonomy", both / "taxonomy.json", "--action-text", out[1], "--classifier", out[2])
+    ran("import-checkpoint", out[0], *beside, "--out", tmp_path / "again")
+    assert json.loads(ran("plan", tmp_path / "again", *query, "--top-k", 5).out) == later
+    checkpoint_too = ("--checkpoint", tmp_path / "g.pth")
+    for wrong in (
+        (),
+        (tmp_path / "run.zip", *checkpoint_too),
+        (*checkpoint_too, "--license", "MIT"),
+    ):
+        assert "give a zip file (with --license), or" in refused("export", both, *wrong)
+    line = refused("export", both, "--checkpoint", tmp_path / "f.zip")
+    assert line.endswith("expected a file that ends in .pth. (--checkpoint)\n")
+
 
 def test_from_the_authors_repository_to_tables(tmp_path, ran, refused):
     """Window files, taxonomy, features, embeddings and checkpoints as they are."""

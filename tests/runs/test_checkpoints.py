@@ -2,6 +2,7 @@ import copy
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,17 @@ from cefito.data import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.sharing import import_field
+from cefito.evaluation.sharing import export_field, import_field
+from cefito.field.fields import incremental_field, make_field
 from cefito.inference.answer import answer
+from cefito.planners.cefito.checkpoints import to_checkpoints
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.finetune import finetune
 from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.settings import flattened
 from part_worlds import part_of
 from slow_predictor import SlowPredictor, norm
 from traps import Trap
@@ -475,3 +481,90 @@ def test_an_imported_run_names_the_networks_that_it_lacks(copied):
         (copied / "planner.json").write_text(json.dumps({**value, "lacks": []}))
     with pytest.raises(RunError, match=r"classifier\.safetensors: no such file"):
         open_run(copied)
+
+
+def back(folder, tmp_path):
+    """The run of a run's exported checkpoints, and what was written."""
+    field, text, classifier = export_field(folder, tmp_path / "out.pth")
+    beside = {"taxonomy": folder / "taxonomy.json", "action_text": text, "classifier": classifier}
+    contents = [torch.load(path, weights_only=True) for path in (field, classifier)]
+    return import_field(field, tmp_path / "again", **beside), *contents, np.load(text)
+
+
+def test_a_field_comes_back_as_it_was(tensors, text, files, tmp_path, observations):
+    """Weights to the bit, hence energies; the files are plain tensors and values."""
+    classifier = drawn(classifier_shapes(), 5)
+    settings = config(tensors[3], num_heads=8)
+    run = import_field(
+        checkpoint(tmp_path / "a.pth", tensors[3], config=settings),
+        tmp_path / "run",
+        classifier=classifier_checkpoint(tmp_path / "b.pth", classifier),
+        **files,
+    )
+    again, field, tasks, vectors = back(run.folder, tmp_path)
+    for written, expected in (
+        (field["ema"], tensors[3]),
+        (field["model"], tensors[3]),
+        (tasks["model"], classifier),
+    ):
+        assert set(written) == set(expected)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(written[name], tensor, rtol=0, atol=1e-6)
+    ours, theirs = (flattened(one) for one in (field["config"], settings))
+    assert ours == {name: theirs.get(name, TASKS) for name in ours}
+    np.testing.assert_array_equal(vectors, text)
+    plans = [one.planner.plan(queries(observations), 5) for one in (run, again)]
+    for ours, theirs in zip(*plans, strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        np.testing.assert_array_equal(ours.energies, theirs.energies)
+
+
+@pytest.mark.nightly
+def test_a_trained_field_comes_back(world, tmp_path):
+    """With learned vectors of the actions, which come back as if they were of text."""
+    changes = {"training.optimiser.epochs": 1, "training.negatives.count": 4}
+    changes |= {"training.stopping.windows": 3, "training.stopping.candidates": 30}
+    changes |= {"classifier_training.optimiser.epochs": 1, "training.stopping.every": 1}
+    settings = load_config("released", method="cefito", horizon=3, overrides=changes)
+    run = train_run(world, tmp_path / "run", config=settings, horizon=3, seed=0)
+    again, *_ = back(run.folder, tmp_path)
+    windows = cut_windows(world, horizon=3, split="test").sample(20, 0)
+    arrays = (windows.initial, windows.goal, windows.actions)
+    energies = [one.energy(*map(torch.from_numpy, arrays)) for one in (run, again)]
+    assert torch.equal(*energies)
+    of_windows = Queries.from_windows(windows)
+    ours, theirs = (one.planner.task_model.log_probabilities(of_windows) for one in (run, again))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"width": 16, "heads": 2}, "width = 16"),
+        ({"distance": "l2", "centre": True}, "distance = 'l2', centre = True"),
+        ({"directions": "both"}, "directions = 'both'"),
+        ({"action_encoding": "observed"}, "action_encoding = 'observed'"),
+    ],
+)
+def test_fields_of_another_form_are_not_exported(changes, words, run):
+    """By the name of each setting that departs."""
+    field = make_field(
+        config=run.planner.field.config.model_copy(update=changes),
+        action_vectors=torch.zeros(K, TEXT),
+        **{"observation_dim": E, "action_count": K, "horizon": 3},
+    )
+    planner = replace(run.planner, incremental=incremental_field(field.eval()))
+    with pytest.raises(RunError, match=f"no energy field with {words}\\."):
+        to_checkpoints(planner, "run")
+
+
+def test_what_is_not_exported(folder, tmp_path, run_of_lengths):
+    target = tmp_path / "out.pth"
+    with pytest.raises(RunError, match="has no energy field"):
+        export_field(run_of_lengths.folder, target)
+    beside = tmp_path / "out-action-text.npy"
+    beside.write_text("mine")
+    with pytest.raises(DataError, match=r"out-action-text\.npy: exists already"):
+        export_field(folder, target)
+    assert list(tmp_path.iterdir()) == [beside]
+    assert export_field(folder, tmp_path / "b.pth")[2:] == []  # it has no task classifier

@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
     "config": ("methods:app", "Show the settings of presets."),
-    "export": ("share:export", "A run as one zip file, with a model card."),
+    "export": ("share:export", "A run as one zip file, or its field as the authors' checkpoint."),
     "extract": ("features:extract", "Features of videos, one vector a second."),
     "embed": ("features:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (

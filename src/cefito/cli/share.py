@@ -21,18 +21,34 @@ if TYPE_CHECKING:
 Licence = Annotated[str, Parameter(name="--license")]
 
 
-def export(run: RunFolder, file: Path, /, *, license_name: Licence = "") -> None:
+def export(
+    run: RunFolder,
+    file: Path | None = None,
+    /,
+    *,
+    license_name: Licence = "",
+    checkpoint: Path | None = None,
+) -> None:
     """Write the files for planning with a run into a zip file, with a model card.
 
     Args:
         file: Zip file to write.
         license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
+        checkpoint: Instead of a zip file, a checkpoint (.pth) of the energy field to write, as the
+            code of the paper's authors reads it, with the vectors of the actions and the task
+            classifier beside it.
     """
-    from cefito.evaluation.sharing import export_run
+    from cefito.evaluation.sharing import export_field, export_run
 
     with log_warnings():
-        export_run(run, file, license_name=license_name)
-    talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
+        if checkpoint is not None and file is None and not license_name:
+            check_target(checkpoint, (".pth",), "checkpoint")
+            talk(f"wrote {', '.join(map(str, export_field(run, checkpoint)))}")
+        elif file is not None and checkpoint is None:
+            export_run(run, file, license_name=license_name)
+            talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
+        else:
+            raise ConfigError("give a zip file (with --license), or --checkpoint FIELD.pth alone.")
 
 
 def import_checkpoint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from cefito.encoders.images import PLACES
 from cefito.errors import RunError
 from cefito.evaluation.records import RunEvaluation
-from cefito.files import new_folder, sha256, write_text
+from cefito.files import check_new, new_folder, sha256, write_bytes, write_text
 from cefito.markup import counted, in_markdown, markdown_table
 from cefito.planners.cefito.checkpoints import (
     CLASSIFIER,
     FIELD,
     Weights,
     from_checkpoint,
+    to_checkpoints,
     with_classifier,
 )
 from cefito.runs.bundle import pack
@@ -147,6 +152,26 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
         write_run(replace(opened, folder=folder, info=info, videos=videos, copy_of=""))
         write_text(folder / "README.md", card)
         pack(folder, target)
+
+
+def export_field(run: Path | str, target: Path) -> list[Path]:
+    """Write a run's energy field as a checkpoint (.pth); return its path and those of what belongs.
+
+    Beside it are written the vectors of the actions, which no checkpoint holds, and the task
+    classifier, if it is of the authors' form; see `to_checkpoints`.
+    """
+    opened = open_run(run)
+    contents = {
+        target.with_name(target.stem + ending): content
+        for ending, content in to_checkpoints(opened.planner, opened.place).items()
+    }
+    for path in contents:
+        check_new(path)
+    for path, content in contents.items():
+        buffer = io.BytesIO()  # torch.save writes a file's name into it
+        torch.save(content, buffer) if isinstance(content, dict) else np.save(buffer, content)
+        write_bytes(path, buffer.getvalue())
+    return list(contents)
 
 
 def import_field(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Taxonomy
@@ -24,14 +24,15 @@ from cefito.errors import DataError, RunError, explained
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
-from cefito.field.settings import ClassifierConfig
+from cefito.field.settings import ClassifierConfig, FieldConfig
 from cefito.files import check_array, load_torch, load_weights, sha256
+from cefito.planners.base import Planner
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.settings import flattened
+from cefito.settings import Settings, flattened
 
 FIELD, CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
@@ -132,6 +133,49 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     return replace(planner, settings=settings, task_model=model), record
 
 
+def to_checkpoints(planner: Planner, place: str) -> dict[str, Any]:
+    """Return a planner's field, vectors of actions [K, W] and classifier, by endings of file names.
+
+    The classifier is left out unless it is of the authors' form.
+
+    Raises:
+        RunError: It has no energy field, or the authors' code computes other energies with it.
+    """
+    if not isinstance(planner, CefitoPlanner):
+        raise RunError(f"{place}: has no energy field. Train one (--method cefito).")
+    field, model = planner.field, planner.task_model
+    if departs := _departures(field.config, _released().field):
+        problem = f"the authors' code has no energy field with {_few(departs)}"
+        raise RunError(f"{place}: {problem}. Train one (--method cefito --preset released).")
+    tensors = _foreign(field) | {"predictor.pos_embed": field.predictor.pos_embed.cpu()}
+    shape, heads = planner.shape, field.config.heads
+    sizes = {"observation_dim": shape.observation_dim, "num_heads": heads, **_form(field.config)}
+    config = {"horizon": shape.horizon, "num_actions": shape.actions, "num_tasks": shape.tasks}
+    checkpoint = {"ema": tensors, "model": tensors, "config": {**config, "model": sizes}}
+    vectors = field.predictor.action_vectors.detach().cpu().numpy()
+    contents = {".pth": checkpoint, "-action-text.npy": vectors}
+    if model is not None and not _departures(model.network.config, ClassifierConfig()):
+        contents["-classifier.pth"] = {"model": _foreign(model.network)}
+    return contents
+
+
+def _departures(config: Settings, form: Settings) -> list[str]:
+    """Return the settings by which the outputs of a network differ from those of a form."""
+    free = {"init", "dropout", "heads", "action_dim", "action_encoding"}
+    return [
+        f"{name} = {value!r}"
+        for name, value in config
+        if value == "observed" or (name not in free and value != getattr(form, name))
+    ]
+
+
+def _foreign(network: nn.Module) -> dict[str, Tensor]:
+    """Return a network's weights by their names in checkpoints."""
+    names = {f"predictor.{name}": name for name in _TOKENS}
+    tensors = network.state_dict().items()
+    return {names.get(name, name): tensor.cpu() for name, tensor in tensors if name not in _OWN}
+
+
 def _released(dataset: str = "", horizon: int = 0, heads: int = 6) -> CefitoSettings:
     overrides = {"field.action_encoding": "text", "field.heads": heads}
     config = load_config("released", dataset=dataset, horizon=horizon, overrides=overrides)
@@ -139,16 +183,16 @@ def _released(dataset: str = "", horizon: int = 0, heads: int = 6) -> CefitoSett
     return settings
 
 
+def _form(field: FieldConfig) -> dict[str, Any]:
+    """Return what a checkpoint's config says of a field besides its sizes."""
+    named = {"hidden_dim": field.width, "depth": field.depth, "mlp_ratio": field.mlp_ratio}
+    return {**named, "causal_attention": True}
+
+
 def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """The number of heads by a checkpoint's config, which must agree with the weights otherwise."""
     field = _released().field
-    expected = {
-        **sizes,
-        "model.hidden_dim": field.width,
-        "model.depth": field.depth,
-        "model.mlp_ratio": field.mlp_ratio,
-        "model.causal_attention": True,
-    }
+    expected = {**sizes, **flattened({"model": _form(field)})}
     heads = config.get("model.num_heads", field.heads)
     wrong = [
         f"{name} = {config[name]!r} instead of {value!r}"
