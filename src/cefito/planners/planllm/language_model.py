@@ -57,9 +57,7 @@ def token_ids(texts: Sequence[str], most: int) -> NDArray[np.int64]:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     fields = _file().fields
-    tokens, merges = (
-        fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")
-    )
+    tokens, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges"))
     vocabulary = {token: number for number, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))

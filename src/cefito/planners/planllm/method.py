@@ -33,7 +33,7 @@ class PlanLlmConfig(SchemaConfig):
     # (published: Vicuna-7B); "none": the decoder of steps alone
     language_model: Literal["none", "smollm2"] = "none"
     caption: float = Field(0.1, ge=0)  # weight of the language model's loss
-    captions: PositiveInt = 4  # windows of each batch whose captions it reads
+    captions: float = Field(1.0, gt=0, le=1)  # share of the windows whose captions it reads, drawn
     rescored: int = Field(0, ge=0, le=1000)  # likeliest plans that it scores too; 0 for none
     rescoring: float = Field(0.1, ge=0)  # factor of its log-probability of these
     training: TrainingConfig = TrainingConfig(
@@ -80,7 +80,7 @@ PLANLLM = Method(
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
     abilities=Abilities(),
-    parameters={"PlanLLM network": 0},
+    parameters={"PlanLLM network": 43_851_416},
     variants=rows(
         "planllm",
         "PlanLLM",

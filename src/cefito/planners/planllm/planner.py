@@ -164,13 +164,17 @@ class PlanLlmLoss(SchemaLoss):
         return errors * (1 - torch.exp(-errors.detach())).clamp_min(0) ** gamma if gamma else errors
 
     @override
-    def language_terms(self, outputs: SchemaOutputs, rows: Tensor) -> dict[str, Term]:
+    def language_terms(
+        self, outputs: SchemaOutputs, rows: Tensor, generator: torch.Generator
+    ) -> dict[str, Term]:
         if self.language is None:
             return {}
-        rows = rows[: self.config.captions]  # the order of rows is drawn, so these are drawn too
-        prompts = self.module.prompts(outputs.asked[: len(rows)])
-        ids = self.module.captions(self.tasks[rows], self.actions[rows])
-        errors = -self.language.log_likelihoods(prompts, ids)
+        chance = torch.rand(len(rows), generator=generator, device=rows.device)
+        read, errors = chance < self.config.captions, outputs.asked.new_zeros(0)
+        if bool(read.any()):
+            ids = self.module.captions(self.tasks[rows[read]], self.actions[rows[read]])
+            prompts = self.module.prompts(outputs.asked[read])
+            errors = -self.language.log_likelihoods(prompts, ids)
         return {"caption": mean_term(self.config.caption, errors)}
 
 

@@ -304,13 +304,18 @@ class SchemaLoss(PlanLoss):
             before, after = memory.encoded.detach().float().mean(dim=2).unbind(dim=1)
             target = (after[actions[:, :-1]] + before[actions[:, 1:]]) / 2
             terms["states"] = mean_term(config.states, (outputs.between.float() - target).square())
-        return terms | self.language_terms(outputs, rows)
+        return terms | self.language_terms(outputs, rows, generator)
 
     def action_errors(self, logits: Tensor, actions: Tensor) -> Tensor:
         """Return the error of each action [n] by its logits [n, K]: cross-entropy, in SCHEMA."""
         return F.cross_entropy(logits, actions, reduction="none")
 
-    def language_terms(self, outputs: SchemaOutputs, rows: Tensor) -> dict[str, Term]:  # noqa: ARG002
+    def language_terms(
+        self,
+        outputs: SchemaOutputs,  # noqa: ARG002
+        rows: Tensor,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> dict[str, Term]:
         """Return the losses on text: none, in SCHEMA."""
         return {}
 
