@@ -110,7 +110,8 @@ def cut_down(
             Step(start=step.start, end=step.end, action=number[step.action]) for step in video.steps
         )
         task = tasks.index(video.task)
-        cut.append(replace(video, task=task, steps=steps))
+        missing = tuple(number[action] for action in video.missing)
+        cut.append(replace(video, task=task, steps=steps, missing=missing))
         rows.append(dataset.first_row[index] + np.arange(len(steps)))
     index = np.concatenate(rows)
     return write_dataset(

@@ -204,6 +204,7 @@ METHODS: Registry[Method] = Registry(
             "mtid": "mtid.method:MTID",
             "kepp": "kepp.method:KEPP",
             "schema": "schema.method:SCHEMA",
+            "planllm": "planllm.method:PLANLLM",
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",

@@ -41,7 +41,11 @@ class Loss(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """The module to train."""
+        """The module to train.
+
+        It may have `parameter_groups()`, groups for the optimiser with the share `rate` of the
+        learning rate that each has.
+        """
 
     def __len__(self) -> int:
         """Number of training examples."""
@@ -80,8 +84,9 @@ class Training:
         self.ema, self.stopping, self.seed = training.ema, training.stopping, seed
         self.device = next(self.module.parameters()).device
         self.precision = precision
+        groups = getattr(self.module, "parameter_groups", self.module.parameters)
         self.optimiser = torch.optim.AdamW(
-            self.module.parameters(),
+            groups(),
             lr=self.config.learning_rate,
             weight_decay=self.config.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
@@ -156,7 +161,7 @@ class Training:
 
     def _step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
         for parameter_group in self.optimiser.param_groups:
-            parameter_group["lr"] = self._rate(steps)
+            parameter_group["lr"] = parameter_group.get("rate", 1.0) * self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)
         values = self._backward(rows, draws)
         if not bool(torch.isfinite(values["loss"])):

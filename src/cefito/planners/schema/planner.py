@@ -31,7 +31,7 @@ from cefito.training.losses import PlanLoss, mean_term
 from cefito.training.trainer import Term
 
 Keys = tuple[tuple[Tensor, Tensor], ...]
-"""Of each layer the keys and the values of a memory, each [1, heads, M, D / heads]."""
+"""Of each layer the keys and the values of a memory, each [1 or B, heads, M, D / heads]."""
 
 
 class SharedMemoryDecoder(nn.Module):
@@ -46,9 +46,9 @@ class SharedMemoryDecoder(nn.Module):
         self.layers = nn.ModuleList(_Layer(width, heads, hidden) for _ in range(layers))
 
     def keys(self, memory: Tensor) -> Keys:
-        """Keys and values of a memory [M, D] for each layer."""
+        """Keys and values for each layer of a memory [1, M, D], or of B memories [B, M, D]."""
         crossings: list[_Attention] = [layer.crossing for layer in self.layers]  # type: ignore[misc]
-        return tuple(crossing.keys(memory[None]) for crossing in crossings)
+        return tuple(crossing.keys(memory) for crossing in crossings)
 
     def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
         """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory."""
@@ -117,6 +117,7 @@ class SchemaOutputs:
     actions: Tensor  # logits, float32 [B, T, K]
     tasks: Tensor  # logits, float32 [B, C]
     between: Tensor  # decoded states between the steps, [B, T - 1, D]
+    asked: Tensor  # added to the queries of the decoder of states, [B, T + 1, D]; or zero
 
 
 class SchemaNetwork(nn.Module):
@@ -183,7 +184,7 @@ class SchemaNetwork(nn.Module):
         """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
         given = self.descriptions if descriptions is None else descriptions
         encoded = self.description(dropping(self.config.input_dropout, generator)(given))
-        vectors = encoded.flatten(0, 1)
+        vectors = encoded.flatten(0, 1)[None]
         return Memory(
             encoded=encoded.unflatten(1, (2, -1)),
             states=self.state_decoder.keys(vectors),
@@ -197,6 +198,14 @@ class SchemaNetwork(nn.Module):
         drop = dropping(self.config.input_dropout, generator)
         both = torch.stack([initial, goal], dim=1)
         return self.encoder(drop(self.prepared(both)))  # type: ignore[no-any-return]
+
+    def exchanged(self, states: Tensor, drop: Drop = keep) -> Tensor:  # noqa: ARG002
+        """Return states [B, 2, D] as they are decoded from: as they are aligned, in SCHEMA."""
+        return states
+
+    def asked(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """Return what is added to the queries of the decoder of states: zero, in SCHEMA."""
+        return states.new_zeros(())
 
     def task_logits(self, states: Tensor, drop: Drop = keep) -> Tensor:
         """Logits of the tasks, float32 [B, C], from encoded observations [B, 2, D]."""
@@ -214,6 +223,7 @@ class SchemaNetwork(nn.Module):
         Task ids [B] are the true ones in training; None takes the likeliest.
         """
         drop = dropping(self.config.dropout, generator)
+        states = self.exchanged(states, drop)
         logits = self.task_logits(states, drop)
         ends = self.ends(states)
         slots = ends.new_zeros(len(ends), self.horizon - 1, ends.shape[2])
@@ -221,7 +231,8 @@ class SchemaNetwork(nn.Module):
         queries = torch.cat([ends[:, :1], slots, ends[:, 1:]], dim=1) + self.state_positions
         if self.told is not None:
             queries = queries + self.told(logits.detach())[:, None]
-        decoded = self.state_decoder(queries, memory.states, drop)
+        asked = self.asked(states, generator)
+        decoded = self.state_decoder(queries + asked, memory.states, drop)
         between = self.between(decoded[:, 1:-1])
         whole = torch.cat([states[:, :1], between, states[:, 1:]], dim=1)
         # actions: s_0, 0, s_1, 0, ..., s_T [B, 2T + 1, D], read at the odd places
@@ -230,7 +241,7 @@ class SchemaNetwork(nn.Module):
         tokens = tokens + self.task(logits.argmax(dim=1) if tasks is None else tasks)[:, None]
         decoded = self.action_decoder(tokens, memory.actions, drop)[:, 1::2]
         actions = self.action2(drop(F.relu(self.action1(decoded)))).float()
-        return SchemaOutputs(actions=actions, tasks=logits, between=between)
+        return SchemaOutputs(actions=actions, tasks=logits, between=between, asked=asked)
 
     def alignment(self, states: Tensor, encoded: Tensor) -> Tensor:
         """Logits, float32 [B, 2, K]: factor × mean cosine of states [B, 2, D] to [K, 2, R, D].
@@ -277,9 +288,9 @@ class SchemaLoss(PlanLoss):
         actions, tasks = self.actions[rows], self.tasks[rows]
         memory = self.module.memory(described, generator=generator)
         outputs = self.module.decode(states, tasks, memory, generator)
-        logits = outputs.actions.flatten(0, 1)  # [B · T, K]
+        errors = self.action_errors(outputs.actions.flatten(0, 1), actions.flatten())  # [B · T]
         terms = {
-            "actions": mean_term(1.0, F.cross_entropy(logits, actions.flatten(), reduction="none")),
+            "actions": mean_term(1.0, errors),
             "task": mean_term(config.task, F.cross_entropy(outputs.tasks, tasks, reduction="none")),
         }
         if config.alignment:
@@ -293,7 +304,20 @@ class SchemaLoss(PlanLoss):
             before, after = memory.encoded.detach().float().mean(dim=2).unbind(dim=1)
             target = (after[actions[:, :-1]] + before[actions[:, 1:]]) / 2
             terms["states"] = mean_term(config.states, (outputs.between.float() - target).square())
-        return terms
+        return terms | self.language_terms(outputs, rows, generator)
+
+    def action_errors(self, logits: Tensor, actions: Tensor) -> Tensor:
+        """Return the error of each action [n] by its logits [n, K]: cross-entropy, in SCHEMA."""
+        return F.cross_entropy(logits, actions, reduction="none")
+
+    def language_terms(
+        self,
+        outputs: SchemaOutputs,  # noqa: ARG002
+        rows: Tensor,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> dict[str, Term]:
+        """Return the losses on text: none, in SCHEMA."""
+        return {}
 
     @override
     def best_sequences(self) -> Tensor:
@@ -329,7 +353,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     stream = 11
     own_mean = True
     ignored = frozenset({"descriptions", "name_width"})
-    build = SchemaNetwork
+    build: ClassVar[Any] = SchemaNetwork
     loss: ClassVar[Any] = SchemaLoss
     config: SchemaConfig
 
@@ -343,7 +367,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     def text_vectors(cls, config: SchemaConfig, train: Windows) -> NDArray[np.float32] | None:
         if config.described == "observations":
             return None
-        setting = "schema_model.descriptions"
+        setting = f"{cls.section}.descriptions"
         return description_vectors(config.descriptions, train, config.name_width, setting=setting)
 
     @override
@@ -368,7 +392,8 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     @override
     @torch.inference_mode()
     def marginals(self, queries: Queries) -> Marginals:
-        logits = self.network.task_logits(self.network.encode(*self.observations(queries)))
+        network = self.network
+        logits = network.task_logits(network.exchanged(network.encode(*self.observations(queries))))
         shares = finite_outputs(logits, self.title).double().softmax(dim=1)
         return Marginals(tasks=shares.cpu().numpy())
 
