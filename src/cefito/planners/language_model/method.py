@@ -19,6 +19,15 @@ from cefito.settings import Settings
 SMALL = "smollm2"
 """Name of the server that this process starts itself, with a small model."""
 _SERVER = "CEFITO_LLM_SERVER"
+NO_SERVER = (
+    "no server of a language model is named. Name one by --set llm.server=http://127.0.0.1:8080/v1 "
+    f"or, for a small model in this process, --set llm.server={SMALL}."
+)
+NO_PICTURES = (
+    "a vision-language model needs the pictures of both observations, and there are none. Give two "
+    "pictures, or a film with two times, or prepare the data set with the folder of its films "
+    "(--videos)."
+)
 
 TITLES = {
     "task": "task alone",

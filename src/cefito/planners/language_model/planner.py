@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,13 +17,7 @@ from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
 from cefito.planners.language_model.method import ABILITIES, TITLES, LlmConfig, LlmSettings
-from cefito.planners.language_model.prompt import (
-    PromptFacts,
-    Ranked,
-    Request,
-    make_request,
-    most_probable,
-)
+from cefito.planners.language_model.prompt import Ranked, Request, make_request, most_probable
 from cefito.planners.language_model.server import Reply, ask_all, check_server
 from cefito.planners.network import Sized
 from cefito.planners.pkg.planner import PkgPlanner
@@ -125,7 +119,12 @@ class LlmPlanner(Sized, BasePlanner):
         if not len(queries):
             return []
         asked = queries.blocks(1)
-        requests = [self.request(query) for query in asked]
+        pictures: list[tuple[str, ...]] = [()] * len(asked)
+        if self.config.told == "pictures":
+            from cefito.planners.language_model.pictures import read_pictures
+
+            pictures = [*read_pictures(queries)]
+        requests = list(map(self.request, asked, pictures))
         replies = ask_all(requests, self.config, stop=stop, progress=progress)
         return list(map(self._plans, replies, asked))
 
@@ -136,31 +135,24 @@ class LlmPlanner(Sized, BasePlanner):
         actions = np.array([plan], dtype=np.int64)  # [1, T]
         return Plans(actions, zero, zero, SearchCost(tokens, 0), exact=False, reply=reply)
 
-    def request(self, query: Queries) -> Request:
-        """Return the request for one query."""
+    def request(self, query: Queries, pictures: tuple[str, ...] = ()) -> Request:
+        """Return the request for one query, with the pictures that it shows."""
         told, count = self.config.told, self.config.candidates
-        tasks = self.task_model.probabilities(query)[0]
+        probabilities = self.task_model.probabilities(query)[0]
         if query.tasks is not None:
-            tasks = np.eye(len(tasks))[query.tasks[0]]
-        first: Ranked = ()
-        last: Ranked = ()
+            probabilities = np.eye(len(probabilities))[query.tasks[0]]
+        tasks = most_probable(probabilities, self.config.tasks if told == "ranked" else 1)
+        ends: list[Ranked] = []
         if told in ("ends", "graph", "ranked"):
-            ends = softmax(self.pkg.logits(query)[0].astype(np.float64), axis=1)  # [2, K]
-            first, last = (most_probable(row, count if told == "ranked" else 1) for row in ends)
-        facts = PromptFacts(
-            tasks=most_probable(tasks, self.config.tasks if told == "ranked" else 1),
-            task_actions=self.task_actions,
+            shares = softmax(self.pkg.logits(query)[0].astype(np.float64), axis=1)  # [2, K]
+            ends = [most_probable(row, count if told == "ranked" else 1) for row in shares]
+        return make_request(
+            self.config,
+            (self.task_names, self.action_names),
+            actions=(action for task, _ in tasks for action in self.task_actions[task]),
             horizon=self.horizon,
-            first=first,
-            last=last,
+            tasks=tasks,
+            ends=ends,
+            transitions=transition_probabilities(self.pkg.counts) if told == "graph" else None,
+            pictures=pictures,
         )
-        if told == "graph":
-            actions = list(facts.actions)
-            rows = transition_probabilities(self.pkg.counts)[np.ix_(actions, actions)]
-            following = (most_probable(row, count) for row in rows)
-            successors = {
-                action: tuple((actions[place], share) for place, share in ranked if share > 0)
-                for action, ranked in zip(actions, following, strict=True)
-            }
-            facts = replace(facts, successors=successors)
-        return make_request(facts, self.task_names, self.action_names, self.config)

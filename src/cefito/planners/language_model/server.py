@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from urllib.parse import urlsplit
 
 from cefito.errors import ConfigError, RunError, explained, install_command, reason
 from cefito.files import read_json, user_cache, write_json
-from cefito.planners.language_model.method import SMALL, LlmConfig
+from cefito.planners.language_model.method import NO_SERVER, SMALL, LlmConfig
 from cefito.planners.language_model.prompt import InvalidAnswerError, Request, parse, parse_end
 from cefito.progress import Progress, silent
 from cefito.settings import Record
@@ -33,10 +32,6 @@ from cefito.settings import Record
 KEY, _KEY_OF = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server alone
 _OPENAI = "https://api.openai.com/v1"
 _NAMED = 5  # models that an error lists
-NO_SERVER = (
-    "no language model is named. Name a server by --set llm.server=http://127.0.0.1:8080/v1, or "
-    f"--set llm.server={SMALL} for a small model in this process."
-)
 
 
 class Response(Record):
@@ -135,14 +130,14 @@ class Server:
             with explained(path, "holds no response", remedy, *kinds, error=RunError):
                 return Response.model_validate(value["response"])
         response: Response = self._called(partial(self._ask, request))
-        asked = {"server": self.address, "model": self.model, "messages": _shown(request.messages)}
+        asked = {"server": self.address, "model": self.model, "texts": request.texts}
         write_json(path, {**asked, **request.body, "response": response.model_dump()})
         return response
 
     def _ask(self, request: Request) -> Response:
         started = time.perf_counter()
         answer = self.client.chat.completions.create(
-            model=self.model, messages=[*request.messages], **request.body
+            model=self.model, messages=request.messages, **request.body
         )
         choice, usage = answer.choices[0], answer.usage
         return Response(
@@ -181,21 +176,6 @@ class Server:
             remedy = "Correct llm.server; most addresses end in /v1"
         said = said.replace(self._key, "…") if self._key else said
         raise RunError(f"{self.address}: {said}. {remedy}.", setting="llm.server") from cause
-
-
-def _shown(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages with the digests of pictures in their place."""
-
-    def part(content: dict[str, Any]) -> dict[str, Any]:
-        url = content.get("image_url", {}).get("url", "")
-        return {"type": "image_url", "sha256": sha256(url.encode()).hexdigest()} if url else content
-
-    return [
-        message
-        if isinstance(message["content"], str)
-        else {**message, "content": [part(content) for content in message["content"]]}
-        for message in messages
-    ]
 
 
 _STARTED: list[tuple[Any, str]] = []  # the server of this process, and its key
@@ -241,7 +221,7 @@ def ask_all(
     """
     server = Server(config)
     keyed = {request.key(server.address, server.model): request for request in requests}
-    ordered = sorted(keyed, key=lambda key: str(keyed[key].messages))
+    ordered = sorted(keyed, key=lambda key: keyed[key].texts)
     replies: dict[str, Reply] = {}
     ended = threading.Event()
 
@@ -276,7 +256,9 @@ def converse(server: Server, request: Request, key: str) -> Reply:
         try:
             return reply(outcome, plan=_plan(request, response), responses=(*responses,))
         except InvalidAnswerError as problem:
-            request = request.again(response.content, str(problem))
+            said = f"This answer is invalid: {problem}. Answer again, with the JSON object alone."
+            answered = response.content or "(no answer)"
+            request = replace(request, texts=(*request.texts, answered, said))
     for response in reversed(responses):
         try:
             plan = parse_end(request, response.content)
