@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from cefito.errors import ConfigError
 from cefito.markup import counted
 
 if TYPE_CHECKING:
+    from cefito.planners.methods import PlannerVariant
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
@@ -105,7 +106,8 @@ def compare(
     Args:
         dataset: Folder of a prepared data set.
         planners: Rows of the tables, separated by commas, as cefito planners lists them, or all
-            (without ablations); with -true-task behind a name the true task is given, with
+            (without ablations, and without language models unless --set llm.server names one);
+            with -true-task behind a name the true task is given, with
             -stored-task the one that the data set stores. By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
@@ -140,7 +142,7 @@ def compare(
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
     names = [name.strip() for name in planners.split(",") if name.strip()]
-    rows = find_rows(names)
+    rows = _answerable(find_rows(names), names, dataset, options.preset, changes)
     shortest, chosen = _lengths(horizons, steps)
     predictor = ["any-length"] * (shortest is not None)
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
@@ -153,6 +155,39 @@ def compare(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
     return finish(gather(study), options.out, against, problems, published=table, json=json)
+
+
+def _answerable(
+    rows: tuple[PlannerVariant, ...],
+    names: Sequence[str],
+    dataset: Path,
+    preset: str,
+    changes: Mapping[str, Any],
+) -> tuple[PlannerVariant, ...]:
+    """Leave out rows of "all" that cannot be asked; refuse those that are named (ConfigError)."""
+    from cefito.data.prepared import open_dataset
+    from cefito.planners.language_model.method import NO_PICTURES, NO_SERVER
+    from cefito.planners.methods import SERVER, find_method, load_config
+
+    left: dict[str, list[str]] = {}
+    for row in rows:
+        if SERVER not in find_method(row.method).needs:
+            continue
+        overrides = {**changes, **row.settings}
+        config = load_config(preset, method=row.method, overrides=overrides, shared=True)
+        llm, problem = config.settings.llm, ""
+        if not llm.address:
+            problem = NO_SERVER
+        elif llm.told == "pictures" and open_dataset(dataset).video_folder is None:
+            problem = NO_PICTURES
+        if problem and row.name in names:
+            raise ConfigError(f"{row.name}: {problem}")
+        if problem:
+            left.setdefault(problem, []).append(row.name)
+    for problem, listed in left.items():
+        talk(f"left out {', '.join(listed)}: {problem}")
+    gone = {name for listed in left.values() for name in listed}
+    return tuple(row for row in rows if row.name not in gone)
 
 
 def _compare_recognisers(dataset: Path, names: str, options: StudyOptions, *, json: bool) -> int:

@@ -248,6 +248,8 @@ def _report(
             f"tasks without training windows: {len(fallback.tasks)}; windows of these tasks: "
             f"{fallback.windows}"
         )
+    if scores.replies is not None:
+        talk(scores.replies.in_words())
     learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
     kept = "nothing was kept" if path is None else f"kept in {path}"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +35,16 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong")
+_OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the picture of an observation is: a file, or a second of a film."""
+
+    path: Path  # a picture, a film, or the folder of a data set's films
+    second: float | None = None  # of a film; None for a picture
+    video: str = ""  # id of the film in the folder
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class Windows:
     predicted: NDArray[np.int64] | None = None  # task stored with the data set, [N]; −1 if unknown
     # whether a step of the window was done wrongly [N]; None if the data set names no errors
     wrong: NDArray[np.bool_] | None = None
+    # `Scene` of the initial observation and of the goal [N, 2]; None if the data set has no films
+    scenes: NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -215,6 +227,7 @@ def cut_windows(
                 for index, first, size in places
             ]
         ),
+        scenes=window_scenes(dataset, places),
     )
     if shortest is None:
         return windows
@@ -224,6 +237,21 @@ def cut_windows(
         remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
         elapsed=np.array([_seconds(videos[index], *place) for index, *place in places]),
     )
+
+
+def window_scenes(
+    dataset: PreparedDataset, places: Sequence[tuple[int, int, int]]
+) -> NDArray[np.object_] | None:
+    """`Scene` of both ends of the window at each place, as in `_predicted` [N, 2]."""
+    folder = dataset.video_folder
+    if folder is None:
+        return None
+    rows = []
+    for index, first, length in places:
+        video = dataset.videos[index]
+        times = video.steps[first].start, video.steps[first + length - 1].end
+        rows.append([Scene(folder, time, video.video_id) for time in times])
+    return np.array(rows, dtype=object)
 
 
 def _predicted(
@@ -315,7 +343,7 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
     }
-    both["predicted"] = None  # of use in scoring alone
+    both["predicted"] = both["scenes"] = None  # of use in scoring alone
     if first.before is not None and second.before is not None:
         both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
         for name in ("remaining", "elapsed"):

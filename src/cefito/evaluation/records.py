@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,55 @@ class PartScores(FileRecord):
     metrics: dict[str, float | list[float]]  # as in `Evaluation`
 
 
+class Replies(FileRecord):
+    """What a language model replied to queries; equal requests were made once."""
+
+    model: str
+    server: str
+    served: tuple[str, ...]  # models that replied, as the server calls them
+    days: str  # UTC, of the first and the last reply
+    queries: int
+    repaired: int  # queries whose first answer was invalid and could be repaired
+    replaced: int  # queries without a valid answer, planned by PKG
+    requests: int  # different ones, with repairs
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float  # that all requests took, kept answers as when they were made
+
+    @classmethod
+    def of(cls, plans: Sequence[Plans]) -> Self | None:
+        """Summarise the replies of planned queries; None if no language model was asked."""
+        replies = [plan.reply for plan in plans if plan.reply is not None]
+        if not replies:
+            return None
+        distinct = {reply.key: reply.responses for reply in replies}.values()
+        responses = [response for several in distinct for response in several]
+        outcomes = [reply.outcome for reply in replies]
+        days = sorted({response.asked[:10] for response in responses})
+        return cls(
+            model=replies[0].model,
+            server=replies[0].server,
+            served=tuple(sorted({response.served for response in responses})),
+            days=" to ".join(dict.fromkeys([*days[:1], *days[-1:]])) or "not asked",
+            queries=len(replies),
+            repaired=outcomes.count("repaired"),
+            replaced=outcomes.count("replaced"),
+            requests=len(responses),
+            prompt_tokens=sum(response.prompt_tokens for response in responses),
+            completion_tokens=sum(response.completion_tokens for response in responses),
+            seconds=round(sum(response.seconds for response in responses), 1),
+        )
+
+    def in_words(self) -> str:
+        """All of it in one line."""
+        return (
+            f"{self.model} at {self.server}, {self.days}: {self.repaired:,} of {self.queries:,} "
+            f"answers repaired, {self.replaced:,} replaced by PKG's plans; {self.requests:,} "
+            f"requests, {self.prompt_tokens:,} tokens read, {self.completion_tokens:,} written, "
+            f"{self.seconds:,.1f} s"
+        )
+
+
 class Evaluation(FileRecord, Given):
     """Scores of a planner on some windows."""
 
@@ -95,6 +144,7 @@ class Evaluation(FileRecord, Given):
     leaves_per_query: float  # sequences whose energy was computed
     calibration: Calibration | None = ABSENT
     task_calibration: Calibration | None = ABSENT  # of the probability of the best plan's task
+    replies: Replies | None = ABSENT  # of a language model
     # windows apart by whether a step was done wrongly, if the data set names errors
     clean: PartScores | None = ABSENT
     wrong: PartScores | None = ABSENT

@@ -16,6 +16,7 @@ from cefito.evaluation.records import (
     Calibration,
     Evaluation,
     PartScores,
+    Replies,
     TaskScores,
     VideoIntervals,
 )
@@ -221,6 +222,7 @@ def evaluate_plans(
             )
         ),
         task_calibration=(None if given.task else _task_calibration(plans, windows)),
+        replies=Replies.of(plans),
         **_apart(windows, sums_of),
     )
 

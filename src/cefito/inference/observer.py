@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import Border
+from cefito.data.windows import Scene
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.query import query_of_ends
 from cefito.planners.queries import Queries
@@ -204,7 +205,10 @@ class Observer:
         vectors = self._vectors([path for path in (initial, goal) if path is not None])
         model = self.encoder.describe()["model"]
         times = repeats(self.recipe.size, vectors.shape[1], model)
-        return query_of_ends(np.tile(vectors, times), initial, goal, size=self.recipe.size)
+        query = query_of_ends(np.tile(vectors, times), initial, goal, size=self.recipe.size)
+        return query.with_scenes(
+            *(None if path is None else Scene(Path(path)) for path in (initial, goal))
+        )
 
     def of_picture(self, picture: Path | str) -> NDArray[np.float32]:
         """Encode a picture in a file as the row [D] of a second; errors as of `of_pictures`."""
@@ -252,7 +256,9 @@ class Observer:
             progress=progress,
         )
         joined = observed.reshape(len(observed), -1)
-        return query_of_ends(joined, start, end, size=self.recipe.size)
+        query = query_of_ends(joined, start, end, size=self.recipe.size)
+        times = (None if time is None else Scene(Path(video), time) for time in (start, end))
+        return query.with_scenes(*times)
 
     def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
         """Encode a whole video file, one row a second [n, D]."""

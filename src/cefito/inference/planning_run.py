@@ -10,11 +10,17 @@ from typing import Any, ParamSpec, TypeGuard, TypeVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.windows import Scene
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
-from cefito.inference.query import check_width, load_observation, observation_of_step
+from cefito.inference.query import (
+    check_width,
+    find_video,
+    load_observation,
+    observation_of_step,
+)
 from cefito.inference.question import Facts
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
@@ -75,6 +81,7 @@ class PlanningRun(Run):
             initial=None if start is None else self._observe("start", start, match, encoder),
             goal=None if goal is None else self._observe("goal", goal, match, encoder),
         )
+        query = query.with_scenes(_scene(start, match, "start"), _scene(goal, match, "end"))
         if goal_text is not None:
             ObservationRecipe.of(self).check_text(encoder)
             query = query.with_goal(self._observer(encoder).of_text(goal_text))
@@ -141,6 +148,17 @@ class PlanningRun(Run):
     def _observers(self) -> dict[str | None, Observer]:
         """Encoders that are open, by name."""
         return {}
+
+
+def _scene(given: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:
+    """Return where the picture of an observation is; None if it has none."""
+    if match is not None and _is_place(given):
+        data, (video, step) = match.dataset, given
+        step_of = data.videos[find_video(data, video)].steps[step - 1]
+        folder = data.video_folder
+        return None if folder is None else Scene(folder, getattr(step_of, moment), video)
+    is_picture = isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy"
+    return Scene(Path(str(given))) if is_picture else None
 
 
 def _is_place(given: Observation | None) -> TypeGuard[tuple[str, int]]:

@@ -6,7 +6,7 @@ A query is cut by the function that cut the data set, so both are equal to the b
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.feature_files import FeatureArray, load_features
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import similar_names
+from cefito.data.windows import window_scenes
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array
 from cefito.planners.base import Queries
@@ -252,6 +253,7 @@ def query_from_window(
         goal=opened.end[row + length - 1] if goal else None,
         done=[int(action) for action in known[:first] if action >= 0] if done else None,
     )
+    query = replace(query, scenes=window_scenes(opened, [(index, first, length)]))
     actions = [step.action for step in steps[first : first + length]]
     truth = known[first : first + length]
     if (truth >= 0).all():

@@ -38,6 +38,7 @@ __all__ = [
 class Abilities:
     """Abilities of a planner."""
 
+    top_k: bool = True  # lists several plans of a query
     constraints: bool = False  # plans can satisfy constraints
     search: bool = False
     true_task: bool = True  # uses the true task if given

@@ -45,6 +45,7 @@ from cefito.settings import preset_names as names_in
 CLASSIFIER = "task classifier"
 DESCRIPTIONS = "descriptions of states"
 GRAPH = "graph of training windows"
+SERVER = "server of a language model"
 TEXT = "text vectors of actions"
 
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
@@ -208,6 +209,7 @@ METHODS: Registry[Method] = Registry(
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",
+            "llm": "language_model.method:LLM",
             "nearest": "simple.method:NEAREST",
             "frequent": "simple.method:FREQUENT",
         }.items()
@@ -405,7 +407,7 @@ def abilities_of(method: Method) -> tuple[str, ...]:
     """Return the abilities of a method's planners, in words."""
     abilities = method.abilities or method.planner.abilities
     able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
-    return tuple(name.replace("_", " ") for name in able)
+    return tuple("top-k" if name == "top_k" else name.replace("_", " ") for name in able)
 
 
 def published_sizes(method: Method) -> dict[str, int]:

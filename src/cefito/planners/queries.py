@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import aligned, row_numbers
-from cefito.data.windows import Windows
+from cefito.data.windows import Scene, Windows
 from cefito.errors import DataError, RunError
 from cefito.planners.given import Given
 
@@ -22,7 +22,7 @@ LARGEST = 1e12
 
 Features of real models stay below a few thousand.
 """
-_ARRAYS = ("initial", "goal", "tasks", "seen", "done", "elapsed")
+_ARRAYS = ("initial", "goal", "tasks", "seen", "done", "elapsed", "scenes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,8 @@ class Queries:
     done: NDArray[np.int64] | None = None
     # seconds between both observations, float32 [N], NaN if unknown; None if all are
     elapsed: NDArray[np.float32] | None = None
+    # `Scene` of both observations [N, 2]; None if there are no pictures
+    scenes: NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -127,6 +129,7 @@ class Queries:
             seen=np.tile([True, False], (len(windows), 1)) if known.without_goal else None,
             done=windows.before if known.after_done else None,
             elapsed=windows.elapsed if known.with_elapsed else None,
+            scenes=windows.scenes,
         )
 
     @classmethod
@@ -186,7 +189,7 @@ class Queries:
     @property
     def extras(self) -> tuple[str, ...]:
         """Names of the arrays besides observations; queries can be joined if these are equal."""
-        names = ("tasks", "done", "elapsed")
+        names = ("tasks", "done", "elapsed", "scenes")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -219,6 +222,12 @@ class Queries:
     def with_elapsed(self, seconds: float) -> Queries:
         """Return the same queries, all with this time between both observations."""
         return replace(self, elapsed=np.full(len(self), seconds, dtype=np.float32))
+
+    def with_scenes(self, *scenes: Scene | None) -> Queries:
+        """Return one query with the places of both its pictures, as it is if one is None."""
+        if None in scenes:
+            return self
+        return replace(self, scenes=np.array([scenes], dtype=object))
 
     def with_goal(self, goal: NDArray[np.floating[Any]]) -> Queries:
         """Return the same queries, all with the same goal observation [E]."""

@@ -97,6 +97,7 @@ class Plans:
             known before they are scored; 1 if probabilities are exact without a search.
         finite: Whether every energy that was met is finite; if not, no sequence can be called best.
         length_probabilities: Probability of each number of steps, if the planner chooses it.
+        reply: What a language model replied, for planners that ask one.
     """
 
     actions: Ids
@@ -111,6 +112,7 @@ class Plans:
     searched_mass: float | None = None
     finite: bool = True
     length_probabilities: dict[int, float] | None = None
+    reply: Any = None
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -100,6 +100,11 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             scored.append(
                 (found, not (row.true_task or row.stored_task or sampled), title, _costs(trials))
             )
+            notes += [
+                f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
+                for trial in trials
+                if trial.replies is not None
+            ]
             few += [row.title] * (len(trials) < _SEEDS)
     scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
     means = [
