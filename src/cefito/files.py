@@ -361,6 +361,7 @@ class FileRecord(Record):
     what: ClassVar[str] = "record"  # its name in messages
     remedy: ClassVar[str] = "Make it again."  # how to repair a file that cannot be read
     sealed: ClassVar[bool] = False  # whether its file also holds a digest, verified on reading
+    most: ClassVar[int] = MAX_JSON  # bytes of its file
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -373,7 +374,7 @@ class FileRecord(Record):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read it from a file."""
-        return cls.parse(read_json(path, cls.remedy, RunError), path)
+        return cls.parse(read_json(path, cls.remedy, RunError, most=cls.most), path)
 
     @classmethod
     def parse(cls, value: Any, path: Path) -> Self:
