@@ -1,4 +1,4 @@
-"""Read and write files: text, JSON, records, tensors, whole or not at all; SHA-256 digests."""
+"""Name, read and write files: text, JSON, records, tensors, whole or not at all; digests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pickle
 import re
 import sys
 import time
+import unicodedata
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -50,6 +52,38 @@ def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
         problem = "is a folder. Choose another name"
     if problem:
         raise ConfigError(f"{path}: {problem}.", setting=setting)
+
+
+_UNSAFE = re.compile(
+    r'[%/\\<>:"|?*\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|^[ .]|[ .]$'
+    r"|^(?i:con|prn|aux|nul|com\d|lpt\d)(?=\.|$)"
+)
+_NOT_PLAIN = re.compile(r"[^a-z0-9 ._-]|^[ .]|[ .]$")
+_LONGEST = 180  # bytes of a file's name without its ending; systems allow 255 with it
+
+
+def file_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the name of a file, without ending, for each of several names.
+
+    No file is outside its folder, and different names have different files, also where case does
+    not matter. What some system does not allow is written as in "P01%2Fcam", which
+    `urllib.parse.unquote` undoes; long names end with a digest.
+    """
+    alike = Counter(unicodedata.normalize("NFKC", name).casefold() for name in {*names})
+    files = {}
+    for name in names:
+        several = alike[unicodedata.normalize("NFKC", name).casefold()] > 1
+        file = (_NOT_PLAIN if several else _UNSAFE).sub(_quoted, name) or "%"
+        encoded = file.encode()
+        if len(encoded) > _LONGEST:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            file = f"{encoded[:_LONGEST].decode(errors='ignore')}%~{digest[:16]}"
+        files[name] = file
+    return files
+
+
+def _quoted(unsafe: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in unsafe[0].encode("utf-8", "surrogatepass"))
 
 
 def write_atomic(
@@ -361,6 +395,7 @@ class FileRecord(Record):
     what: ClassVar[str] = "record"  # its name in messages
     remedy: ClassVar[str] = "Make it again."  # how to repair a file that cannot be read
     sealed: ClassVar[bool] = False  # whether its file also holds a digest, verified on reading
+    most: ClassVar[int] = MAX_JSON  # bytes of its file
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -373,7 +408,7 @@ class FileRecord(Record):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read it from a file."""
-        return cls.parse(read_json(path, cls.remedy, RunError), path)
+        return cls.parse(read_json(path, cls.remedy, RunError, most=cls.most), path)
 
     @classmethod
     def parse(cls, value: Any, path: Path) -> Self:

@@ -167,6 +167,73 @@ def test_finished_shards_are_kept(nearest, listed, tmp_path, monkeypatch):
     assert (again.bad, len(made)) == (out.with_name("plans.jsonl.bad.jsonl"), 4)
 
 
+@pytest.fixture
+def features(own, tmp_path):
+    """A folder of features whose files may be replaced."""
+    return Path(shutil.copytree(own / "features", tmp_path / "features"))
+
+
+def replace_features(path):
+    """Other features in a file of the same size and time."""
+    before = path.stat()
+    np.save(path, np.load(path)[::-1].copy())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("named", ["features", "initial", "goal", "folder"])
+def test_queries_whose_files_were_replaced_are_planned_again(
+    named, nearest, listed, features, tmp_path, caplog
+):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.float32([*range(15)]))
+    ends = {"initial": "a.npy", "goal": "b.npy"}
+    part = {"features": "features/v3.npy", "start": 1, "end": 12}
+    rows = [*observed(PIECE), ends, part]
+    path = features if named == "folder" else listed(rows)
+    changed = tmp_path / ends[named] if named in ends else features / "v3.npy"
+    before = {}
+    for out in (tmp_path / "plans.jsonl", tmp_path / "plans.csv"):
+        done = plan_batch(nearest, path, out, shard=PIECE)
+        assert (done.done_before, done.changed) == (0, 0)
+        assert plan_batch(nearest, path, out, shard=PIECE).done_before == done.counts.queries
+        before[out] = out.read_bytes()
+    replace_features(changed)
+    for out, plans in before.items():
+        done = plan_batch(nearest, path, out, shard=PIECE)
+        kept = PIECE if out.suffix == ".jsonl" and named != "folder" else 0
+        assert (done.done_before, done.changed) == (kept, done.counts.queries % PIECE)
+        fresh = tmp_path / f"fresh{out.suffix}"
+        plan_batch(nearest, path, fresh)
+        assert f"files of {done.changed} queries have changed; they are pl" in caplog.text
+        assert plans != out.read_bytes() == fresh.read_bytes()
+        assert plan_batch(nearest, path, out, shard=PIECE).changed == 0
+        assert not (tmp_path / f"{out.name}.parts").exists()
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_shards_whose_files_were_replaced_are_planned_again(
+    name, nearest, listed, features, tmp_path, interrupted, request
+):
+    if name == "ray":
+        request.getfixturevalue("ray_cluster")
+    part = {"features": "features/v3.npy", "start": 1, "end": 12}
+    path, out = listed([*[part] * PIECE, *observed(1)]), tmp_path / "plans.jsonl"
+    done = plan_batch(nearest, path, out, shard=PIECE, executor=name)
+    assert (done.problems, done.changed) == ((), 0)
+    replace_features(features / "v3.npy")
+    (features / "v4.npy").unlink()  # which no query names
+    done = plan_batch(nearest, path, out, shard=PIECE, executor=name)
+    assert (done.done_before, done.changed) == (1, PIECE)
+    out.unlink()
+    assert interrupted(path, Killed(9))
+    (features / "v3.npy").unlink()
+    done = plan_batch(nearest, path, out, shard=PIECE, executor=name)
+    assert (done.done_before, done.changed, done.counts.bad) == (0, PIECE, PIECE)
+    shutil.copy(features / "v5.npy", features / "v3.npy")
+    done = plan_batch(nearest, path, out, shard=PIECE, executor=name)
+    assert (done.changed, done.counts.bad) == (PIECE, 0)
+
+
 def changed_digit(shard):
     head, rows = shard.read_bytes().split(b"\n", 1)
     shard.write_bytes(head + b"\n" + rows.replace(b'"rank":1', b'"rank":7', 1))

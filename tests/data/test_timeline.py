@@ -1,6 +1,7 @@
 """Rows of whole videos that are kept with a prepared data set."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cefito.data.readers.custom import prepare
 from cefito.data.timeline import TIMELINE_FILE, Timeline, row_labels
 from cefito.errors import DataError
 from cefito.files import write_tensors
+from odd_names import ODD
 
 LENGTHS = {"a": 9, "b": 7, "c": 12}
 STEPS = [[[1, 3, 0], [4, 8, 1]], [[0, 2, 1], [3, 6, 0]], [[2, 5, 0], [6, 11, 1]]]
@@ -129,6 +131,21 @@ def test_steps_are_observed_in_the_rows(make, tmp_path):
     np.testing.assert_array_equal(dataset.end[0], rows[2:5].reshape(-1))
     wide = prepare(source, tmp_path / "one", seconds=1)
     np.testing.assert_array_equal(wide.start[1], rows[4])
+
+
+def test_names_of_videos_are_no_paths_and_none_is_dropped(make_source, tmp_path):
+    videos = [
+        {"video_id": name, "split": "train", "task_id": 0, "steps": [[1, 3, 0], [4, 6, 1]]}
+        for name in ODD
+    ]
+    source = make_source(videos=videos, features=None)
+    arrays = {name: np.full((8, 2), number, np.float16) for number, name in enumerate(ODD)}
+    np.savez(source / "timeline.npz", **arrays)
+    dataset = prepare(source, tmp_path / "out")
+    assert [video.video_id for video in dataset.videos] == [*ODD]
+    assert [rows[0, 0] for rows in dataset.timeline.videos] == [*range(len(ODD))]
+    assert dataset.start[::2, 0].tolist() == [*range(len(ODD))]
+    assert not Path("/abs.npy").exists()
 
 
 def test_labels_of_rows():

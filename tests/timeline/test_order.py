@@ -1,6 +1,7 @@
 """The order of a task's steps, on videos made by hand."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -8,6 +9,7 @@ from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError
 from cefito.timeline.order import TaskOrder, graph_text, read_orders
 from cefito.timeline.picture import graph_picture
+from odd_names import ODD
 
 NAMES = ["boil", "pour", "wait", "Käse & <b>", "cut"]
 TAXONOMY = Taxonomy.from_names("made", [("tea", [0, 1, 2, 3]), ("bread", [4])], NAMES)
@@ -54,6 +56,16 @@ def test_files_of_orders(tmp_path, edges):
     path.write_text(graph_text(orders, TAXONOMY, "json"))
     assert read_orders(path, TAXONOMY) == orders
     assert "Käse &amp; &lt;b&gt;" in graph_picture(orders, TAXONOMY)
+
+
+def test_orders_of_any_names_are_read_back(tmp_path):
+    """Numbers that are no ids, the nodes "start" and "end", and names of several actions."""
+    names = [*ODD, *ODD[:3], "boil"]
+    taxonomy = Taxonomy.from_names("odd", [("3", range(40)), ("tea", range(30, len(names)))], names)
+    path = tmp_path / "orders.json"
+    orders = {task.id: tuple(pairwise(task.actions)) for task in taxonomy.tasks}
+    path.write_text(graph_text(orders, taxonomy, "json"))
+    assert read_orders(path, taxonomy) == orders
 
 
 def test_files_that_are_no_orders(tmp_path):

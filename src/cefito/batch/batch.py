@@ -8,22 +8,38 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
 from cefito.batch.planning import PIECE, QuerySettings
-from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
-from cefito.batch.sources import open_source
+from cefito.batch.shards import (
+    Counts,
+    ShardHeader,
+    ShardPlanner,
+    ShardRows,
+    Shards,
+    files_digest,
+)
+from cefito.batch.sources import QuerySource, open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
-from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
+from cefito.files import (
+    MAX_BYTES,
+    FileRecord,
+    read_json,
+    sha256,
+    value_digest,
+    write_atomic,
+    write_json,
+)
 from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
@@ -46,9 +62,11 @@ class BatchRecord(FileRecord):
     what: ClassVar[str] = "batch's record"
     remedy: ClassVar[str] = "Remove it and the plans, or choose another name."
     sealed: ClassVar[bool] = True
+    most: ClassVar[int] = MAX_BYTES
 
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
+    shards: list[ShardHeader]
     plans_sha256: str
     bad_sha256: str | None
 
@@ -61,6 +79,7 @@ class BatchResult:
     bad: Path | None  # file of the queries that could not be planned; None if all could
     counts: Counts
     done_before: int  # queries that were already done at the start
+    changed: int = 0  # queries planned again, since files named there had changed
     problems: tuple[str, ...] = ()  # failures of shards; if there are any, no file was written
 
 
@@ -129,13 +148,24 @@ def plan_batch(
     files = _Files(out)
     shards = Shards(files.parts, shard, source.count, value_digest(depends_on))
     planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
-    counts = files.finished(depends_on)
-    if counts is not None:
+    record = files.finished(depends_on)
+    changed = {*_changed(shards, source, record.shards if record else (), progress)}
+    if record and not changed:
         files.clear()
-        return BatchResult(out, files.bad if counts.bad else None, counts, counts.queries)
+        bad = files.bad if record.counts.bad else None
+        return BatchResult(out, bad, record.counts, record.counts.queries)
     with locked(files.parts, "a batch"):
         files.begin(depends_on)
-        missing = [number for number in range(len(shards)) if shards.header(number) is None]
+        if record:
+            files.reopen(record, shards)
+        there = [shards.header(number) for number in range(len(shards))]
+        old = {*_changed(shards, source, [one for one in there if one], progress)}
+        for number in old:
+            shards.path(number).unlink()
+        missing = [number for number, header in enumerate(there) if not header or number in old]
+        again = sum(map(shards.queries_of, changed | old))
+        if again:
+            logger.warning("files of %d queries have changed; they are planned again", again)
         left = sum(map(shards.queries_of, missing))
         with progress("planning", total=left) as advance:
             outcomes = mapping.map(
@@ -145,10 +175,23 @@ def plan_batch(
             )
         headers, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
-            return BatchResult(out, None, Counts(), source.count - left, problems)
+            return BatchResult(out, None, Counts(), source.count - left, again, problems)
         counts = files.finish(depends_on, shards, headers)
     files.clear()
-    return BatchResult(out, files.bad if counts.bad else None, counts, source.count - left)
+    return BatchResult(out, files.bad if counts.bad else None, counts, source.count - left, again)
+
+
+def _changed(
+    shards: Shards, source: QuerySource, headers: Sequence[ShardHeader], progress: Progress
+) -> Iterator[int]:
+    """Yield the shards whose rows name files with other contents than when they were planned."""
+    digests = {header.number: header.files for header in headers if header.files}
+    if digests:
+        with progress("comparing files", total=len(digests)) as advance:
+            for number, rows in ShardRows(source, shards.size, [*digests]):
+                if files_digest(rows, source.folder) != digests[number]:
+                    yield number
+                advance()
 
 
 def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard: int) -> None:
@@ -202,8 +245,8 @@ class _Files:
             out.with_name(out.name + ending) for ending in (".bad.jsonl", ".batch.json", ".parts")
         )
 
-    def finished(self, depends_on: dict[str, Any]) -> Counts | None:
-        """Return the counts if this batch is finished; refuse to overwrite other files."""
+    def finished(self, depends_on: dict[str, Any]) -> BatchRecord | None:
+        """Return the record if this batch is finished; refuse to overwrite other files."""
         if not self.out.exists():
             return None
         reason = "exists already"
@@ -213,7 +256,7 @@ class _Files:
             _check_same(record.depends_on, depends_on, self.record, remedy)
             digests = record.plans_sha256, record.bad_sha256
             if (_digest(self.out), _digest(self.bad)) == digests:
-                return record.counts
+                return record
             reason = "has changed since it was planned"
         if (self.parts / _BEGUN).exists():
             return None
@@ -228,6 +271,18 @@ class _Files:
             return
         write_json(path, depends_on)
 
+    def reopen(self, record: BatchRecord, shards: Shards) -> None:
+        """Write the shards of a finished batch again; of lines of JSON, others are lost."""
+        if self.out.suffix != ".jsonl":
+            return
+        with ExitStack() as stack:
+            plans = stack.enter_context(self.out.open("rb"))
+            bad = stack.enter_context(self.bad.open("rb")) if record.counts.bad else ()
+            for header in record.shards:
+                rows = [*islice(plans, header.counts.plans), *islice(bad, header.counts.bad)]
+                if not shards.path(header.number).exists():
+                    shards.write(header, b"".join(rows))
+
     def finish(
         self, depends_on: dict[str, Any], shards: Shards, headers: Sequence[ShardHeader]
     ) -> Counts:
@@ -241,6 +296,7 @@ class _Files:
         BatchRecord(
             depends_on=depends_on,
             counts=counts,
+            shards=list(headers),
             plans_sha256=sha256(self.out),
             bad_sha256=_digest(self.bad),
         ).write(self.record)

@@ -50,8 +50,7 @@ class BadRow(Record):
 def plan_rows(
     run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
 ) -> tuple[list[PlanRow], list[BadRow]]:
-    """Plan the queries of a piece; a bad row does not affect the others."""
-    rows = [row.parsed() for row in rows]
+    """Plan the queries of a piece of parsed rows; a bad row does not affect the others."""
     asked = [_question(run, row, folder, settings) for row in rows]
     answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
     plans: list[PlanRow] = []

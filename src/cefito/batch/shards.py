@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,14 @@ from cefito.arrays import check_regular
 from cefito.batch.planning import PIECE, BadRow, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
-from cefito.files import MAX_JSON, FileRecord, value_sealed, write_bytes
+from cefito.files import (
+    MAX_JSON,
+    FileRecord,
+    file_digest,
+    value_digest,
+    value_sealed,
+    write_bytes,
+)
 from cefito.inference.plan_formats import PlanRow, json_line
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
@@ -48,6 +56,7 @@ class ShardHeader(FileRecord):
     number: int
     counts: Counts
     rows: str  # SHA-256 of the rows
+    files: str  # as of `files_digest`
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,11 @@ class Shards:
             logger.warning("%s %s; %s are planned again", path, reason, self.name(number))
         return header if whole else None
 
+    def write(self, header: ShardHeader, rows: bytes) -> None:
+        """Write a shard."""
+        first = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
+        write_bytes(self.path(header.number), first + rows)
+
     def lines(self, *, bad: bool = False) -> Iterator[bytes]:
         """Yield the plans of all shards, or their bad rows, each with the end of its line."""
         for number in range(len(self)):
@@ -104,6 +118,17 @@ class Shards:
             with path.open("rb") as file:
                 plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
                 yield from islice(file, plans, None) if bad else islice(file, plans)
+
+
+def files_digest(rows: Sequence[Row], folder: Path) -> str:
+    """SHA-256 of the contents of all files that rows name; empty if they name none."""
+    digests = []
+    for path in (path for row in rows for path in row.parsed().files(folder)):
+        digest = "not readable"  # a query that cannot be planned
+        with suppress(OSError, ValueError):
+            digest = file_digest(path) if path.is_file() else digest
+        digests.append(digest)
+    return value_digest(digests) if digests else ""
 
 
 class ShardRows(Sequence[tuple[int, list[Row]]]):
@@ -151,7 +176,8 @@ class ShardPlanner:
         """Plan a shard, given as its number and its rows, and write it."""
         import torch
 
-        (number, rows), before = shard, torch.get_num_threads()
+        number, rows = shard[0], [row.parsed() for row in shard[1]]
+        files, before = files_digest(rows, self.folder), torch.get_num_threads()
         plans: list[PlanRow] = []
         bad: list[BadRow] = []
         torch.set_num_threads(self.threads)
@@ -168,9 +194,9 @@ class ShardPlanner:
             number=number,
             counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),
             rows=hashlib.sha256(text).hexdigest(),
+            files=files,
         )
-        first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
-        write_bytes(self.shards.path(number), first_line + text)
+        self.shards.write(header, text)
 
 
 def _reopened(

@@ -77,6 +77,12 @@ class Row:
             problem = f"not valid JSON ({error}). {EXPECTED}"
         return replace(self, value=None, problem=problem)
 
+    def files(self, folder: Path) -> list[Path]:
+        """Return the files that the row, parsed, names relative to a folder."""
+        cells = self.value if isinstance(self.value, Mapping) else {}
+        names = [cells.get(name) for name in ("features", "initial", "goal")]
+        return [folder / name for name in names if isinstance(name, str)]
+
     @property
     def id(self) -> str:
         """Return the name of the query: its id, otherwise its number."""

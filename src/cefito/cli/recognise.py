@@ -14,7 +14,7 @@ from cefito.cli.options import OUTPUT, Json
 from cefito.data.annotations import json_lines
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_target, write_text
+from cefito.files import check_target, file_names, write_text
 from cefito.markup import counted, percent
 from cefito.runtime import pick_device
 from cefito.settings import parse_record
@@ -175,12 +175,8 @@ def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     """Write one file, or one of each video into a folder."""
     files = {out: found}
     if _is_folder(out):
-        names = [each.video.replace("/", "_").replace("\\", "_") for each in found]
-        files = {
-            out / f"{name}{writer.ending}": [each] for name, each in zip(names, found, strict=True)
-        }
-        if len(files) < len(found):
-            raise ConfigError(f"{out}: two videos have one name of a file. Write one file a call.")
+        names = file_names([video.video for video in found])
+        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in found}
         out.mkdir(parents=True, exist_ok=True)
     for path, videos in files.items():
         write_text(path, writer.write(videos))

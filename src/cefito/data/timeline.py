@@ -77,10 +77,11 @@ def read_npz(path: Path, annotations: Annotations) -> Timeline:
     if missing:
         raise DataError(f"{path}: has no rows of video '{missing[0]}'. Save them under its id.")
     wanted = tuple(video.video_id for video in annotations.videos)
-    arrays = load_npz(path, (*wanted, *(["rate"] if "rate" in names else [])))
+    arrays = load_npz(path, (*wanted, *({"rate"} & names)))
     remedy = f"{path.name} holds numbers [rows, D] of each video by its id, and optionally a rate."
     with np.errstate(over="ignore"), explained(path, "not such numbers", remedy, *_NO_NUMBERS):
-        rate = float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
+        of_video = "rate" in wanted  # which has this name
+        rate = 1.0 if of_video else float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
         found = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
     found.check(annotations, str(path), remedy)
     return found

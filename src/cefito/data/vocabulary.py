@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -33,10 +33,11 @@ _SIMILAR, _WORSE = 59, 15  # least per cent, and how much less than the best one
 def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") -> int:
     """Find the id of a task by its id or name.
 
-    Case, spaces and punctuation matter only between names that differ in nothing else. A whole
-    number is an id; "id:3" and "name:3" resolve the conflict if a name is a number, too.
+    Case, spaces and punctuation matter only between names that differ in nothing else. Text is a
+    name if one is equal to it; other whole numbers are ids, as are "id:3" and a number that is not
+    text. "name:3" is no id.
     """
-    found = _find(taxonomy.tasks, given, "task", setting)
+    found, _ = _find(taxonomy.tasks, given, "task", setting)
     if len(found) > 1:
         entries = _list(f"{task} {taxonomy.tasks[task].name!r}" for task in found)
         problem = f"{given!r} is the name of several tasks: {entries}. Give the id."
@@ -48,8 +49,8 @@ def find_action(
     taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
 ) -> int:
     """Find the id of one action by its id, or by its name among the actions of a task, if given."""
-    found = find_actions(taxonomy, given, task=task, setting=setting)
-    named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
+    first = () if task is None else taxonomy.tasks[task].actions
+    found, named = _find(taxonomy.actions, given, "action", setting, first)
     if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
         owners = dict.fromkeys(name for action in found for name in tasks_of(taxonomy, action))
         problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
@@ -78,7 +79,15 @@ def find_actions(
 ) -> tuple[int, ...]:
     """Ascending ids of all actions of a name: of the task if it has some, else of any task."""
     first = () if task is None else taxonomy.tasks[task].actions
-    return _find(taxonomy.actions, given, "action", setting, first)
+    return _find(taxonomy.actions, given, "action", setting, first)[0]
+
+
+def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
+    """Return text that `find_task`, or `find_action` with a task, reads as one of these entries."""
+    names = {entry.id: entry.name for entry in entries}
+    if [name.strip() for name in names.values()].count(names[number].strip()) > 1:
+        return f"id:{number}"
+    return "name:" * names[number].startswith("name:") + names[number]
 
 
 def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -> str:
@@ -109,36 +118,43 @@ def _find(
     kind: str,
     setting: str,
     first: Sequence[int] = (),
-) -> tuple[int, ...]:
-    """The ids of the entries with a given id or name, preferably among those in `first`."""
+) -> tuple[tuple[int, ...], bool]:
+    """The ids of the entries with a given id or name, and whether it is a name.
+
+    Those of a name are preferably among `first`.
+    """
     whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
     if not whole and not isinstance(given, str):
         raise ConfigError(f"{kind} {given!r}: expected its id or its name.", setting=setting)
     text = nfc(str(given)).strip()
+    pools: list[Sequence[Task | Action]] = [[entries[number] for number in first], entries]
+
+    def named(name: str, *forms: Callable[[str], str]) -> tuple[int, ...]:
+        for pool in pools:
+            for form in forms:
+                wanted = form(name)
+                found = tuple(entry.id for entry in pool if wanted and form(entry.name) == wanted)
+                if found:
+                    return found
+        return ()
+
     sign, colon, rest = text.partition(":")
     sign = sign if colon else ""  # "name" alone may be a name
-    if sign == "id" or _WHOLE.fullmatch(text):
-        return (_by_id(entries, rest.strip() if sign == "id" else text, given, kind, setting),)
+    if sign == "name" and (found := named(rest.strip(), str.strip, folded)):
+        return found, True
+    number = sign == "id" or bool(_WHOLE.fullmatch(text))  # unless there is such a name
+    forms = (str.strip,) if number else (str.strip, folded)
+    if isinstance(given, str) and (found := named(text, *forms)):
+        return found, True
+    if number:
+        return (_by_id(entries, rest.strip() if sign == "id" else text, kind, setting),), False
     name = rest.strip() if sign == "name" else text
-    pools: list[Sequence[Task | Action]] = [[entries[number] for number in first], entries]
-    for pool in pools:
-        for form in (str, folded):
-            wanted = form(name)
-            found = tuple(entry.id for entry in pool if wanted and form(entry.name) == wanted)
-            if found:
-                return found
     raise ConfigError(f"unknown {kind} {name!r}; {_near(name, pools)}", setting=setting)
 
 
-def _by_id(
-    entries: Sequence[Task] | Sequence[Action], text: str, given: int | str, kind: str, setting: str
-) -> int:
-    """The entry of a numeric text, unless another entry has this number as its name."""
+def _by_id(entries: Sequence[Task] | Sequence[Action], text: str, kind: str, setting: str) -> int:
+    """The entry of a numeric text."""
     number = int(text) if _WHOLE.fullmatch(text) and len(text) < 10 else None
-    named = [entry.id for entry in entries if entry.name == given]
-    if named and named != [number]:
-        problem = f"{kind} {text}: is the name of {kind} {named[0]}, not its id. Write name:{text} "
-        raise ConfigError(f"{problem}for this one, or id:{text}.", setting=setting)
     if number is None or number not in range(len(entries)):
         problem = f"unknown {kind} {text}; there are 0 to {len(entries) - 1}."
         raise ConfigError(problem, setting=setting)

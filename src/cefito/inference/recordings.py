@@ -214,9 +214,10 @@ def verified_steps(
         theirs = found.taxonomy
         for video in found.videos:
             try:
-                own = find_task(taxonomy, theirs.tasks[video.task].name) if task is None else task
+                title = theirs.tasks[video.task].name
+                own = find_task(taxonomy, f"name:{title}") if task is None else task
                 names = theirs.names([step.action for step in video.steps])
-                ids = [find_actions(taxonomy, name, task=own)[0] for name in names]
+                ids = [find_actions(taxonomy, f"name:{name}", task=own)[0] for name in names]
             except ConfigError as problem:
                 place = f"{path}, video '{video.video_id}'"
                 raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem

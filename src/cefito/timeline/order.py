@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy, Video
-from cefito.data.vocabulary import find_action, find_task, in_words
+from cefito.data.vocabulary import find_action, find_task, in_words, name_or_id
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
 from cefito.settings import Record, read_record
@@ -210,7 +210,7 @@ def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
 
 
 def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
-    """Read a file of orders, by task; the nodes "start" and "end" say nothing.
+    """Read a file of orders, by task; "start" and "end" say nothing if they are no actions.
 
     Raises:
         DataError: Another content.
@@ -229,7 +229,11 @@ def _read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple
         try:
             task = find_task(taxonomy, name)
             own = partial(find_action, taxonomy, task=task, setting="order")
-            edges = tuple((own(a), own(b)) for a, b in graph.edges if a != "start" and b != "end")
+            names = {taxonomy.actions[action].name for action in taxonomy.tasks[task].actions}
+            start, end = {"start"} - names, {"end"} - names  # nodes that are no actions
+            edges = tuple(
+                (own(a), own(b)) for a, b in graph.edges if a not in start and b not in end
+            )
             reached(edges)  # refuses a circle
             found[task] = edges, graph.optional
         except ConfigError as problem:
@@ -260,12 +264,11 @@ GraphForm = Literal["json", "dot"]
 def graph_text(orders: dict[int, Edges], taxonomy: Taxonomy, form: GraphForm) -> str:
     """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz."""
     if form == "json":
-        value = {
-            taxonomy.tasks[task].name: {
-                "edges": [[taxonomy.actions[one].name for one in edge] for edge in edges]
-            }
-            for task, edges in orders.items()
-        }
+        value = {}
+        for task, edges in orders.items():
+            actions = [taxonomy.actions[action] for action in taxonomy.tasks[task].actions]
+            named = partial(name_or_id, actions)
+            value[name_or_id(taxonomy.tasks, task)] = {"edges": [[*map(named, e)] for e in edges]}
         return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
     for task, edges in orders.items():

@@ -170,6 +170,18 @@ def test_files_are_found_by_name(folder, names, expected):
     assert name in path.stem
 
 
+def test_a_file_whose_path_is_the_name_comes_first(tmp_path):
+    names = ["cam", "P01/cam", "x/P01/cam", "x", "x.npy"]
+    for name in names:
+        path = tmp_path / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    folder = FileFolder(tmp_path)
+    assert [folder.find((name,)) for name in names] == [
+        (tmp_path / f"{name}.npy", name) for name in names
+    ]
+
+
 def test_files_that_are_not_there(folder, tmp_path):
     (tmp_path / "outside.npy").write_bytes(b"")
     (folder.folder / "gone.npy").symlink_to(tmp_path / "nowhere")

@@ -8,6 +8,7 @@ steps are observed; or both. `action_text_features.npy` [K, W], one row an actio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
 from cefito.data.timeline import read_npz
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_new
+from cefito.files import check_new, file_names
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 
@@ -86,11 +87,11 @@ def prepare(
     if features is None and (timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()):
         found = read_common(paths[0])
         rows = read_npz(timeline, found.annotations)
+        files = file_names([video.video_id for video in found.annotations.videos])
+        found = replace(found, names={name: (file,) for name, file in files.items()})
         with TemporaryDirectory() as place:
-            for video, each in zip(found.annotations.videos, rows.videos, strict=True):
-                path = Path(place) / f"{video.video_id}.npy"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.save(path, each)
+            for file, array in zip(files.values(), rows.videos, strict=True):
+                np.save(Path(place) / f"{file}.npy", array)
             options = {"feature_rate": rows.rate, **options}
             return prepare_source(found, place, target, name=name, progress=progress, **options)
     if features is None:

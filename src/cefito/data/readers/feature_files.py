@@ -148,8 +148,8 @@ def _without_ending(entry: str, endings: Sequence[str]) -> str:
 class FileFolder:
     """The files with some endings in a folder and its subfolders, one a video.
 
-    A file is found by the longest end of its path ("a/P01/cam.mp4" finds "P01/cam.npy", or else
-    "cam.npy"), by the end of its name after an underscore ("X" finds "23521_X.npy"), or by its
+    A file is found by its path, or the longest end of it ("a/P01/cam.mp4" finds "P01/cam.npy", or
+    else "cam.npy"), by the end of its name after an underscore ("X" finds "23521_X.npy"), or by its
     beginning before an underscore or a dot ("1_7" finds "1_7_360p.mp4.npz"), in any Unicode form.
     Names are only compared with the names of existing files, so none leads out of the folder.
     `kind` is the word for a file in messages.
@@ -163,6 +163,7 @@ class FileFolder:
         remedy = f"Give the folder with one {kind} a video."
         if not self.folder.is_dir():
             raise DataError(f"{folder}: no such folder. {remedy}")
+        self._whole: dict[str, list[Path]] = defaultdict(list)
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
@@ -173,7 +174,9 @@ class FileFolder:
             if path.suffix not in self._endings or path.name.startswith(".") or not path.is_file():
                 continue
             stem = nfc(path.stem)
-            for tail in _tails(nfc(path.relative_to(self.folder).with_suffix("").as_posix())):
+            inside = nfc(path.relative_to(self.folder).with_suffix("").as_posix())
+            self._whole[inside].append(path)
+            for tail in _tails(inside):
                 self._exact[tail].append(path)
             for place, letter in enumerate(stem):
                 if letter == "_":
@@ -189,9 +192,11 @@ class FileFolder:
         The likeliest name comes first; endings in names are ignored.
         """
         paths = [nfc(_without_ending(name, self._endings)) for name in names if name]
+        whole = [nfc(name) for name in names] + paths
         wanted = [tail for path in paths for tail in _tails(path)]
-        for table in (self._exact, self._ends, self._beginnings):
-            for name in wanted:
+        tables = self._exact, self._ends, self._beginnings
+        for table, keys in ((self._whole, whole), *((table, wanted) for table in tables)):
+            for name in keys:
                 found = table.get(name, [])
                 if len(found) == 1:
                     return found[0], name

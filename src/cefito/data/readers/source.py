@@ -101,7 +101,10 @@ def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str
             raise DataError(f"{where}: videos.jsonl has no video {has}. Correct the line.")
         task = annotations.taxonomy.tasks[video.task].actions
         own = {folded(names[action].name): action for action in task}
-        missing = [(ids | own).get(folded(str(one)), one) for one in entry.missing]
+        missing = [
+            one if isinstance(one, int) else (ids | own).get(folded(one), one)
+            for one in entry.missing
+        ]
         known = [one for one in missing if isinstance(one, int) and 0 <= one < len(names)]
         unknown += len(missing) - len(known)
         pairs = zip(video.steps, entry.steps, strict=True)
