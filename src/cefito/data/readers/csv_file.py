@@ -23,6 +23,8 @@ _BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _LETTERS = 40  # of a name in messages
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,:]*(?:e[-+]?[0-9]+)?")
 _PLACES = 10  # that a message lists
+_SEPARATOR = re.compile(r"sep=([,;\t|])\r?\n")
+_BEFORE = re.compile(r"(?:[ \t\r]*(?:#[^\n]*)?\n)*")  # empty lines and comments
 
 
 class Faults:
@@ -76,25 +78,57 @@ def encoding_note(path: Path, read_as: str) -> str:
     return f"{path.name} is not UTF-8 and was read as {read_as}." if read_as else ""
 
 
-def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def table_start(text: str) -> tuple[int, str]:
+    """Return where the names of the columns begin, and the separator of cells.
+
+    They follow Excel's "sep=;", empty lines and comments, or are the last comment, if the line
+    after it has as many cells, and numbers in them.
+    """
+    separator = _SEPARATOR.match(text)
+    before = _BEFORE.match(text, separator.end() if separator else 0)
+    start = before.end() if before else 0
+    line = text[start:].partition("\n")[0]
+    delimiter = separator[1] if separator else max(",;\t|", key=line.count)
+    above = text[:start].rstrip("\r\n").rpartition("\n")[2]
+    columns = above.lstrip(" \t#")
+    alike = above != columns and 0 < columns.count(delimiter) == line.count(delimiter)
+    if alike and any(is_number(cell.strip('\r "')) for cell in line.split(delimiter)):
+        start = text.rindex(columns, 0, start)
+    return start, delimiter
+
+
+def table_columns(text: str) -> list[str]:
+    """Return the names of the columns that a text has if it is a table, in lower case."""
+    start, delimiter = table_start(text)
+    line = text[start:].partition("\n")[0]
+    return [cell.strip('\r "').casefold() for cell in line.split(delimiter)]
+
+
+def csv_rows(
+    text: str, path: object, remedy: str, *, start: int | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place and the cells by column of each line of CSV; `path` is named in errors.
 
-    Column names are stripped and in lower case. Empty lines and Excel's "sep=;" are skipped.
+    Column names are stripped and in lower case; by default they are looked for, and `start` is
+    where they begin. Empty lines are skipped.
     """
-    separator = re.match(r"sep=([,;\t|])\r?\n", text)
-    body = text[separator.end() :] if separator else text
-    delimiter = separator[1] if separator else max(",;\t|", key=body.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
+    begin, delimiter = table_start(text if start is None else text[start:])
+    begin += start or 0
+    above = text[:begin].count("\n")
+    reader = csv.DictReader(io.StringIO(text[begin:], newline=""), delimiter=delimiter, strict=True)
     with explained(path, "cannot be read as a table", remedy, csv.Error):
         columns = [column.strip().casefold() for column in reader.fieldnames or ()]
         check_columns(path, columns)
         reader.fieldnames = columns
         for row in reader:
-            place = f"{path}, line {reader.line_num + bool(separator)}"
+            place = f"{path}, line {reader.line_num + above}"
             extra = row.pop(None, [])  # cells without a column
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue
             if any(cell.strip() for cell in extra):
+                if len(columns) == 1:
+                    found = f"'{columns[0][:_LETTERS]}', which are no names of columns"
+                    raise DataError(f"{path}, line {above + 1}: is {found}. Remove the line.")
                 raise DataError(f"{place}: has too many cells. Quote names with '{delimiter}'.")
             yield place, row
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import Faults, csv_rows, decoded, encoding_note
+from cefito.data.readers.csv_file import Faults, csv_rows, decoded, encoding_note, table_start
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
 from cefito.data.readers.formats.document import MAX_RATE, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
@@ -101,14 +101,12 @@ def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
 def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
     if not used.step:
-        first = "" if used is not FORMATS[-1] else document.head.lstrip().partition("\n")[0]
+        head = document.head if used is FORMATS[-1] else ""
+        first = head[table_start(head)[0] :].lstrip().partition("\n")[0]
         if first and not re.match(r"[^<{[].*[,;\t|]", first):  # no table either
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
             problem = f"is of no known format ({known}). Give one of these, or a table of steps"
             raise DataError(f"{document.path}: {problem}.")
-        if document.choices.by_file:
-            problem = "is a table, which names its videos. Leave it out"
-            raise document.wrong(f"{problem}.", setting="by_file")
         return list(used.read(document))
     document.format = used.name
     if document.choices.columns:
@@ -145,8 +143,8 @@ def _read(document: Document, used: Format) -> list[StepRow]:
 def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[StepRow]:
     """The rows of the chosen tier, or of the only one."""
     wanted, counts = document.choices.tier, Counter(row.tier for row in rows)
-    if not used.tier:
-        if wanted is not None and used.step:
+    if counts.keys() <= {""} and (wanted or not used.tier):
+        if wanted is not None:
             raise document.wrong("has no tiers to choose from. Leave it out.", setting="tier")
         return rows
     shown = _shown([f"'{name}' ({count})" for name, count in counts.most_common()])
@@ -172,13 +170,11 @@ def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str
         if document.read_as:
             said = encoding_note(document.path, document.read_as)
             yield f"{said} If letters are wrong, give its encoding."
-    if not used.step:
-        return
     read = [document for document in files if document.empty is None]
     more = f" and {len(read) - 1} more" if len(read) > 1 else ""
     named = ", ".join(f"'{name}'" for name in sorted(tiers) if name)
     of = f" of the {used.tier} {named}" if named else ""
-    if read:
+    if read and used.step:
         yield f"{read[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
     for what, count in sum((document.notes for document in read), Counter[str]()).items():
         yield f"{used.name}: {count} {what}."

@@ -53,8 +53,7 @@ BROKEN = {
     "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
     "boris only points": ("BORIS", BORIS.replace("STATE", "POINT"), "holds no state event with a"),
-    "label studio min": ("Label Studio", '[{"annotation_id": 1}]', "not read. Export JSON."),
-    "label studio csv": ("Label Studio", "annotation_id,annotator,id\n1,1,1\n", "Export JSON."),
+    "label studio csv": ("Label Studio", "annotation_id,annotator,id\n1,1,1\n", "holds no region"),
     "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
     "label studio ranges": ("Label Studio", EXPORT.replace('"ranges"', '"range"'), "(ranges: Fiel"),
     "label studio film": (

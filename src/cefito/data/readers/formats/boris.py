@@ -1,8 +1,9 @@
-"""BORIS's aggregated events, CSV or TSV: one line a step."""
+"""BORIS's events, CSV or TSV: aggregated, one line a step, or tabular, with its START and STOP."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,8 @@ _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS.
 _MEDIA = ("media file name", "media file path", "media file")
 _NOTHING = ("", "na", "none", "not found", "live", "live observation")
 _PLAYER = re.compile(r"player #?(\d+)\s*:", re.I)
+_TABLE = re.compile(r'^(?=.*[,;\t]"?Behavior"?[,;\t\r\n])"?Time"?[,;\t]', re.MULTILINE)
+_HEAD = 1 << 16  # letters before the table of a tabular export up to version 7
 _SHOWN = 5  # observations or lines in a message
 
 
@@ -72,28 +75,55 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, float]]:
     """Place, cells, start and end of each state event."""
+    opened: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
     faults: list[str] = []
-    for place, row in csv_rows(document.text, document.place(), _AGGREGATED):
+    for place, row in _lines(document):
         if "behavior" not in row:
             raise document.wrong(f"has no column 'behavior'. {_AGGREGATED}")
-        if _cell(row, "behavior type").upper().startswith("POINT"):
+        kind = (_cell(row, "behavior type") or _cell(row, "status")).upper()
+        modifiers = [_cell(row, column) for column in row if column.startswith("modifier")]
+        if kind.startswith("POINT"):
             document.left_out["point events, which have no duration"] += 1
             continue
-        if any(_cell(row, column) for column in row if column.startswith("modifier")):
+        if any(modifiers) and kind != "STOP":
             document.left_out["modifiers of behaviors"] += 1
-        if not {"start (s)", "stop (s)"} <= row.keys():
-            raise document.wrong(f"has no columns 'start (s)' and 'stop (s)'. {_AGGREGATED}")
+        if {"start (s)", "stop (s)"} <= row.keys():
+            times = [_cell(row, column) for column in ("start (s)", "stop (s)")]
+        elif "time" in row and kind in ("START", "STOP"):
+            names = (_cell(row, key) for key in ("observation id", "subject", "behavior"))
+            before = opened[(*names, *modifiers)]
+            if kind == "START":
+                before.append((place, _cell(row, "time")))
+                continue
+            times = [before.pop()[1] if before else "", _cell(row, "time")]
+        else:
+            raise document.wrong(f"has no columns 'start (s)', nor START and STOP. {_AGGREGATED}")
         try:
-            start, end = (parse_seconds(_cell(row, f"{end} (s)")) for end in ("start", "stop"))
+            start, end = map(parse_seconds, times)
         except ValueError:
             faults.append(place)
         else:
             yield place, row, start, end
+    faults += [place for before in opened.values() for place, _ in before]
     if faults:
         others = listed((place.rpartition(", ")[2] for place in faults[1:]), _SHOWN)
         also = f", nor has {others}" * bool(others)
         problem = f"{faults[0]}: has no times of start and stop{also}"
         raise DataError(f"{problem}. Fix unpaired events in BORIS and export again.")
+
+
+def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and cells of each line; up to version 7, what is said of all stands above the table."""
+    text, table = document.text, _TABLE.search(document.text[:_HEAD])
+    above = {
+        cells[0].strip(' ":').casefold(): cells[1].strip(' "')
+        for line in text[: table.start() if table else 0].split("\n")
+        if len(cells := re.split(r"[,;\t]", line)) > 1
+    }
+    above |= {"source": f"player #1:{above['player #1']}"} if "player #1" in above else {}
+    rows = csv_rows(text, document.place(), _AGGREGATED, start=table.start() if table else None)
+    for place, row in rows:
+        yield place, {**above, **row}
 
 
 def _films(text: str) -> list[str]:
@@ -110,9 +140,10 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
 
 def _recognises(document: Document) -> bool:
-    cells = re.split(r"[,;\t]", document.head.partition("\n")[0])
-    columns = {cell.strip('\r "').casefold() for cell in cells}
-    return "behavior" in columns and bool(columns & {"observation id", "start (s)"})
+    columns = document.columns
+    if "behavior" in columns:
+        return bool(columns & {"observation id", "start (s)"})
+    return "observation id" in columns and _TABLE.search(document.head[:_HEAD]) is not None
 
 
 FORMAT = Format(

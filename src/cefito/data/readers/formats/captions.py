@@ -1,4 +1,4 @@
-"""Captions, WebVTT and SubRip (SRT): each cue is a step, its text the action.
+"""Captions, WebVTT, SubRip (SRT) and SubViewer (SBV): each cue is a step, its text the action.
 
 Cues begin as WebVTT's standard says: at a line of times that is the first or the second of a block,
 or follows the text of another cue.
@@ -17,16 +17,21 @@ from cefito.times import parse_seconds
 _Line = tuple[int, str]  # number and text
 _ARROW = "-->"
 _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-_ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)")
+_ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
 _SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->")
+_COMMA = re.compile(
+    r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
+)
+_SBV = re.compile(r"\s*(?:\[[^\n]*\n\s*)*" + _COMMA.pattern.removeprefix(r"\s*"), re.MULTILINE)
 _HEAD = 4096  # letters in which the first cue begins
 _SHOWN = 40  # letters in messages
 
 
 def _times(line: str) -> tuple[str, str] | None:
-    """Both times of a line with an arrow, without the settings behind them."""
+    """Both times of a line, with an arrow and perhaps settings behind them, or with a comma."""
     before, arrow, after = line.partition(_ARROW)
-    return (before, (after.split() or [""])[0]) if arrow else None
+    comma = _COMMA.match(line)
+    return (before, (after.split() or [""])[0]) if arrow else comma and (comma[1], comma[2])
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -47,6 +52,7 @@ def _read(document: Document) -> Iterator[StepRow]:
             faults.add("times", where, f"{line[:_SHOWN]!r} {expected}")
             continue
         label = html.unescape(_MARKUP.sub("", " ".join(text for _, text in block[place + 1 :])))
+        label = label.replace("[br]", " ")  # of SubViewer
         yield StepRow(document.video, label, start, end, where)
     faults.check()
 
@@ -73,6 +79,12 @@ VTT = Format(
 SRT = Format(
     name="SRT",
     recognises=lambda document: bool(_SRT.match(document.head[:_HEAD])),
+    read=_read,
+    step="cue",
+)
+SBV = Format(
+    name="SBV",
+    recognises=lambda document: bool(_SBV.match(document.head[:_HEAD])),
     read=_read,
     step="cue",
 )

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import Document, Format, StepRow
-from cefito.times import parse_seconds
+from cefito.data.readers.formats.document import STRUCTURED, Document, Format, StepRow
 
 # one letter for one, so that places in a line stay
 _PLAIN = str.maketrans(
@@ -23,16 +22,23 @@ _RANGE = (
     rf"[(\[]?{_TIME}(?:[ \t]*(?:-+>?|→|~|to|bis|until|[ \t])[ \t]*{_TIME})?"
     r"(?:[)\]](?:\(https?:[^)\s]*\))?)?+"
 )
+_WORD = r"(?:chapter|step|part|kapitel|schritt|teil|étape|paso)"
 _NUMBER = (  # of the chapter, in front
-    r"(?:(?:(?:chapter|step|part) ?|#)?[0-9]{1,3}(?![0-9]*[:.,;][0-9])[^\w\[(]{1,5})?"
+    rf"(?:(?:{_WORD} ?|#)?[0-9]{{1,3}}(?![0-9]*[:.,;][0-9])[^\w\[(]{{1,5}})?"
 )
+_BEHIND = re.compile(  # the number of the chapter behind its time: "2.", "#2:", "Step 2", "2 -"
+    rf"[#(]?(?:[0-9]{{1,3}}(?:[.):\]、]|\ufe0f?\u20e3| +-(?= ))|{_WORD} ?[0-9]{{1,3}}[.):]?(?= |-))"
+    r"[ \t\-:]*(?=[^\s0-9])",
+    re.IGNORECASE,
+)
+_OF_DAY = re.compile(r"[ap]\.?m\b", re.IGNORECASE)
+_LATE = 600  # seconds; a list that begins later may hold times of day
 _FIRST = re.compile(
     rf"[^\w(\[#]{{0,9}}{_NUMBER}{_RANGE}(?:(?<=[)\]])|(?=[^\w,;]|[^\W\x00-\x7f]|$))", re.IGNORECASE
 )
 _LAST = re.compile(rf"(?<=[ \t\-|:(\[]){_RANGE}$", re.IGNORECASE)
 _SEVERAL = re.compile(rf"{_TIME}.*{_TIME}|-[ \t]*{_TIME}$")
 _MARKS = " \t\u3000-–—|:.~〜：▸►▶→•·»>"  # between time and title
-_TIMECODE = re.compile(r"(.*[0-9])[:;]([0-9]{1,3})")
 _HEAD = 1 << 16  # letters in which chapters are recognised
 
 
@@ -44,11 +50,15 @@ class _Chapter(NamedTuple):
 
 
 def _lines(text: str) -> list[_Chapter]:
-    """Return each line that is a chapter: with times in front, or else at the end."""
+    """Return each line that is a chapter: with times in front, or else at the end.
+
+    Times at the end may be lengths or anything else, unless all lines have two, or follow each
+    other from 0:00 on.
+    """
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     found: list[_Chapter] = []
     for front in (True, False):
-        for number, line in lines if not found else ():
+        for number, line in lines:
             plain = line.translate(_PLAIN)
             match = (_FIRST.match if front else _LAST.search)(plain)
             columns = plain.count("\t") if front else len(re.findall(r"[,;\t]", plain))
@@ -57,45 +67,56 @@ def _lines(text: str) -> list[_Chapter]:
             title = (line[match.end() :] if front else line[: match.start()]).strip(_MARKS)
             if title and not re.match(_TIME, title.translate(_PLAIN)):
                 found.append(_Chapter(number, match[1], match[2], title))
-    return found
+        if found and (front or all(chapter.end for chapter in found)):
+            return found
+    full = [number for number, line in lines if line]
+    first = full.index(found[0].number) if found else 0
+    together = [chapter.number for chapter in found] == full[first : first + len(found)]
+    return found if together and found and not found[0].start.strip("0:;.,") else []
 
 
-def _seconds(document: Document, time: str) -> float:
-    """Return the seconds of a time, also of one with milliseconds or frames behind a colon."""
-    code = _TIMECODE.fullmatch(time) if len(re.findall("[:;]", time)) == 3 or ";" in time else None
-    if code is None:
-        return parse_seconds(time)
-    per_second = 1000.0 if len(code[2]) == 3 else document.rate(document.video)
-    if int(code[2]) >= per_second > 1:
-        raise ValueError(f"{time!r} has {code[2]} of {per_second:g} frames")
-    return parse_seconds(code[1]) + int(code[2]) / per_second
+def _without_numbers(document: Document, chapters: list[_Chapter]) -> list[_Chapter]:
+    """Remove running numbers in front of titles, as in "0:30 2. Add tea"."""
+    numbers = [_BEHIND.match(chapter.title.translate(_PLAIN)) for chapter in chapters]
+    listed = [match for match in numbers if match]
+    if len(listed) < 2 and not any(re.search(r"\b1\b", match[0]) for match in listed):
+        return chapters
+    document.notes["titles with a running number, which was removed"] += len(listed)
+    return [
+        chapter._replace(title=chapter.title[match.end() :] if match else chapter.title)
+        for chapter, match in zip(chapters, numbers, strict=True)
+    ]
 
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the chapters; each ends where it says or the next begins, the last with the video."""
     text = document.text
-    listed = _lines(text)
-    starts = [_seconds(document, chapter.start) for chapter in listed]
+    listed = _without_numbers(document, _lines(text))
+    starts = [document.seconds(chapter.start, document.video) for chapter in listed]
     faults = Faults()
     for chapter, start, following in zip(listed, starts, [*starts[1:], None], strict=True):
         where = document.place(f"line {chapter.number}")
-        end = following if chapter.end is None else _seconds(document, chapter.end)
+        end = following if chapter.end is None else document.seconds(chapter.end, document.video)
         if chapter.end is None and following is not None and following <= start:
             faults.add("order", where, "begins no earlier than the next one. Correct its time.")
+        if _OF_DAY.match(chapter.title):
+            faults.add("day", where, "is a time of day. Give the time since the video's start.")
         if _SEVERAL.search(chapter.title.translate(_PLAIN)):
             problem = "holds several times. Write one chapter a line, as 0:30 - 1:05 Boil water."
             faults.add("several times", where, problem)
         yield StepRow(document.video, chapter.title, start, end, where)
     faults.check()
+    if starts and starts[0] >= _LATE:
+        late = "first time after ten minutes; times were read as minutes and seconds of the video"
+        document.notes[late] += 1
     if others := sum(bool(line.strip()) for line in text.split("\n")) - len(listed):
         document.left_out["lines without a time"] += others
 
 
 def _recognises(document: Document) -> bool:
-    """Whether the first line, or at least two, are chapters; columns belong to tables."""
-    if document.choices.columns:
-        return False
-    found = [chapter.number for chapter in _lines(document.head[:_HEAD].lstrip())]
+    """Whether the first line, or at least two, are chapters."""
+    head = document.head[:_HEAD].lstrip()
+    found = [] if STRUCTURED.match(head) else [chapter.number for chapter in _lines(head)]
     return len(found) > 1 or found[:1] == [1]
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
@@ -15,6 +16,7 @@ from cefito.data.readers.formats.document import Document, Format, StepRow, whol
 _FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
 _STEP = re.compile(r"step\s*=\s*([0-9]+)")
 _SHAPES = ("box", "polygon", "polyline", "points", "cuboid", "mask", "skeleton", "ellipse")
+_MOST = 0.9  # share of a task's frames from which on untagged ones are listed as well
 _Seen = tuple[str, str, str, str]
 """Task, folder of images if it has several, tier, and label."""
 
@@ -38,6 +40,7 @@ def _read(document: Document) -> Iterator[StepRow]:
     frames: dict[_Seen, dict[int, int]] = defaultdict(dict)  # first frames, with the frame after
     for what, first, after in _seen(root, tasks, whole):
         frames[what][first] = after
+    following = _following(frames, tasks, whole)
     untagged = tasks.keys() - {task for task, *_ in frames}
     if len(tasks) > 1 and untagged:
         document.left_out["tasks without a tagged frame"] += len(untagged)
@@ -46,7 +49,10 @@ def _read(document: Document) -> Iterator[StepRow]:
         video = document.film(folder) or _film(document, root, about, single=not task)
         rate = document.rate(video)
         coding = f"task {task}" if task else ""
-        for first, after in _runs(spans):
+        runs, bridged = _runs(spans, following.get((task, folder), {}))
+        if bridged:
+            document.notes["gaps of deleted frames, which were bridged"] += bridged
+        for first, after in runs:
             place = document.place(f"frames {first} to {after - 1} with '{label}' ({tier})")
             start, end = first / rate, after / rate
             yield StepRow(video, label, start, end, place, tier=tier, coding=coding)
@@ -55,7 +61,7 @@ def _read(document: Document) -> Iterator[StepRow]:
 def _seen(
     root: Element, tasks: dict[str, Element], whole: Element | None
 ) -> Iterator[tuple[_Seen, int, int]]:
-    """All tags, each with its frame and the frame after."""
+    """All images, and all tags, each with its frame and the frame after."""
     images = [
         (image.get("task_id", ""), *image.get("name", "").rpartition("/"), image)
         for image in root.iter("image")
@@ -70,8 +76,10 @@ def _seen(
         number = _FRAME.search(name)
         counted = whole_number(number[1] if number else image.attrib["id"])
         frame = counted if number else begin + counted * every
+        place = task, folder * several
+        yield (*place, "", ""), frame, frame + every
         for tag in image.findall("tag"):
-            name, place = tag.attrib["label"], (task, folder * several)
+            name = tag.attrib["label"]
             yield (*place, "tags", name), frame, frame + every
             for each in tag.findall("attribute"):
                 tier = f"{name}/{each.attrib['name']}"
@@ -87,15 +95,41 @@ def _frames(about: Element | None) -> tuple[int, int]:
     return first, max(whole_number(step[1]), 1) if step else 1
 
 
-def _runs(spans: dict[int, int]) -> Iterable[tuple[int, int]]:
-    """First frame of each run without a gap, and the frame after it."""
-    runs: list[list[int]] = []
+def _following(
+    frames: dict[_Seen, dict[int, int]],
+    tasks: dict[str, Element],
+    whole: Element | None,
+) -> dict[tuple[str, str], dict[int, int]]:
+    """The frame that is listed after each, by task and folder, which are taken out of `frames`.
+
+    Deleted frames are not listed; without others that have no tag, or with most frames missing,
+    untagged frames are not listed either, and nothing is known of what follows.
+    """
+    listed = {what[:2]: [*frames.pop(what)] for what in [what for what in frames if not what[2]]}
+    found = {}
+    for place, images in listed.items():
+        about = tasks.get(place[0], whole)
+        size = whole_number((about is not None and about.findtext("size")) or "0")
+        tagged = {frame for what, spans in frames.items() if what[:2] == place for frame in spans}
+        count = sum(len(each) for (task, _), each in listed.items() if task == place[0])
+        if not tagged.issuperset(images) or 0 < _MOST * size <= count:
+            found[place] = dict(pairwise(sorted(images)))
+    return found
+
+
+def _runs(spans: dict[int, int], following: dict[int, int]) -> tuple[list[tuple[int, int]], int]:
+    """First frame of each run without a gap, and the frame after it; and how many were bridged."""
+    runs: list[tuple[int, int]] = []
+    before, bridged = -1, 0
     for first, after in sorted(spans.items()):
-        if runs and first <= runs[-1][1]:
-            runs[-1][1] = max(after, runs[-1][1])
+        touching = bool(runs) and first <= runs[-1][1]
+        if runs and (touching or following.get(before) == first):
+            runs[-1] = runs[-1][0], max(after, runs[-1][1])
+            bridged += not touching
         else:
-            runs.append([first, after])
-    return [(first, after) for first, after in runs]
+            runs.append((first, after))
+        before = first
+    return runs, bridged
 
 
 def _film(document: Document, root: Element, about: Element | None, *, single: bool) -> str:

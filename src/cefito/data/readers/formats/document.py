@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import posixpath
 import re
 from collections import Counter
@@ -22,15 +23,17 @@ from xml.parsers import expat
 from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.annotations import nfc
-from cefito.data.readers.csv_file import decoded
+from cefito.data.readers.csv_file import decoded, table_columns
 from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
 from cefito.markup import counted
 from cefito.settings import Record, Settings, first_error
+from cefito.times import parse_seconds
 
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")
 _ROOTED = re.compile(r"[/\\]|[A-Za-z]:[/\\]|\w[\w+.-]*://")
 _UPLOADED = re.compile(r"((?:^|/)upload/(?:\d+/)?[0-9a-f]{8})-(?=[^/]+$)")  # by Label Studio
+_TIMECODE = re.compile(r"(?:([0-9]{1,3})[:;])?([0-9]{1,3})[:;]([0-9]{2})([:;])([0-9]{1,3})")
 _DEEPEST = 16  # folders in a name
 _SHOWN = 5  # films or names in a message
 
@@ -127,6 +130,8 @@ _NOT_XML = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")
 MAX_RATE = 1000
 """Most frames per second."""
+STRUCTURED = re.compile(r"\s*(?:[{<]|\[\s*(?:[\[{\"]|$))")
+"""Begins JSON and XML."""
 _HEAD = 1 << 16  # bytes in which the first elements of XML are looked for
 
 
@@ -198,6 +203,11 @@ class Document:
         """The text, to recognise a format by."""
         return self._decoded[0]
 
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns, in lower case, if the text is a table of any kind."""
+        return frozenset(table_columns(self.head[:_HEAD].replace("\r", "\n")))
+
     @property
     def text(self) -> str:
         """The text, in Unicode's form C, with line feeds as ends of lines."""
@@ -235,6 +245,24 @@ class Document:
             unknown = "counts frames and holds no frame rate. Give the frames per second."
             raise self.wrong(problem or unknown, where, setting="frame_rate")
         return found
+
+    def seconds(self, time: str, video: str) -> float:
+        """Return the seconds of a time, also of a timecode with frames or milliseconds at its end.
+
+        Three digits at the end are milliseconds. Frames behind ";" are those of a drop-frame code,
+        which keeps the time of the clock; behind ":", all frames since 0 are counted.
+        """
+        code = _TIMECODE.fullmatch(time.strip())
+        if code is None or (code[1] is None and code[4] == ":"):
+            return parse_seconds(time)
+        hours, minutes, rest, sign, last = code.groups()
+        whole = parse_seconds(f"{hours or 0}:{minutes[-2:]}:{rest}")
+        if len(last) == 3:
+            return whole + int(last) / 1000
+        rate = self.rate(video)
+        if int(last) >= rate > 1:
+            raise ValueError(f"{time!r} has {last} of {rate:g} frames")
+        return (whole if sign == ";" else whole * math.ceil(rate) / rate) + int(last) / rate
 
     def unique(self, pairs: Iterable[tuple[_Key, _Value]], what: str) -> dict[_Key, _Value]:
         """Return a mapping; keys that have several values are refused."""

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
 
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|wmv|ogv)$", re.I)
+_UNKNOWN = "annotations between borders without times, or that refer to none or several"
 _Span = tuple[float, float]
 
 
@@ -21,56 +22,56 @@ def _read(document: Document) -> Iterator[StepRow]:
     spans = _spans(document, root, tiers)
     for name, tier in tiers.items():
         for each in tier.findall("ANNOTATION/*"):
-            number = each.attrib["ANNOTATION_ID"]
-            if number not in spans:
+            if each not in spans:
                 if document.choices.tier in (None, name):
-                    document.left_out["annotations between borders without times"] += 1
+                    document.left_out[_UNKNOWN] += 1
                 continue
-            start, end = ((time + origin) / 1000 for time in spans[number])
+            start, end = ((time + origin) / 1000 for time in spans[each])
             label = each.findtext("ANNOTATION_VALUE") or ""
-            place = document.place(f"annotation {number} of tier '{name}'")
+            place = document.place(f"annotation {each.attrib['ANNOTATION_ID']} of tier '{name}'")
             yield StepRow(video, label, start, end, place, tier=name)
 
 
-def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, _Span]:
+def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict[Element, _Span]:
     """Start and end in milliseconds of each annotation with times, or that refers to one."""
     times = _times(document, root, tiers)
-    spans: dict[str, _Span] = {}
+    spans: dict[Element, _Span] = {}
+    named: dict[str, list[Element]] = defaultdict(list)  # scripts write one id for several
     for each in root.iter("ALIGNABLE_ANNOTATION"):
         start, end = (times[slot] for slot in _slots(each))
+        named[each.attrib["ANNOTATION_ID"]].append(each)
         if start is not None and end is not None:
-            spans[each.attrib["ANNOTATION_ID"]] = start, end
+            spans[each] = start, end
     kinds = {each.get("LINGUISTIC_TYPE_ID"): each for each in root.iter("LINGUISTIC_TYPE")}
-    waiting: dict[str, list[list[str]]] = defaultdict(list)  # parts, by the one that they refer to
+    waiting: dict[str, list[list[Element]]] = defaultdict(list)  # parts, by what they refer to
     for tier in tiers.values():
         kind = kinds.get(tier.get("LINGUISTIC_TYPE_REF"))
         whole = kind is not None and kind.get("CONSTRAINTS") == "Symbolic_Association"
-        parts: dict[str, dict[str | None, list[str]]] = defaultdict(lambda: defaultdict(list))
+        parts: dict[str, dict[str | None, list[Element]]] = defaultdict(lambda: defaultdict(list))
         for each in tier.iter("REF_ANNOTATION"):
             before = None if whole else each.get("PREVIOUS_ANNOTATION")
-            parts[each.attrib["ANNOTATION_REF"]][before].append(each.attrib["ANNOTATION_ID"])
+            parts[each.attrib["ANNOTATION_REF"]][before].append(each)
+            named[each.attrib["ANNOTATION_ID"]].append(each)
         for parent, followers in parts.items():
             listed = _in_order(followers)
             waiting[parent] += [[part] for part in listed] if whole else [listed]
-    every = (each for kind in ("ALIGNABLE", "REF") for each in root.iter(f"{kind}_ANNOTATION"))
-    named = ((each.attrib["ANNOTATION_ID"], each) for each in every)
-    document.unique((pair for pair in named if pair[0] in waiting), "annotations")
-    ready = [parent for parent in waiting if parent in spans]
+    ready = [number for number in waiting if [each in spans for each in named[number]] == [True]]
     for parent in ready:
-        start, end = spans[parent]
+        start, end = spans[named[parent][0]]
         for listed in waiting[parent]:
             step = (end - start) / len(listed)
             for place, part in enumerate(listed):
                 spans[part] = start + place * step, start + (place + 1) * step
-                ready += [part] if part in waiting else []
+                number = part.attrib["ANNOTATION_ID"]
+                ready += [number] if number in waiting and len(named[number]) == 1 else []
     return spans
 
 
-def _in_order(followers: dict[str | None, list[str]]) -> list[str]:
+def _in_order(followers: dict[str | None, list[Element]]) -> list[Element]:
     """Annotations one after another, by the one before each."""
     listed = followers.pop(None, [])
     for part in listed:
-        listed += followers.pop(part, [])
+        listed += followers.pop(part.attrib["ANNOTATION_ID"], [])
     return listed + [part for parts in followers.values() for part in parts]
 
 

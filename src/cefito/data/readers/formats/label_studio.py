@@ -1,7 +1,9 @@
-"""Label Studio's export JSON: frames of the timeline, spans in seconds."""
+"""Label Studio's exports JSON, JSON-MIN, CSV and TSV: frames of the timeline, spans in seconds."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,8 +13,8 @@ from pydantic import Field
 from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds, parse_seconds
 
-_TASKS = re.compile(r'"annotations"\s*:')
-_OTHERS = re.compile(r'"annotation_id"\s*:|"?annotation_id"?[,;\t]')  # JSON-MIN, CSV and TSV
+_TASKS = re.compile(r'"(?:annotations|predictions)"\s*:'), re.compile(r'"data"\s*:')
+_MIN = re.compile(r'"annotation_id"\s*:'), re.compile(r'"(?:annotator|lead_time)"\s*:')
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I)
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
@@ -45,7 +47,9 @@ class _Annotation(LooseRecord):
     result: tuple[_Result, ...] | None = ()
     was_cancelled: bool | None = False
     ground_truth: bool | None = False
+    created_at: str | None = ""
     updated_at: str | None = ""
+    model_version: str | None = ""
 
 
 class _Task(LooseRecord):
@@ -56,24 +60,20 @@ class _Task(LooseRecord):
 
 
 def _read(document: Document) -> Iterator[StepRow]:
-    """Yield the labels of each task's best annotation: the ground truth, or else the newest."""
-    if not _is_whole(document.head):
-        problem = "is an export with one annotation an entry, which is not read. Export JSON"
-        raise document.wrong(f"{problem}.")
+    """Yield the labels of each task's best annotation: the ground truth, or else the newest.
+
+    If nobody has annotated any task, predictions are read, with a note.
+    """
     unnamed: list[str] = []
     tasks = _tasks(document)
     unchecked = not any(task.annotations for task in tasks)
     for task in tasks:
         where = f"task {task.id}"
-        made = [
-            each
-            for each in task.predictions or ()
-            if isinstance(each, dict) and each.get("model_version") == RECOGNISED
-        ]
-        if unchecked and made:
-            document.notes["tasks with recognised steps that nobody has checked"] += 1
-            recognised = document.record(_Annotation, made[0], f"{where}, prediction")
-            task = task.model_copy(update={"annotations": (recognised,)})
+        predicted = _prediction(document, task, where) if unchecked else None
+        if predicted is not None:
+            model = f"of '{predicted.model_version}' " if predicted.model_version else ""
+            document.notes[f"tasks with predictions {model}that nobody has checked"] += 1
+            task = task.model_copy(update={"annotations": (predicted,)})
         done = [each for each in task.annotations if each.result and not each.was_cancelled]
         if not done:
             why = "with predictions alone" if task.predictions else "without an annotation"
@@ -113,12 +113,41 @@ def _read(document: Document) -> Iterator[StepRow]:
         raise document.wrong(f"{problem} 'video'.", unnamed[0])
 
 
+def _prediction(document: Document, task: _Task, where: str) -> _Annotation | None:
+    """Return the prediction of `cefito recognise`, or else the newest one; None without any."""
+    made = [
+        document.record(_Annotation, each, f"{where}, prediction {number}")
+        for number, each in enumerate(task.predictions or (), 1)
+        if isinstance(each, dict) and each.get("result")
+    ]
+    if len(made) > 1:
+        document.left_out["further predictions of a task"] += len(made) - 1
+
+    def rank(prediction: _Annotation) -> tuple[bool, str]:
+        changed = prediction.updated_at or prediction.created_at or ""
+        return prediction.model_version == RECOGNISED, changed
+
+    return max(reversed(made), key=rank, default=None)
+
+
 def _tasks(document: Document) -> list[_Task]:
-    """Tasks of an export, each with all its annotations; ids are those of one server."""
-    items = document.json()
+    """Tasks of any export, each with all its annotations; ids are those of one server."""
+    if document.text.lstrip()[:1] in ("[", "{"):
+        items = document.json()
+    else:
+        csv.field_size_limit(max(csv.field_size_limit(), len(document.text)))  # cells hold JSON
+        delimiter = max(",;\t", key=document.text.partition("\n")[0].count)
+        items = [
+            {
+                name: document.json(cell) if cell[:2] == "[{" else cell
+                for name, cell in row.items()
+                if name is not None
+            }
+            for row in csv.DictReader(io.StringIO(document.text), restval="", delimiter=delimiter)
+        ]
     found: dict[tuple[Any, str], _Task] = {}
     for number, item in enumerate(items if isinstance(items, list) else [items], 1):
-        task = document.record(_Task, item, f"task {number}")
+        task = document.record(_Task, _with_annotations(item), f"task {number}")
         if not task.id:
             task = task.model_copy(update={"id": f"{number} (without an id)"})
         key = task.id, _location(task.data)
@@ -127,6 +156,22 @@ def _tasks(document: Document) -> list[_Task]:
             task = task.model_copy(update={"annotations": both})
         found[key] = task
     return list(found.values())
+
+
+def _with_annotations(item: Any) -> Any:
+    """A task of an export with one annotation an entry, as in the export JSON."""
+    if not isinstance(item, dict) or "annotations" in item or "predictions" in item:
+        return item
+    results = [
+        {"type": kind, "from_name": name, "value": value}
+        for name, values in item.items()
+        if isinstance(values, list)
+        for value in values
+        for kind in _KINDS
+        if isinstance(value, dict) and kind in value
+    ]
+    annotation = {"result": results, "updated_at": item.get("updated_at", "")}
+    return {"id": item.get("id", ""), "data": item, "annotations": [annotation]}
 
 
 def _times(
@@ -143,7 +188,11 @@ def _times(
             frames = document.record(_Frames, value, at)
             video = document.film(_location(data, result.to_name))
             rate = _rate(document, video, data, at)
-            times[count] = [((span.start - 1) / rate, span.end / rate) for span in frames.ranges]
+            if any(span.start == 0 for span in frames.ranges):
+                document.notes["ranges from frame 0, read from frame 1, the first one"] += 1
+            times[count] = [
+                ((span.start - (span.start != 0)) / rate, span.end / rate) for span in frames.ranges
+            ]
         elif {"start", "end"} <= value.keys() and "text" not in value:
             seconds = document.record(_Range, value, at) if _is_time(value) else None
             times[count] = [(seconds.start, seconds.end)] if seconds is not None else []
@@ -221,13 +270,12 @@ def _location(data: dict[str, Any], tag: str = "") -> str:
     return films.get(tag) or texts.get("video") or next(media, "")
 
 
-def _is_whole(text: str) -> bool:
-    return _TASKS.search(text) is not None and '"data"' in text
-
-
 def _recognises(document: Document) -> bool:
     text = document.head
-    return _is_whole(text) or _OTHERS.search(text[: 1 << 16]) is not None
+    if text.lstrip()[:1] not in ("[", "{"):
+        columns = document.columns
+        return "annotation_id" in columns and bool(columns & {"annotator", "lead_time"})
+    return all(each.search(text) for each in _TASKS) or all(each.search(text) for each in _MIN)
 
 
 FORMAT = Format(

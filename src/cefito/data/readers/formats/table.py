@@ -1,54 +1,193 @@
-"""Tables of steps, CSV or Parquet: one line a step, with names of columns that can be chosen."""
+"""Tables of steps, CSV or Parquet: one line a step, with names of columns that can be chosen.
+
+Names of columns say in which unit times are. Tables that a tool wrote are read by their own names.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.document import STRUCTURED, Document, Format, StepRow
 from cefito.errors import DataError, explained, install_command
-from cefito.times import TIME_FORMS, parse_seconds
+from cefito.times import TIME_FORMS
 
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (
     "Expected the columns video, task, step, start, end (seconds) and, optionally, split (train, "
     "val or test) and error (no, yes, or kinds with ';' between)."
 )
-_FREE = ("split", "error")  # columns that may be absent
+_FREE = ("split", "error", "duration", "tier")  # columns that may be absent
 _NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
 _ENDINGS = (".parquet", ".pq")
+_LENGTHS = re.compile(r"duration|length|(?<![a-z])dur(?![a-z])|dauer|durée")
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")  # or three decimals
+
+
+def _words(*words: str) -> re.Pattern[str]:
+    """Match any of the words between other letters, or at the end behind a word for a time."""
+    listed = "|".join(words)
+    times = "start|begin|end|stop|time|onset|offset|duration"
+    return re.compile(rf"(?<![a-z.])(?:{listed})(?![a-z])|(?:{times}|^t[0-9])(?:{listed})$")
+
+
+_CLOCK = re.compile(r"h{1,2}:m|m{1,2}:s|(?<![a-z])hms(?![a-z])|timecode|smpte")
+_UNITS: tuple[tuple[str, float, re.Pattern[str]], ...] = (  # name, seconds or 0, in column names
+    ("frames", 0, re.compile("frame")),
+    ("samples", 0, re.compile("sample|tick|percent|pct|%")),
+    ("nanoseconds", 1e-9, _words("ns", "nsecs?", "nanos?", "nanosec(?:ond)?s?")),
+    ("microseconds", 1e-6, _words("[uµμ]s", "usecs?", "micros?", "microsec(?:ond)?s?")),
+    ("milliseconds", 1e-3, _words("ms", "msecs?", "millis?", "millisec(?:ond)?s?")),
+    ("minutes", 60, _words("mins?", "minutes?")),
+    ("hours", 3600, _words("hrs?", "hours?")),
+)
+
+
+class _Tool(NamedTuple):
+    """A table of a tool: its names of columns by ours, in the order in which they are taken."""
+
+    name: str
+    columns: Mapping[str, tuple[str, ...]]
+    optional: Mapping[str, tuple[str, ...]] = {}
+    steps: tuple[str, str] = ("", "")  # a column, and its value in lines that are steps
+
+    def names(self, found: Mapping[str, Any]) -> dict[str, str]:
+        """Return the names of columns that a table has; none if it is not of the tool."""
+        named = {
+            ours: next((name for name in names if name in found), "")
+            for ours, names in (*self.columns.items(), *self.optional.items())
+        }
+        whole = all(named[ours] for ours in self.columns) and self.steps[0] in (*found, "")
+        return {ours: name for ours, name in named.items() if name} if whole else {}
+
+
+_TOOLS = (
+    _Tool(
+        "ELAN's tab-delimited text",
+        {
+            "step": ("annotation", "annotation value"),
+            "start": tuple(f"begin time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
+            "end": tuple(f"end time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
+        },
+        {"tier": ("tier",), "video": ("file path", "file name", "file")},
+    ),
+    _Tool(
+        "The Observer XT",
+        {"step": ("behavior",), "start": ("time_relative_sf",), "duration": ("duration_sf",)},
+        {"tier": ("subject",), "video": ("observation",)},
+        ("event_type", "state start"),
+    ),
+    _Tool("Premiere's markers", {"step": ("marker name",), "start": ("in",), "end": ("out",)}),
+    _Tool(
+        "events of BIDS",
+        {"step": ("trial_type",), "start": ("onset",), "duration": ("duration",)},
+    ),
+)
+
+
+class _Table(NamedTuple):
+    """What the names of columns and the choices say of a table."""
+
+    names: Mapping[str, str]  # of columns, by ours
+    units: Mapping[str, str]  # of start, end and duration, if their names say it
+    alone: bool  # whether it holds starts alone
+    tool: _Tool | None
 
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the steps of a table, whose times have the same decimal sign."""
-    faults, signs = Faults(), dict[str, str]()  # place of the first time with each decimal sign
-    for place, row, in_frames in _rows(document, faults):
+    lines = _lines(document)
+    first = next(lines, None)
+    if first is None:
+        return
+    table = _table(document, first[1])
+    faults, rows = Faults(), list[StepRow]()
+    signs: dict[str, str] = {}  # place of the first time with each decimal sign
+    written: dict[str, list[str]] = defaultdict(list)  # times of each video
+    for place, cells in _cells(document, table, chain([first], lines), faults):
+        video, coding = cells.get("video", ""), ""
+        if not video or table.tool is not None:
+            video, coding = document.film(video) or document.video, document.place()
+        ours = [name for name in ("start", "end", "duration") if name in cells]
         try:
-            start, end = parse_seconds(row["start"]), parse_seconds(row["end"])
+            times = {name: _seconds(document, table, cells, name, video) for name in ours}
         except ValueError as problem:
-            times = f"the step runs from {row['start']!r} to {row['end']!r} ({problem})"
-            faults.add("times", place, f"{times}. {TIME_FORMS}")
+            said = " to ".join(repr(cells[name]) for name in ours)
+            faults.add("times", place, f"the step runs from {said} ({problem}). {TIME_FORMS}")
             continue
         for sign in ".,":
-            if sign in row["start"] + row["end"]:
+            if any(sign in cells[name] for name in ours):
                 signs.setdefault(sign, place)
-                first, before = next(iter(signs.items()))
-                if sign != first:
+                other, before = next(iter(signs.items()))
+                if sign != other:
                     line = before.rpartition(", ")[2]
                     differs = f"has another decimal sign than {line}. Write times alike."
                     faults.add("sign", place, differs)
-        if in_frames:
-            rate = document.rate(row["video"])
-            start, end = start / rate, end / rate
-        facts = row["task"], row["split"]
-        errors = _kinds(row.get("error", ""))
-        yield StepRow(row["video"], row["step"], start, end, place, *facts, errors=errors)
+        written[video] += [cells[name] for name in ours]
+        end = times["start"] + times["duration"] if "duration" in ours else times.get("end")
+        facts = cells.get("task", ""), cells["split"], cells.get("tier", "")
+        errors = _kinds(cells.get("error", ""))
+        row = StepRow(video, cells["step"], times["start"], end, place, *facts, coding)
+        rows.append(replace(row, errors=errors))
     faults.check()
+    _check_thousands(document, written)
+    if table.alone:
+        yield from _until_next(document, rows)
+    else:
+        yield from rows
+
+
+def _until_next(document: Document, rows: list[StepRow]) -> Iterator[StepRow]:
+    """End each step where the next one of its video begins, and the last one with the video."""
+    document.notes["steps, which end where the next one of their video begins"] += len(rows)
+    starts: dict[str, set[float]] = defaultdict(set)
+    for row in rows:
+        starts[row.video].add(row.start)
+    after = {video: dict(pairwise(sorted(times))) for video, times in starts.items()}
+    for row in rows:
+        yield replace(row, end=after[row.video].get(row.start))
+
+
+def _seconds(
+    document: Document, table: _Table, cells: Mapping[str, str], name: str, video: str
+) -> float:
+    """Return the seconds of a cell in the unit of its column."""
+    text, unit = cells[name], table.units.get(name, "")
+    scale = next((scale for known, scale, _ in _UNITS if known == unit), 1.0)
+    if unit and scale < 1:
+        if ":" in text or ";" in text:
+            raise ValueError(f"{text!r} is a time of a clock, in a column of {unit}")
+        if _THOUSANDS.fullmatch(text):
+            raise ValueError(f"{text!r} has a thousands separator or three decimals")
+    value = document.seconds(text, video)
+    if unit == "frames":
+        return value / document.rate(video)
+    return value if ":" in text else value * scale
+
+
+def _check_thousands(document: Document, written: Mapping[str, list[str]]) -> None:
+    """Refuse times such as 990 and then 1,005, which would be read as a second."""
+    signed = [text for texts in written.values() for text in texts if re.search("[.,]", text)]
+    for texts in written.values() if all(map(_THOUSANDS.fullmatch, signed)) else ():
+        marked = [text in signed for text in texts]
+        before, behind = texts[: marked.count(False)], texts[marked.count(False) :]
+        ordered = marked == sorted(marked) and before and behind
+        if (
+            ordered
+            and before[-1].isdecimal()
+            and int(before[-1]) > float(behind[0].replace(",", "."))
+        ):
+            found = f"seems to have thousands separators, as '{behind[0]}' after '{before[-1]}'"
+            raise document.wrong(f"{found}. Write times without them.")
 
 
 def _kinds(cell: str) -> tuple[str, ...]:
@@ -64,55 +203,135 @@ def _is_parquet(document: Document) -> bool:
     return document.path.suffix.lower() in _ENDINGS or document.data.startswith(b"PAR1")
 
 
+def _is_named(document: Document) -> bool:
+    """Whether the columns are those of a table of steps, or of a tool, or chosen."""
+    if STRUCTURED.match(document.head):
+        return False
+    columns = dict.fromkeys(document.columns)
+    tools = any(tool.names(columns) for tool in _TOOLS)
+    return bool(document.choices.columns) or columns.keys() >= {"video", "step", "start"} or tools
+
+
 def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
     if _is_parquet(document):
         return _parquet(document.path)
     return csv_rows(document.text, document.path, SHAPE)
 
 
-def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, str], bool]]:
-    """Each line with its place, its stripped cells, and whether its times count frames.
-
-    `split` is empty without such a column.
-    """
+def _table(document: Document, first: Mapping[str, Any]) -> _Table:
+    """Find the columns and their units by the names and the first line of a table."""
     path, choices = document.path, document.choices
-    columns: Mapping[str, str] = choices.columns
-    unknown = [column for column in columns if column not in (*COLUMNS, *_FREE)]
-    if unknown:
+    ours = (*COLUMNS, *_FREE)
+    if unknown := [column for column in choices.columns if column not in ours]:
         raise DataError(f"column '{unknown[0]}' is not needed. {SHAPE}", setting="column")
-    optional = {*_FREE, *(["task"] if choices.task or choices.video_table else [])}
-    for place, row in _lines(document):
-        wanted = {
-            column: columns.get(column, column).strip().casefold()
-            for column in (*COLUMNS, *_FREE)
-            if column in columns or column in row or column not in optional
-        }
-        if missing := [column for column, name in wanted.items() if name not in row]:
-            absent = " and no column ".join(f"'{wanted[column]}'" for column in missing)
-            found = f"{path}: has no column {absent}, only {', '.join(filter(None, row))}"
-            names = "its name" if len(missing) == 1 else "their names"
-            remedy = f"Give {names} ({', '.join(f'{column}=NAME' for column in missing)})"
-            remedy += ", or one task for all videos" * ("task" in missing)
-            remedy += ", or put a line with names first" * any(map(is_number, row))
-            setting = "column, task" if "task" in missing else "column"
-            raise DataError(f"{found}. {remedy}.", setting=setting)
+    chosen = {name: theirs.strip().casefold() for name, theirs in choices.columns.items()}
+    tool = next((tool for tool in _TOOLS if tool.names(first)), None)
+    if {"video", "step", "start"} <= first.keys():
+        tool = None
+    names = {name: name for name in ours if name in first and name != "tier"}
+    names |= (tool.names(first) if tool else {}) | chosen
+    if tool is not None:
+        document.notes[f"tables of the form of {tool.name}"] += 1
+    if "end" in names and "duration" not in chosen:
+        names.pop("duration", None)
+    elif "duration" in chosen and "end" not in chosen:
+        names.pop("end", None)
+    alone = names.get("end", names.get("start")) == names.get("start") and "duration" not in names
+    others = [name for name in first if name not in names.values() and _is_time(first[name])]
+    needed = {"step", "start"} | ({"end"} if alone and "end" not in names and others else set())
+    needed |= set() if choices.by_file or tool else {"video"}
+    needed |= set() if choices.task or choices.video_table else {"task"}
+    if absent := [
+        name
+        for name in ours
+        if names.get(name, name if name in needed else None) not in (*first, None)
+    ]:
+        raise _missing(document, first, {name: names.get(name, name) for name in absent})
+    if choices.by_file and "video" in names and tool is None:
+        problem = "is a table, which names its videos. Leave it out"
+        raise document.wrong(f"{problem}.", setting="by_file")
+    if _LENGTHS.search(names.get("end", "")):
+        problem = f"{path}: the column '{names['end']}' holds lengths. Give duration=NAME, not end="
+        raise DataError(f"{problem}NAME.", setting="column")
+    if alone:
+        names.pop("end", None)
+    return _Table(names, _units(document, names), alone, tool)
+
+
+def _is_time(cell: object) -> bool:
+    return cell is not None and is_number(str(cell).strip())
+
+
+def _units(document: Document, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the units that names of columns have; both ends have the same."""
+    units = {
+        ours: next(
+            (
+                unit
+                for unit, _, words in _UNITS
+                if words.search(names[ours]) and not _CLOCK.search(names[ours])
+            ),
+            "",
+        )
+        for ours in ("start", "end", "duration")
+        if ours in names
+    }
+    for ours, unit in units.items():
+        if unit == "samples":
+            problem = f"{document.path}: the column '{names[ours]}' holds no seconds. Give them"
+            raise DataError(f"{problem}, or frames or milliseconds.", setting="column")
+    both = units["start"], units.get("end", units["start"])
+    if both[0] != both[1]:
+        columns = f"of the columns '{names['start']}' and '{names['end']}'"
+        problem = f"{columns}, one counts {both[0] or both[1]}. Give both in one unit"
+        raise DataError(f"{document.path}: {problem}.", setting="column")
+    for unit in filter(None, units.values()):
+        document.notes[f"columns of times in {unit}"] += 1
+    return units
+
+
+def _missing(document: Document, first: Mapping[str, Any], absent: Mapping[str, str]) -> DataError:
+    """Say which columns a table lacks, and all ways to give them."""
+    names = " and no column ".join(f"'{name}'" for name in absent.values())
+    found = f"{document.path}: has no column {names}, only {', '.join(filter(None, first))}"
+    given = "its name" if len(absent) == 1 else "their names"
+    remedy = f"Give {given} ({', '.join(f'{name}=NAME' for name in absent)})"
+    remedy += ", or one task for all videos" * ("task" in absent)
+    remedy += ", or name the video by the file" * ("video" in absent)
+    if [*absent] == ["end"]:
+        remedy += ", or duration=NAME, or end=START's name if each step lasts until the next one"
+    remedy += ", or put a line with names first" * any(map(is_number, first))
+    settings = ["column", *["task"] * ("task" in absent), *["by_file"] * ("video" in absent)]
+    return DataError(f"{found}. {remedy}.", setting=", ".join(settings))
+
+
+def _cells(
+    document: Document,
+    table: _Table,
+    lines: Iterator[tuple[str, dict[str, Any]]],
+    faults: Faults,
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line with its place and its stripped cells; `split` is empty without such a column."""
+    for place, row in lines:
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
-            for column, name in wanted.items()
+            for column, name in table.names.items()
         }
+        if table.tool is not None and table.tool.steps[0]:
+            column, value = table.tool.steps
+            kind = str(row[column] or "").strip()
+            if kind.casefold() != value:
+                document.left_out[f"lines of the kind '{kind}'"] += kind.casefold() != "state stop"
+                continue
         split = cells.get("split", "").casefold()
-        if empty := [column for column, cell in cells.items() if not cell and column != "error"]:
+        empty = [name for name, cell in cells.items() if not cell and name not in ("error", "tier")]
+        if empty:
             faults.add("empty", place, f"'{empty[0]}' is empty. Fill it in or remove the line.")
         elif split not in ("", *SPLITS):
             expected = ", ".join(SPLITS)
             faults.add("split", place, f"split is '{split}'; expected one of {expected}.")
         else:
-            in_frames = ["frame" in wanted[column] for column in ("start", "end")]
-            if any(in_frames) and not all(in_frames):
-                both = f"'{wanted['start']}' and '{wanted['end']}'"
-                problem = f"of the columns {both}, one counts frames. Give both in one unit"
-                raise DataError(f"{path}: {problem}.", setting="column")
-            yield place, {"task": "", **cells, "split": split}, all(in_frames)
+            yield place, {**cells, "split": split}
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -129,5 +348,6 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}, row {number} (counted from 0)", row
 
 
-PARQUET = Format(name="table of steps", recognises=_is_parquet, read=_read)
-CSV = Format(name="table of steps", recognises=lambda _: True, read=_read)
+PARQUET = Format(name="table of steps", recognises=_is_parquet, read=_read, tier="tier")
+NAMED = Format(name="table of steps", recognises=_is_named, read=_read, tier="tier")
+CSV = Format(name="table of steps", recognises=lambda _: True, read=_read, tier="tier")

@@ -1,0 +1,57 @@
+"""ActivityNet's JSON, also of THUMOS, YouCook2 and COIN: {"database": {VIDEO: annotations}}."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import AliasChoices, Field
+
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.times import Seconds
+
+_FORM = re.compile(r'"database"\s*:\s*\{'), re.compile(r'"segment"\s*:')
+_SPLITS = {"training": "train", "validation": "val", "testing": "test"}
+
+
+class _Segment(LooseRecord):
+    segment: tuple[Seconds, Seconds]
+    label: str = Field("", validation_alias=AliasChoices("label", "sentence"))
+
+
+class _Video(LooseRecord):
+    subset: str = ""
+    task: str = Field("", validation_alias=AliasChoices("class", "task"))
+    annotations: tuple[_Segment, ...] = Field(
+        (), validation_alias=AliasChoices("annotations", "annotation")
+    )
+
+
+def _read(document: Document) -> Iterator[StepRow]:
+    """Yield the segments; without test videos, those of validation are test, as in ActivityNet."""
+    database: dict[str, Any] = document.json()["database"]
+    videos = {
+        name: document.record(_Video, value, f"video '{name}'") for name, value in database.items()
+    }
+    splits = {
+        name: _SPLITS.get(video.subset.casefold(), video.subset) for name, video in videos.items()
+    }
+    used = {splits[name] for name, video in videos.items() if video.annotations}
+    if "val" in used and "test" not in used:
+        document.notes["subset validation, read as test, since no subset testing is annotated"] += 1
+    for name, video in videos.items():
+        if not video.annotations:
+            document.left_out["videos without a segment"] += 1
+        split = "test" if splits[name] == "val" and "test" not in used else splits[name]
+        for number, part in enumerate(video.annotations, 1):
+            place, film = document.place(f"video '{name}', segment {number}"), document.film(name)
+            yield StepRow(film, part.label, *part.segment, place, video.task, split)
+
+
+FORMAT = Format(
+    name="ActivityNet",
+    recognises=lambda document: all(form.search(document.head) for form in _FORM),
+    read=_read,
+    step="segment",
+)
