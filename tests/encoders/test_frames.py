@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 
@@ -112,6 +113,39 @@ def test_packets_without_times_are_counted(tmp_path):
     found = list(clips(info, [0, 2], SMALL))
     times = np.array(SMALL.times(2))
     np.testing.assert_allclose(levels(found[1]), [grey(int(time * 25)) for time in times], atol=2)
+
+
+def test_counted_frames_have_the_rate_of_the_stream(tmp_path, caplog):
+    path = write_pictures(tmp_path / "slow.h264", 40, codec="libx264", rate=10)
+    assert probe(path).duration == pytest.approx(4, abs=0.1)
+    assert not caplog.messages
+    path = write_pictures(tmp_path / "camera.mjpeg", 50)
+    assert probe(path).seconds == 2
+    assert "has no times; its pictures are counted at 25 a second" in caplog.messages[0]
+
+
+def write_pictures(path, count, *, codec="mjpeg", rate=25):
+    """Pictures one after another without times, as many cameras send JPEG."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate)
+        stream.width, stream.height = 48, 32
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for number in range(count):
+            pixels = np.full((32, 48, 3), grey(number), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mov", "clip.mkv", "clip.ts"])
+def test_a_picture_that_stands_still_is_no_end(name, tmp_path):
+    """Packets of an MP4 file last until the next one in the order of decoding."""
+    path = write_video(tmp_path / name, [*steady(3), *(time + 63 for time in steady(3))])
+    assert probe(path).duration == pytest.approx(66, abs=0.05)
+    shown = [float(clip.float().mean()) for clip in clips(probe(path), [30, 64], SMALL)]
+    assert shown[0] == pytest.approx(grey(74), abs=2)
+    times = [*steady(2), 3, 9, 20]
+    assert probe(write_video(path, times)).duration == pytest.approx(20, abs=0.6)
 
 
 def test_variable_frame_rate(tmp_path):
@@ -317,10 +351,14 @@ def test_damage_is_reported_with_its_second(share, length, fault, tmp_path):
 
 
 def test_sound_alone(tmp_path):
-    path = tmp_path / "sound.mp4"
+    path = sound(tmp_path / "sound.mp4")
+    assert "has no video stream (streams found: audio). Give" in refused(path)
+
+
+def sound(path):
     with av.open(str(path), "w") as container:
         mux_silence(container, container.add_stream("aac", rate=8000, layout="mono"), 2)
-    assert "has no video stream (streams found: audio). Give" in refused(path)
+    return path
 
 
 def test_files_of_other_kinds(tmp_path):
@@ -334,6 +372,31 @@ def test_files_of_other_kinds(tmp_path):
 def test_timestamps_that_jump(tmp_path):
     path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
     assert re.search(r"timestamps jump from second 0\.\d to 90000\.\d", refused(path))
+
+
+def joined(path, *offsets):
+    """Recordings of three seconds one after another, whose clocks begin at these times."""
+    content = b""
+    for offset in offsets:
+        times = [offset + time for time in steady(3, rate=10)]
+        content += write_video(path, times).read_bytes()
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("offsets", [(0, 0), (0, 0, 0), (0, 300), (300, 0), (95_000, 0)])
+def test_a_clock_that_restarts(offsets, tmp_path):
+    """Recordings that were joined; 2^33 ticks of such a clock are 95443.7 seconds."""
+    path = joined(tmp_path / "clip.ts", *offsets)
+    assert re.search(r"timestamps jump from second 2\.\d to .*, as in joined", refused(path))
+
+
+@pytest.mark.parametrize("begin", [95_435, 95_442])
+def test_a_clock_that_wraps(begin, tmp_path):
+    path = joined(tmp_path / "clip.ts", begin)
+    assert probe(path).duration == pytest.approx(3, abs=0.05)
+    found = [float(clip.float().mean()) for clip in clips(probe(path), [0, 2], Sampling(frames=1))]
+    assert found == pytest.approx([grey(5), grey(25)], abs=4)
 
 
 @pytest.mark.parametrize(("width", "aspect", "size"), [(20_000, 1, 224), (2000, 50_000, None)])
@@ -368,3 +431,37 @@ def test_a_camera_gives_a_picture_a_second(tmp_path):
         list(camera_clips("/dev/no-such-camera", pictures))
     with pytest.raises(ConfigError, match="the encoder takes clips"):
         list(camera_clips(str(path), Sampling(frames=4, rate=4, size=32)))
+    with pytest.raises(DataError, match="has no video stream"):
+        list(camera_clips(str(sound(tmp_path / "sound.mp4")), pictures))
+
+
+def test_a_camera_shows_what_a_film_shows(tmp_path):
+    """Upright, and with square pixels."""
+    whole = Sampling(frames=1, rate=1, size=None)
+    path = write_video(tmp_path / "clip.mp4", steady(1), picture=corners, width=32, aspect=3)
+    (film,) = clips(probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0))), [0], whole)
+    for device in path, path.as_uri():
+        ((_, picture),) = camera_clips(str(device), whole)
+        assert picture.shape == film.shape == (3, 1, 96, 32)
+        assert seen(picture) == seen(film) == ["blue", "red", "green", "grey"]
+
+
+def test_a_camera_without_a_clock_has_the_wall_clock(tmp_path, monkeypatch, caplog):
+    ticks = itertools.count()
+    monkeypatch.setattr(module, "monotonic", lambda: next(ticks) / 4)
+    pictures = Sampling(frames=1, rate=1, size=None)
+    device = write_pictures(tmp_path / "camera.mjpeg", 14).as_uri()
+    found = [(time, float(clip.float().mean())) for time, clip in camera_clips(device, pictures)]
+    assert [time for time, _ in found] == [0, 1, 2, 3]
+    assert [level for _, level in found] == pytest.approx([grey(4 * n) for n in range(4)], abs=4)
+    assert not caplog.messages
+
+
+def test_a_camera_whose_clock_restarts(tmp_path, monkeypatch):
+    """As after a new connection: by the wall clock, it was there again at once."""
+    monkeypatch.setattr(module, "monotonic", lambda: 0.0)
+    pictures = Sampling(frames=1, rate=1, size=None)
+    for offsets in (0, 0), (0, 300):
+        device = joined(tmp_path / "camera.ts", *offsets).as_uri()
+        times = [time for time, _ in camera_clips(device, pictures)]
+        assert times == pytest.approx([0, 1, 2, 3, 4, 5], abs=0.11)

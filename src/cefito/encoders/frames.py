@@ -7,6 +7,7 @@ special handling. Second 0 is the start of the file's own clock.
 from __future__ import annotations
 
 import io
+import logging
 import math
 import struct
 import sys
@@ -30,14 +31,20 @@ from cefito.errors import ConfigError, DataError, explained, install_command
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 _ALLOWED_LOSS = 2.0, 0.01  # seconds, and share of the announced length, that may be missing
-_LONGEST_FRAME = 3600.0  # seconds; a longer gap between two frames is a fault of the timestamps
+_LONGEST_GAP = 3600.0  # seconds; a longer gap in all streams is a fault of the timestamps
+_LONGEST_GAP_STREAMED = 10.0  # the same in formats whose clocks may restart, such as .ts
+_BACKWARDS = 0.5  # seconds by which timestamps may run backwards
 _CAMERAS = {"linux": "v4l2", "darwin": "avfoundation", "win32": "dshow"}  # of FFmpeg
+_ROUNDING = 1e-6  # seconds
+_DEFAULT_RATE = 25  # frames a second of files that tell neither times nor rate, by FFmpeg
 _REACH = 10  # requested seconds at most this far apart are decoded in one go
 _REMEDY = "Download or convert it again, or leave it out."
+_JOINED = "Write it anew, as by ffmpeg -i OLD NEW.mp4, and annotate that film."
 
 Frame = TypeVar("Frame")
 
@@ -96,39 +103,77 @@ class VideoInfo:
         return max(1, math.ceil(self.duration - 0.5))
 
 
+_Clocks = dict[tuple[int, bool], float]
+"""Latest time of each stream, by its number and whether it tells no decoding times."""
+
+
+def _check_clock(
+    path: Path, packet: Packet[Any], clocks: _Clocks, longest: float, origin: float
+) -> None:
+    """Refuse a stream that goes back in time, and a gap that no stream fills (DataError).
+
+    A gap is longer than `longest` where a recording may begin, and else than `_LONGEST_GAP`.
+    """
+    stamp = packet.pts if packet.dts is None else packet.dts
+    if stamp is None or packet.stream.type not in ("video", "audio"):
+        return
+    time, own = float(stamp * (packet.time_base or 0)), (packet.stream_index, packet.dts is None)
+    before, newest = clocks.get(own, time), max(clocks.values(), default=time)
+    if before - time > _BACKWARDS and packet.dts is not None:  # shown in another order
+        begin = before
+    elif time - newest > (longest if packet.is_keyframe else _LONGEST_GAP):
+        begin = newest
+    else:
+        clocks[own] = max(time, before)
+        return
+    jump = f"its timestamps jump from second {begin - origin:.1f} to {time - origin:.1f}"
+    raise DataError(f"{path}: {jump}, as in joined or damaged recordings. {_JOINED}")
+
+
 def probe(path: Path) -> VideoInfo:
     """Read through a video without decoding it (DataError if damaged or much too short)."""
     with _opened(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
         origin = (container.start_time or 0) / 1e6
         announced = _duration(container)
-        step, counted, timed = _step(stream), 0, True
-        reached = end = origin
+        if _has(container, "no_timestamps") and not stream.codec_context.framerate:
+            counted_at = f"its pictures are counted at {1 / _step(stream):g} a second"
+            remedy = "If it has another rate: ffmpeg -framerate RATE -i OLD -c copy NEW.mkv"
+            logging.getLogger(__name__).warning(
+                "%s: has no times; %s. %s", path, counted_at, remedy
+            )
+        gap = _LONGEST_GAP_STREAMED if _has(container, "ts_discont") else _LONGEST_GAP
+        step, counted, timed, ordered, whole = _step(stream), 0, True, True, 0.0
+        reached, clocks = origin, _Clocks()
+        first, (last, length) = math.inf, (-math.inf, 0.0)
         with _faults(path, lambda: f"cannot be read behind second {reached - origin:.1f}"):
             for packet in container.demux():
                 stamp = packet.dts if packet.pts is None else packet.pts
-                length = float((packet.duration or 0) * (packet.time_base or 0))
+                lasting = float((packet.duration or 0) * (packet.time_base or 0))
                 if stamp is not None:
                     time = float(stamp * packet.time_base)
-                    reached = max(reached, time + length)
+                    reached = max(reached, time + lasting)
+                _check_clock(path, packet, clocks, gap, origin)
                 if packet.stream_index != stream.index or not packet.size:
                     continue
                 if stamp is None:
                     timed, time = False, origin + counted * step
-                if counted and time - end > _LONGEST_FRAME:
-                    jump = f"jump from second {end - origin:.1f} to {time - origin:.1f}"
-                    raise DataError(f"{path}: its timestamps {jump}. {_REMEDY}")
-                end, counted = max(end, time + (length or step)), counted + 1
+                counted, whole, first = counted + 1, whole + (lasting or step), min(first, time)
+                if time < last:
+                    ordered = False
+                else:
+                    last, length = time, lasting or step
         if not counted:
             raise DataError(f"{path}: its video stream is empty. {_REMEDY}")
+        if not ordered:  # a packet lasts until the next in decoding order; together, all pictures
+            length = min(length, max(first + whole - last, step))
+        end = last + length
         missing = announced - (max(reached, end) - origin)
         if missing > max(_ALLOWED_LOSS[0], _ALLOWED_LOSS[1] * announced):
             both = f"{announced - missing:.1f}, but announces {announced:.1f} seconds"
             raise DataError(f"{path}: is truncated: it ends at second {both}. {_REMEDY}")
-        aspect = float(stream.sample_aspect_ratio or 1)
-        return VideoInfo(
-            path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed
-        )
+        duration, aspect = end - origin, _aspect(stream)
+        return VideoInfo(path=path, origin=origin, duration=duration, aspect=aspect, timed=timed)
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
@@ -159,33 +204,67 @@ def camera_clips(device: str, sampling: Sampling) -> Iterator[tuple[float, Tenso
     """Yield the time, in seconds, and the picture of each second of a camera until it ends.
 
     Args:
-        device: Name of the device, as FFmpeg takes it, or of a stream or a file.
+        device: Name of the device, as FFmpeg takes it, address of a stream, or a file.
         sampling: That of an encoder of single pictures.
 
     Raises:
         ConfigError: An encoder of clips, or PyAV is not installed.
-        DataError: The camera cannot be opened, or was unplugged.
+        DataError: The camera cannot be opened, has no pictures, or was unplugged.
     """
     if sampling.frames != 1:
         problem = "a camera gives one picture a second, and the encoder takes clips"
         raise ConfigError(f"{problem}. Take an encoder of pictures.", setting="camera")
+    path = Path(device)
+    if path.is_file():
+        video = probe(path)
+        pictures = ((at, frame, video) for at, frame in _frames(video, 0.0))
+    else:
+        pictures = _live(device)
+    shown = -1
+    with closing(pictures):
+        for at, frame, video in pictures:
+            if math.floor(at + _ROUNDING) > shown:
+                shown = math.floor(at + _ROUNDING)
+                yield at, _picture(frame, sampling.size, video)[:, None]
+
+
+def _live(device: str) -> Generator[tuple[float, VideoFrame, VideoInfo], None, None]:
+    """Yield the pictures of a device or a stream and their times, the first at 0.
+
+    Times are those of the stream's clock. The wall clock tells how long it took from one picture to
+    the next if the stream has no clock, or if its clock jumps, as after a new connection.
+    """
     install = f"Run: {install_command('video')}"
     with explained("cameras", "need PyAV", install, ImportError, error=ConfigError):
         import av
-    kind = None if Path(device).is_file() or "://" in device else _CAMERAS.get(sys.platform)
-    path, start, wanted = Path(device), None, 0
-    remedy = "Is it plugged in, and free? Give its number or device."
-    fault = explained(device, "gives no pictures", remedy, av.error.FFmpegError, error=DataError)
-    with fault, av.open(device, format=kind) as container:
-        for frame in container.decode(video=0):
-            now = monotonic() if kind else float(frame.time or 0)
-            start = now if start is None else start
-            if now - start < wanted:
-                continue
-            shown = VideoInfo(path=path, origin=0.0, duration=0.0, aspect=1.0, timed=True)
-            picture = _picture(frame, sampling.size, shown)
-            yield now - start, picture[:, None]
-            wanted = math.floor(now - start) + 1
+    kind = None if "://" in device else _CAMERAS.get(sys.platform)
+    at, last, seen = 0.0, None, None
+    try:
+        # without a clock, frames need not be read ahead to measure their rate
+        with av.open(device, format=kind, options={"fpsprobesize": "0"}) as container:
+            stream = _stream(container, device)
+            timed = kind is None and not _has(container, "no_timestamps")
+            video = VideoInfo(
+                path=Path(device), origin=0, duration=0, aspect=_aspect(stream), timed=timed
+            )
+            for frame in container.decode(stream):
+                now, time = monotonic(), frame.time if timed else None
+                if seen is not None:
+                    passed = now - seen if time is None or last is None else time - last
+                    steady = -_BACKWARDS <= passed <= _LONGEST_GAP_STREAMED
+                    at += passed if steady else now - seen
+                last, seen = time, now
+                yield at, frame, video
+    except av.error.FFmpegError as problem:
+        if seen is None:
+            remedy = "Is it plugged in, and free? Give its number or device."
+            raise DataError(
+                f"{device}: gives no pictures ({problem.strerror}). {remedy}"
+            ) from problem
+        ended = f"{device}: ended at second {at:.1f} ({problem.strerror})"
+        if kind is not None:
+            raise DataError(f"{ended}. Is it still plugged in?") from problem
+        logging.getLogger(__name__).warning("%s", ended)
 
 
 def gather(
@@ -270,6 +349,14 @@ def _decoded(
                     yield time, frame
 
 
+def _has(container: InputContainer, flag: str) -> bool:
+    """Whether the format of a file has a flag of FFmpeg's."""
+    from av.format import Flags
+
+    kinds: Any = Flags
+    return bool(container.format.flags & kinds[flag].value)
+
+
 def _duration(container: InputContainer) -> float:
     """Return the seconds that a file announces, at least; Matroska's count from its clock's 0."""
     counted = container.duration or 0
@@ -284,22 +371,24 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     install = f"Run: {install_command('video')}"
     with explained("videos", "need PyAV", install, ImportError, error=ConfigError):
         import av
-        from av.stream import Disposition
     check_binary(path, "Give a video.")
     fault = "cannot be opened as a video; it is truncated, damaged or of another kind"
     with _faults(path, lambda: fault):
         # absolute: a colon in the name is not a protocol; tags may be in any encoding
         container = av.open(str(path.absolute()), metadata_errors="replace")
     with container:
-        streams = [
-            stream
-            for stream in container.streams.video
-            if not stream.disposition & Disposition.attached_pic
-        ]
-        if not streams:
-            kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
-            raise DataError(f"{path}: has no video stream (streams found: {kinds}). Give a video.")
-        yield container, streams[0]
+        yield container, _stream(container, path)
+
+
+def _stream(container: InputContainer, place: object) -> VideoStream:
+    """Return the first video stream that is no cover picture (DataError if there is none)."""
+    from av.stream import Disposition
+
+    for stream in container.streams.video:
+        if not stream.disposition & Disposition.attached_pic:
+            return stream
+    kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
+    raise DataError(f"{place}: has no video stream (streams found: {kinds}). Give a video.")
 
 
 @contextmanager
@@ -312,9 +401,14 @@ def _faults(path: Path, what: Callable[[], str]) -> Iterator[None]:
         raise DataError(f"{path}: {what()} ({problem.strerror}). {_REMEDY}") from problem
 
 
+def _aspect(stream: VideoStream) -> float:
+    """Return the width of a pixel over its height."""
+    return float(stream.sample_aspect_ratio or 1)
+
+
 def _step(stream: VideoStream) -> float:
-    """Return the seconds per frame, for files without times."""
-    return 1 / float(stream.average_rate or stream.guessed_rate or 25)
+    """Return the seconds per frame, for files without times; the average may be a mere default."""
+    return 1 / float(stream.guessed_rate or _DEFAULT_RATE)
 
 
 def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
