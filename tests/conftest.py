@@ -23,6 +23,7 @@ from cefito.data import Annotations, PreparedDataset, Video, read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import sha256, value_sealed
+from language_model import StandIn, stand_in
 from moved_arrays import all_arrays_moved
 from tiny_runs import TINY_LENGTHS, rows_of, small_run
 
@@ -264,6 +265,25 @@ def reseal():
         (folder / "dataset.json").write_text(json.dumps(value_sealed(header)))
 
     return made_whole
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_is_asked() -> Iterator[None]:
+    """No test uses a key, or asks a language model, of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("OPENAI_", "CEFITO_LLM_")):
+                patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="module")
+def asked_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    """A stand-in that planners ask while a module's tests run, whatever their settings name."""
+    with stand_in() as served, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CEFITO_LLM_SERVER", served.url)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("answers")))
+        yield served
 
 
 @pytest.fixture(scope="session")

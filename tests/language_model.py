@@ -1,4 +1,4 @@
-"""A stand-in for a server of language models on this machine, which answers by the request alone."""
+"""A stand-in for a server of language models, which answers by the request alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from zlib import crc32
-
-import pytest
 
 from http_servers import serving
 
@@ -90,12 +88,3 @@ def stand_in() -> Iterator[StandIn]:
         served = StandIn(f"http://127.0.0.1:{server.server_address[1]}/v1")
         yield served
         served.ended.set()
-
-
-@pytest.fixture(scope="module")
-def asked_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """A stand-in that planners ask while a module's tests run, whatever their settings name."""
-    with stand_in() as served, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CEFITO_LLM_SERVER", served.url)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("answers")))
-        yield served

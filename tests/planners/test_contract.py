@@ -31,6 +31,8 @@ from cefito.training.trainer import TrainingContext
 from moved_arrays import all_arrays_moved
 from tiny_runs import NARROW, often_or_nightly
 
+pytestmark = pytest.mark.usefixtures("asked_server")
+
 KNOBS = {"train": 24, "val": 12, "test": 12, "dim": 8}
 
 

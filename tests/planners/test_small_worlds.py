@@ -11,6 +11,8 @@ from cefito.testing import quick
 from made_windows import taxonomy_of
 from tiny_runs import NARROW, often_or_nightly
 
+pytestmark = pytest.mark.usefixtures("asked_server")
+
 QUICK = quick(settings_values("small"), {".optimiser.epochs": 1}) | NARROW
 # actions of each task; training, validation and test videos of each
 WORLDS = {

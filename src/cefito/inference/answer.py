@@ -92,7 +92,8 @@ class Answer(Record):
     search: SearchAnswer
     weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
     warnings: list[str] = Field(
-        description="A sentence for each constraint or given task that the observations contradict."
+        description="A sentence for each constraint or given task that the observations "
+        "contradict, and if the first answer of a language model was invalid."
     )
     lengths: dict[int, float] | None = Field(
         None,
@@ -201,6 +202,9 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
     if question.min_probability is not None:
         sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= question.min_probability
     given = query.tasks is not None
+    warnings = [] if plans.reply is None else plans.reply.warnings
+    if len(plans) and (asked.constraints or given):
+        warnings += contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
     source: Literal["predicted", "given"] = "given" if given else "predicted"
     return Answer(
         task=_name_of(tasks[0], taxonomy),
@@ -218,9 +222,7 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
             interrupted=interrupted,
         ),
         weights=description.weights,
-        warnings=contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
-        if len(plans) and (asked.constraints or given)
-        else [],
+        warnings=warnings,
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),
         sets=sets,

@@ -1,4 +1,4 @@
-"""Requests to a server that fails, refuses or answers nonsense; keys go to the right server only."""
+"""Requests to a server that fails, refuses or answers nonsense, and where keys go."""
 
 import json
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -32,6 +33,7 @@ from cefito.settings import Record
 KEY, _KEY_OF = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server alone
 _OPENAI = "https://api.openai.com/v1"
 _NAMED = 5  # models that an error lists
+_ANY_TIME = 24 * 3600.0  # seconds
 
 
 class Response(Record):
@@ -62,6 +64,13 @@ class Reply:
     plan: tuple[int, ...] = ()  # empty if replaced
     responses: tuple[Response, ...] = ()  # oldest first
 
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence if the plan is not its first answer."""
+        how = {"repaired": "the plan is of another answer", "replaced": "the plan is PKG's"}
+        said = f"{self.model} at {self.server} gave an invalid answer: {how.get(self.outcome)}"
+        return [] if self.outcome == "kept" else [said]
+
 
 def check_server(config: LlmConfig) -> None:
     """Refuse settings with which nothing could be asked, before anything is trained."""
@@ -89,17 +98,24 @@ class Server:
         with explained(self.answers, "cannot be made", remedy, error=ConfigError):
             self.answers.mkdir(parents=True, exist_ok=True)
 
+    def close(self) -> None:
+        """Close the connections of its client."""
+        if "client" in vars(self):
+            self.client.close()
+
     @cached_property
     def client(self) -> Any:
         """The client of `openai`."""
         import openai
 
-        address, key = _small_server() if self.address == SMALL else (self.address, self._key)
+        address, key, timeout = self.address, self._key, self.config.timeout
+        if address == SMALL:  # as fast as this machine, and there with this process
+            (address, key), timeout = _small_server(), _ANY_TIME
         client = openai.OpenAI(
             base_url=address,
             api_key=key or "none",  # the client wants one; local servers ignore it
             admin_api_key="none",
-            timeout=self.config.timeout,
+            timeout=timeout,
             max_retries=self.config.retries,
         )
         if not self._key:  # the client takes these from the environment, for its own server
@@ -219,31 +235,32 @@ def ask_all(
 
     Equal requests are made once, those of a common beginning one after the other.
     """
-    server = Server(config)
-    keyed = {request.key(server.address, server.model): request for request in requests}
-    ordered = sorted(keyed, key=lambda key: keyed[key].texts)
-    replies: dict[str, Reply] = {}
-    ended = threading.Event()
+    with closing(Server(config)) as server:
+        keys = [request.key(server.address, server.model) for request in requests]
+        keyed = dict(zip(keys, requests, strict=True))
+        replies: dict[str, Reply] = {}
+        ended = threading.Event()
 
-    def reply(key: str) -> Reply:
-        if ended.is_set() or (stop is not None and stop()):
-            return Reply("replaced", server.model, server.address, key)
-        return converse(server, keyed[key], key)
+        def reply(key: str) -> Reply:
+            if ended.is_set() or (stop is not None and stop()):
+                return Reply("replaced", server.model, server.address, key)
+            return converse(server, keyed[key], key)
 
-    workers = 1 if config.address == SMALL else config.concurrency
-    with (
-        progress(f"asking {server.model}", total=len(keyed)) as advance,
-        ThreadPoolExecutor(workers, thread_name_prefix="cefito-llm") as pool,
-    ):
-        futures = {pool.submit(reply, key): key for key in ordered}
-        try:
-            for future in as_completed(futures):
-                replies[futures[future]] = future.result()
-                advance()
-        finally:  # the first error ends all
-            ended.set()
-            pool.shutdown(cancel_futures=True)
-    return [replies[request.key(server.address, server.model)] for request in requests]
+        workers = 1 if config.address == SMALL else config.concurrency
+        with (
+            progress(f"asking {server.model}", total=len(keyed)) as advance,
+            ThreadPoolExecutor(workers, thread_name_prefix="cefito-llm") as pool,
+        ):
+            ordered = sorted(keyed, key=lambda key: keyed[key].texts)
+            futures = {pool.submit(reply, key): key for key in ordered}
+            try:
+                for future in as_completed(futures):
+                    replies[futures[future]] = future.result()
+                    advance()
+            finally:  # the first error ends all
+                ended.set()
+                pool.shutdown(cancel_futures=True)
+    return [replies[key] for key in keys]
 
 
 def converse(server: Server, request: Request, key: str) -> Reply:

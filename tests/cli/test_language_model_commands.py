@@ -1,0 +1,93 @@
+"""Language models in the commands that train, score, plan and compare."""
+
+import json
+
+import pytest
+
+from cefito.study.results import Results
+from tiny_runs import TINY_RUN, as_arguments
+
+pytest.importorskip("openai")
+TASKS = {key: value for key, value in TINY_RUN.items() if key.startswith("classifier")}
+QUICK = as_arguments({**TASKS, "pkg.training.optimiser.epochs": 1})
+ROWS = "pkg,llm-task,llm-ends,llm-graph,llm-ranked"
+
+
+@pytest.fixture
+def server(asked_server, monkeypatch, tmp_path):
+    """Settings that name the stand-in, as a user does."""
+    monkeypatch.delenv("CEFITO_LLM_SERVER")
+    return as_arguments({"llm.server": asked_server.url, "llm.answers": str(tmp_path / "kept")})
+
+
+def test_rows_are_compared_with_what_their_answers_cost(
+    world, tmp_path, ran, server, asked_server, monkeypatch
+):
+    command = ["compare", world.folder, "--planners", ROWS, "--horizons", 3, "--seeds", 1]
+    command += ["--sample", 5, "--out", tmp_path / "out", *QUICK, *server]
+    out, err = ran(*command)
+    assert "language model, recognised ends and graph" in out
+    assert f"llm-ranked, seed 0: stand-in at {asked_server.url}, 20" in err
+    trials = {trial.row: trial for trial in Results.read(tmp_path / "out" / "results.json").trials}
+    assert [*trials] == ROWS.split(",")
+    assert trials["pkg"].replies is None
+    replies = trials["llm-ranked"].replies
+    assert (replies.model, replies.queries, replies.replaced) == ("stand-in", 5, 0)
+    assert replies.prompt_tokens == 100 * replies.requests
+    asked = len(asked_server.bodies)
+    assert ran(*command).out == out
+    assert len(asked_server.bodies) == asked
+
+
+def test_all_rows_without_a_server_leave_language_models_out(world, tmp_path, call, monkeypatch):
+    monkeypatch.delenv("CEFITO_LLM_SERVER", raising=False)
+    rows = []
+
+    def only_rows(study, **_):
+        rows.extend(row.name for row in study.rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cefito.study.running.run_study", only_rows)
+    command = ["compare", world.folder, "--planners", "all", "--out", tmp_path / "out"]
+    _, _, err = call(*command)
+    left = "left out llm-task, llm-ends, llm-ranked, llm-graph, llm-pictures: no server of a"
+    assert left in " ".join(err.split())
+    assert "pkg" in rows
+    assert not any(name.startswith("llm") for name in rows)
+    _, _, err = call(*command, "--set", "llm.server=http://there/v1")
+    assert "left out llm-pictures: a vision-language model needs the pictures" in err
+    assert "llm-ranked" in rows
+
+
+def test_a_row_that_is_named_needs_a_server(world, tmp_path, refused, monkeypatch):
+    monkeypatch.delenv("CEFITO_LLM_SERVER", raising=False)
+    command = ["compare", world.folder, "--out", tmp_path / "out", "--planners"]
+    assert "--set llm.server=http://127.0.0.1:8080/v1" in refused(*command, "pkg,llm-ends")
+    secret = "http://me:word@there/v1"
+    said = refused(*command, "llm-ends", "--set", f"llm.server={secret}")
+    assert "without user, password and query" in said
+    assert "word@" not in said
+    there = ["--set", "llm.server=http://there/v1"]
+    assert "pictures of both observations" in refused(*command, "llm-pictures", *there)
+
+
+def test_train_score_and_plan(world, tmp_path, ran, call, server, asked_server, monkeypatch):
+    run = tmp_path / "run"
+    ran("train", world.folder, "--method", "llm", "--horizon", 3, "--out", run, *QUICK, *server)
+    before = len(asked_server.bodies)
+    out, err = ran("evaluate", run, "--sample", 3)
+    assert f"stand-in at {asked_server.url}, 20" in " ".join(err.split())
+    assert "0 of 3 answers repaired, 0 replaced by PKG's plans" in " ".join(err.split())
+    assert len(asked_server.bodies) > before
+    video = next(video for video in world.videos if video.split == "test").video_id
+    monkeypatch.setattr(asked_server, "answer", lambda _: "I will not")
+    out, _ = ran("plan", run, "--video", video, "--json", *["--from-step", 2])
+    answer = json.loads(out)
+    assert answer["warnings"] == [
+        f"stand-in at {asked_server.url} gave an invalid answer: the plan is PKG's"
+    ]
+    assert len(answer["plans"]) == 1
+    monkeypatch.setattr(asked_server, "answer", lambda _: 404)
+    code, _, err = call("plan", run, "--video", video, "--from-step", 3)
+    assert code == 2
+    assert "it is broken. Correct llm.server" in err
