@@ -31,6 +31,7 @@ ROWS = {  # by the names that rows of these files have
     "pkg-beam": "PKG, beam search",
     "pkg": "PKG, exact",
     "schema": "SCHEMA",
+    "planllm": "PlanLLM, step decoder",
     "p3iv": "P3IV",
     "nearest": "nearest window",
     "mtid": "MTID",

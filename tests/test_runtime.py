@@ -96,7 +96,7 @@ def test_numbers_of_streams_stay():
     streams = {kind.title: kind.stream for kind in kinds if getattr(kind, "stream", None)}
     assert streams == {
         **{"task classifier": 2, "step model": 5, "ViterbiPlanNet": 6, "PDPP network": 8},
-        **{"SCHEMA network": 11, "P3IV": 15},
+        **{"SCHEMA network": 11, "PlanLLM network": 12, "P3IV": 15},
         **{"KEPP step network": 20, "KEPP plan network": 21},
         "MTID network": 22,
     }

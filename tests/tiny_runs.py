@@ -62,6 +62,7 @@ NARROW = {
     "viterbi.members": 1,
     "viterbi.hidden": 16,
     "schema_model.width": 16,
+    "planllm.width": 16,
 }
 """Networks of every method that are narrow."""
 

@@ -136,7 +136,7 @@ ABSURD_SETTINGS = (
     *(f"kepp: kepp.plan.widths=[{HUGE}, 8, 8]", f"kepp: kepp.walks={HUGE}"),
     *(f"kepp: kepp.folds={HUGE}", f"p3iv: p3iv.width={HUGE}", "p3iv: p3iv.rows=7"),
     *(f"p3iv: p3iv.samples={HUGE}", f"schema: schema_model.width={HUGE}"),
-    f"pkg: pkg.network.hidden=[{HUGE}, 8]",
+    *(f"planllm: planllm.query_layers={HUGE}", f"pkg: pkg.network.hidden=[{HUGE}, 8]"),
 )
 ABSURD_OPTIONS = (
     (TRAIN, "--horizon", "1000000000"),

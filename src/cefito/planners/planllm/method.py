@@ -1,4 +1,4 @@
-"""Declaration of PlanLLM: SCHEMA with learned queries, and a frozen language model that reads them."""
+"""Declaration of PlanLLM: SCHEMA with learned queries, which a frozen language model may read."""
 
 from __future__ import annotations
 
