@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.errors import DataError, explained
-from cefito.markup import listed
+from cefito.markup import from_csv, listed
 
 _FALLBACK = "Windows-1252"
 _MARKS = {
@@ -96,7 +96,7 @@ def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[s
                 continue
             if any(cell.strip() for cell in extra):
                 raise DataError(f"{place}: has too many cells. Quote names with '{delimiter}'.")
-            yield place, row
+            yield place, {name: cell and from_csv(cell) for name, cell in row.items()}
 
 
 def check_columns(path: object, columns: list[str]) -> None:
