@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import pickle
 import re
@@ -14,7 +15,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 
@@ -23,16 +24,19 @@ from numpy.typing import NDArray
 
 from cefito.arrays import aligned, check_binary, check_regular
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
-from cefito.locks import made_folders, temporary_beside
+from cefito.locks import file_locked, made_folders, temporary_beside
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+logger = logging.getLogger(__name__)
+
 MAX_JSON = 16 << 20
 """Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""
 MAX_BYTES = 1 << 30
 """Bytes of the largest file of annotations, text or rows that is read as a whole: 1 GiB."""
+_TAIL = 1 << 12  # bytes in which the end of the last line is looked for first
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
@@ -114,6 +118,58 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically; NaN and infinity are refused."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines to a text file, all of them or none.
+
+    A last line of JSON that is not whole, since its process was killed, is removed with a warning.
+
+    Raises:
+        RunError: The file cannot be written; its content is as before.
+    """
+    kept = "Nothing was added."
+    if path.exists():
+        check_regular(path, error=RunError)
+    with (
+        explained(path, "could not be written", kept, error=RunError, writes=True),
+        path.open("a+b", buffering=0) as file,
+        file_locked(file),
+    ):
+        size = file.seek(0, os.SEEK_END)
+        last = _last_line(file, size)
+        whole = not last.startswith(b"{") or _is_json(last)
+        data = b"\n" * (whole and bool(last)) + "".join(f"{line}\n" for line in lines).encode()
+        if not whole:
+            size -= len(last)
+            file.truncate(size)
+            logger.warning("%s: its last line was not whole, and was removed", path)
+        try:
+            while data:  # the system may take less than all
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                file.truncate(size)
+            raise
+
+
+def _last_line(file: IO[bytes], size: int) -> bytes:
+    """Return what follows the last end of a line."""
+    last = b""
+    while b"\n" not in last and len(last) < size:
+        more = min(size, 2 * len(last) + _TAIL)
+        file.seek(size - more)
+        last = file.read(more)
+    return last[last.rfind(b"\n") + 1 :]
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except NOT_JSON:
+        return False
+    return True
 
 
 def read_bytes(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from cefito.errors import RunError, explained
 
@@ -64,6 +65,16 @@ def made_folders(folder: Path) -> Iterator[None]:
             with suppress(OSError):  # it holds something, or was never made
                 place.rmdir()
         raise
+
+
+@contextmanager
+def file_locked(file: IO[bytes]) -> Iterator[None]:
+    """Wait until no other process has locked an opened file, and lock it; not on Windows."""
+    with suppress(ImportError, OSError):  # OSError: a file system without locks
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    yield  # closing the file unlocks it
 
 
 def _holder(path: Path) -> str:

@@ -1,7 +1,8 @@
-"""Text in Markdown with escaped names, counts in words, and vectors of names."""
+"""Text in Markdown and CSV with escaped names, counts in words, and vectors of names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,19 @@ def markdown_table(
 def in_markdown(text: str) -> str:
     """Escape text for a line or a cell of Markdown: emphasis, code, formulas, tags and links."""
     return text.translate(_IN_MARKDOWN).replace("](", "]\\(")
+
+
+_FORMULA = re.compile("'*[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-]")
+
+
+def in_csv(text: str) -> str:
+    """Put an apostrophe before text that spreadsheets take for a formula; `from_csv` removes it."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_csv(cell: str) -> str:
+    """Return the text of a cell without the apostrophe of `in_csv`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:

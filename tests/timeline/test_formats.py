@@ -9,10 +9,12 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.step_source import read_steps
-from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction
+from cefito.data.readers.step_source import convert_steps, read_steps
+from cefito.files import file_names
+from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction, plain
 from cefito.timeline.picture import timeline_picture
 from cefito.timeline.recogniser import RecognisedStep, aligned
+from odd_names import ODD as NAMES
 
 ODD = 'pour "milk" & <whisk>, --> 2'
 
@@ -66,6 +68,19 @@ def test_tables_hold_task_and_probability(tmp_path):
     path = written(tmp_path, "csv", [video()])
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [(row["task"], row["probability"]) for row in rows] == [("make, tea", "0.5000")] * 2
+
+
+def test_tables_hold_no_formulas_and_any_names(tmp_path):
+    """To spreadsheets; the reader finds the names, which it writes with single spaces."""
+    videos = [video(name, steps=((name, 0.0, 2.0),)) for name in NAMES]
+    path = written(tmp_path, "csv", videos)
+    with path.open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell[0] in "=+-@\t\r"]
+    assert read_back(path) == {plain(name): [(plain(name), 0.0, 2.0)] for name in NAMES}
+    out = tmp_path / "steps.csv"
+    made = convert_steps([path], out).annotations.videos
+    assert read_steps(out).annotations.videos == made == read_steps(path).annotations.videos
 
 
 def test_elan_documents_are_read_by_pympi(tmp_path):
@@ -133,6 +148,34 @@ def test_a_known_plan_is_aligned_even_if_rows_say_nothing():
     found = aligned(rows, begin, [0, 1, 0])
     assert [(one.action, one.start) for one in found] == [(0, 2), (1, 5), (0, 7)]
     assert all(one.start < one.end for one in found)
+
+
+@pytest.mark.parametrize("name", ["csv", "eaf", "labelstudio", "via"])
+def test_proposals_of_any_names_are_found_again(name, tmp_path, capsys):
+    """Also where a format writes names with single spaces, or as the path of a film."""
+    videos = [video(each, steps=((each, 0.0, 2.0), ("boil", 2.0, 9.0))) for each in NAMES]
+    (tmp_path / "proposals.jsonl").write_text(WRITERS["jsonl"].write(videos), encoding="utf-8")
+    files = file_names(NAMES) if WRITERS[name].single else {"all": "all"}
+    argv = ["annotate", "run", "--out", str(tmp_path)]
+    for each, file in files.items():
+        path = tmp_path / f"{file}{WRITERS[name].ending}"
+        one = [video for video in videos if each in ("all", video.video)]
+        path.write_text(WRITERS[name].write(one), encoding="utf-8")
+        argv += ["--corrected", str(path)]
+    assert main(argv) == 0
+    said = "".join(capsys.readouterr())
+    assert "not proposed" not in said
+    assert f"{len(NAMES)} films, {2 * len(NAMES)} steps: {2 * len(NAMES)} kept, 0 moved" in said
+
+
+def test_a_corrected_film_that_may_be_one_of_two(tmp_path, capsys):
+    videos = [video("cam"), video("P01/cam")]
+    (tmp_path / "proposals.jsonl").write_text(WRITERS["jsonl"].write(videos), encoding="utf-8")
+    path = tmp_path / "x.eaf"
+    path.write_text(WRITERS["eaf"].write(videos[1:]), encoding="utf-8")
+    assert main(["annotate", "run", "--out", str(tmp_path), "--corrected", str(path)]) == 2
+    said = "".join(capsys.readouterr())
+    assert "film 'cam' may be the proposed 'cam' or 'P01/cam'. Give" in said
 
 
 @pytest.mark.parametrize("name", ["csv", "eaf", "labelstudio", "via"])

@@ -25,6 +25,7 @@ from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
+from cefito.markup import from_csv
 from cefito.planners.checks import check_partial
 from cefito.planners.given import Given
 from cefito.runs.matching import match_dataset
@@ -156,7 +157,8 @@ def _read_csv(path: Path) -> Iterator[Row]:
             try:
                 cells = next(reader)
                 "".join(cells).encode()
-                value = {name: cell for name, cell in zip(head, cells, strict=True) if cell.strip()}
+                pairs = zip(head, map(from_csv, cells), strict=True)
+                value = {name: cell for name, cell in pairs if cell.strip()}
             except StopIteration:
                 return
             except csv.Error as problem:

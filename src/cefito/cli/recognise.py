@@ -247,7 +247,7 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
     """Say what correcting took, for the films of which corrected steps are given."""
     from cefito.data.readers.formats import Choices
     from cefito.data.readers.step_source import read_steps
-    from cefito.inference.proposals import compare
+    from cefito.inference.proposals import compare, find_proposal
     from cefito.inference.recordings import timed_actions
     from cefito.timeline.formats import RecognisedVideo, TimedAction
 
@@ -263,8 +263,10 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
         task = next((one.task for one in proposed.values()), None)
         found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
     left, pairs = [], []
+    table = all(file.suffix.lower() in (".csv", ".tsv", ".parquet", ".pq") for file in files)
     for video in found.annotations.videos:
-        if (one := proposed.get(video.video_id)) is None:
+        one = find_proposal(video.video_id, proposed.values(), proposals.parent, table=table)
+        if one is None:
             left.append(video.video_id)
             continue
         own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]

@@ -15,7 +15,7 @@ from cefito.cli.options import OUTPUT, Flag, Json
 from cefito.cli.recognise import AS_RECORDED, RecordingOptions
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
-from cefito.files import check_target, write_text
+from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
 from cefito.markup import percent
 from cefito.timeline.order import graph_text, reached, read_orders
@@ -82,13 +82,13 @@ def verify(
                 verified_recording(opened, verifier, one, **settings)
                 for one in reading.open(opened, others)
             ]
+        if log is not None:
+            _log(found, log)
     if out is not None:
         from cefito.report.page import save_verification
 
         save_verification(found, out)
         talk(f"wrote {out}")
-    if log is not None:
-        _log(found, log)
     if json:
         print_json([one.model_dump(mode="json", exclude_none=True) for one in found])
     else:
@@ -113,12 +113,13 @@ def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
 def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
     """Append findings to a file, for audits."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with path.open("a", encoding="utf-8") as file:
-        for video in found:
-            for one in video.deviations:
-                facts = {"logged": now, "video": video.video, "task": video.task}
-                value = facts | one.model_dump(mode="json", exclude_none=True)
-                file.write(json_text.dumps(value, ensure_ascii=False) + "\n")
+    lines = []
+    for video in found:
+        for finding in video.deviations:
+            facts = {"logged": now, "video": video.video, "task": video.task}
+            value = facts | finding.model_dump(mode="json", exclude_none=True)
+            lines.append(json_text.dumps(value, ensure_ascii=False))
+    append_lines(path, lines)
 
 
 def _show(found: Sequence[VerifiedVideo], least: float) -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, get_args, get_origin
 from cefito.errors import ConfigError, install_command
 from cefito.files import check_target
 from cefito.inference.answer import Answer
-from cefito.markup import in_markdown, percent
+from cefito.markup import in_csv, in_markdown, percent
 from cefito.settings import Record
 
 _ROWS = 8192  # rows of Parquet that are written at once
@@ -109,8 +109,9 @@ def write_csv(lines: Iterable[bytes], file: BinaryIO) -> None:
     """Write CSV with a header; lists are JSON, and missing values are empty."""
 
     def cell(value: Any) -> Any:
-        plain = value is None or isinstance(value, str)
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str):
+            return in_csv(value)
+        return value if value is None else json.dumps(value, ensure_ascii=False)
 
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")

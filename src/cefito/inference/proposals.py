@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from cefito.data.readers.formats.document import film_address
+from cefito.errors import DataError
 from cefito.settings import Record
-from cefito.timeline.formats import RecognisedVideo, TimedAction
+from cefito.timeline.formats import RecognisedVideo, TimedAction, plain
 
 TOLERANCE = 2.0
 """Seconds that a border may be off without being moved."""
@@ -51,7 +54,8 @@ def compare(
         sums["videos"] += 1
         sums["steps"] += len(corrected)
         for step in corrected:
-            same = [one for one in free if one.name == step.name and _shared(one, step) > 0]
+            name = plain(step.name)
+            same = [one for one in free if plain(one.name) == name and _shared(one, step) > 0]
             best = max(same, key=lambda one: _shared(one, step), default=None)
             if best is None:
                 sums["added"] += 1
@@ -61,6 +65,34 @@ def compare(
             sums["kept" if off <= tolerance else "moved"] += 1
         sums["removed"] += len(free)
     return Corrections(**sums)
+
+
+def find_proposal(
+    name: str, proposed: Iterable[RecognisedVideo], folder: Path, *, table: bool
+) -> RecognisedVideo | None:
+    """Return the proposal of a corrected film; None if there is none.
+
+    Args:
+        name: Name of the film, as it is read from the corrected file.
+        proposed: All proposals.
+        folder: Folder of the files of proposals.
+        table: Whether the name is of a table; else it is the end of a film's path.
+
+    Raises:
+        DataError: Several proposals are of films whose paths end so.
+    """
+    end, same, others = f"/{plain(name)}", [], []
+    for video in proposed:
+        if plain(video.video) == end[1:]:
+            same.append(video)
+        elif f"/{film_address(plain(video.media), str(folder))}".endswith(end):
+            others.append(video)
+    found = same if table and same else same + others
+    if len(found) > 1:
+        several = " or ".join(repr(video.video) for video in found[:2])
+        problem = f"film '{name}' may be the proposed {several}. Give the files of both at once"
+        raise DataError(f"{folder}: {problem}.")
+    return found[0] if found else None
 
 
 def _shared(one: TimedAction, other: TimedAction) -> float:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from cefito.data.readers.formats.label_studio import RECOGNISED
+from cefito.markup import in_csv
 from cefito.settings import Record
 from cefito.timeline.recogniser import RecognisedStep
 
@@ -65,7 +66,7 @@ def steps_table(videos: Sequence[RecognisedVideo]) -> str:
     for video in videos:
         for step in video.steps:
             times = (f"{step.start:.3f}", f"{step.end:.3f}", f"{step.probability:.4f}")
-            writer.writerow([video.video, video.task, step.name, *times])
+            writer.writerow([*map(in_csv, (video.video, video.task, step.name)), *times])
     return text.getvalue()
 
 

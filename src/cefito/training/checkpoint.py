@@ -21,8 +21,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cefito.arrays import check_regular
-from cefito.errors import RunError, explained
-from cefito.files import load_tensors, load_weights, read_text, write_tensors, write_text
+from cefito.errors import RunError
+from cefito.files import (
+    append_lines,
+    load_tensors,
+    load_weights,
+    read_text,
+    write_tensors,
+    write_text,
+)
 from cefito.settings import Record
 
 _REMEDY = "Remove it to train from the beginning."
@@ -154,11 +161,7 @@ class MetricsLog:
 
     def write(self, values: dict[str, Any]) -> None:
         """Append one epoch; `values` holds "epoch" and flat numbers."""
-        failures = explained(
-            self.path, "could not be written", "", OSError, error=RunError, writes=True
-        )
-        with failures, self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        append_lines(self.path, [json.dumps(values)])
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

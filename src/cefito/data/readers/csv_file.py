@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.errors import DataError, explained
-from cefito.markup import listed
+from cefito.markup import from_csv, listed
 
 _FALLBACK = "Windows-1252"
 _MARKS = {
@@ -130,7 +130,7 @@ def csv_rows(
                     found = f"'{columns[0][:_LETTERS]}', which are no names of columns"
                     raise DataError(f"{path}, line {above + 1}: is {found}. Remove the line.")
                 raise DataError(f"{place}: has too many cells. Quote names with '{delimiter}'.")
-            yield place, row
+            yield place, {name: cell and from_csv(cell) for name, cell in row.items()}
 
 
 def check_columns(path: object, columns: list[str]) -> None:

@@ -23,7 +23,7 @@ from cefito.data.readers.formats import FORMATS, Choices, Document, Format, Step
 from cefito.data.readers.formats.document import MAX_RATE, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes, write_text
-from cefito.markup import counted, listed
+from cefito.markup import counted, in_csv, listed
 from cefito.times import TIME_FORMS, parse_seconds
 
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
@@ -93,8 +93,9 @@ def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
     more = ["split"] * has_split + ["error"] * has_errors
     writer.writerow(["video", "task", "step", "start", "end", *more])
     for row in rows:
-        free = [row.split] * has_split + [";".join(row.errors)] * has_errors
-        writer.writerow([row.video, row.task, row.step, row.start, row.end, *free])
+        names = map(in_csv, (row.video, row.task, row.step))
+        free = [row.split] * has_split + [in_csv(";".join(row.errors))] * has_errors
+        writer.writerow([*names, row.start, row.end, *free])
     write_text(path, text.getvalue())
 
 
