@@ -268,9 +268,12 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
         found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
     left, pairs = [], []
     for video in found.annotations.videos:
-        if (one := proposed.get(video.video_id)) is None:
-            left.append(video.video_id)
+        name = video.video_id
+        alike = [each for each in proposed if each == name or each.endswith(f"/{name}")]
+        if len(alike) != 1:
+            left.append(f"{name} ({' or '.join(alike)}?)" if alike else name)
             continue
+        one = proposed[alike[0]]
         own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]
         pairs.append((own, timed_actions(found.annotations.taxonomy, video.steps)))
     if left:

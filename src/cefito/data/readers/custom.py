@@ -92,7 +92,9 @@ def prepare(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 np.save(path, each)
             options = {"feature_rate": rows.rate, **options}
-            return prepare_source(found, place, target, name=name, progress=progress, **options)
+            return prepare_source(
+                found, place, target, name=name, keep_rate=True, progress=progress, **options
+            )
     if features is None:
         return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
     given = {key: options.pop(key) for key in Choices.model_fields if key in options}
