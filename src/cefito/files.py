@@ -14,7 +14,7 @@ import unicodedata
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
@@ -41,6 +41,11 @@ _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
 """Exceptions of json.loads and of decoding; numbers of thousands of digits are ValueErrors."""
+
+
+def has_ending(path: Path, endings: Collection[str]) -> bool:
+    """Whether a file has one of these endings, in small or capital letters."""
+    return path.suffix.lower() in endings
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:

@@ -22,7 +22,7 @@ from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import lines_of, sha256, value_digest
+from cefito.files import has_ending, lines_of, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.markup import from_csv
@@ -129,11 +129,12 @@ def open_source(
 def open_table(path: Path) -> QuerySource:
     """Open a table of queries: JSONL, CSV with a header, or Parquet (needs pyarrow)."""
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
-    if path.suffix not in readers:
+    ending = path.suffix.lower()
+    if ending not in readers:
         raise ConfigError(f"{path}: expected .jsonl, .csv or .parquet.", setting="queries")
     check_regular(path, EXPECTED, DataError)
-    read = partial(readers[path.suffix], path)
-    count = _parquet_rows(path) if path.suffix == ".parquet" else sum(1 for _ in read())
+    read = partial(readers[ending], path)
+    count = _parquet_rows(path) if ending == ".parquet" else sum(1 for _ in read())
     return QuerySource(path.parent, count, {"kind": "table", "sha256": sha256(path)}, read)
 
 
@@ -288,7 +289,7 @@ def _open_folder(path: Path) -> QuerySource:
         names = sorted(
             entry.name
             for entry in path.iterdir()
-            if entry.suffix in _FEATURES and not entry.name.startswith(".")
+            if has_ending(entry, _FEATURES) and not entry.name.startswith(".")
         )
 
     def rows() -> Iterator[Row]:

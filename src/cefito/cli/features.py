@@ -13,7 +13,7 @@ from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names
 from cefito.data.action_text import read_action_text, with_action_text
 from cefito.data.prepared import open_dataset
 from cefito.errors import ConfigError
-from cefito.files import check_new, sha256
+from cefito.files import check_new, has_ending, sha256
 from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def embed(
 
     source, path = open_dataset(dataset), Path(encoder).expanduser()
     check_new(out)
-    own = path.suffix == ".npy"
+    own = has_ending(path, (".npy",))
     if (own or encoder == "wordllama") and (layer, revision) != (None, None):
         raise ConfigError("--layer and --revision apply to other models. Leave them out.")
     if own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from cefito.cli.console import log_warnings, passing_progress, print_json, talk
 from cefito.cli.options import OUTPUT, Flag
 from cefito.errors import ConfigError, DataError
 from cefito.markup import percent
+from cefito.times import as_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from cefito.timeline.verify import Deviation
 
 _SHOWN = 3  # next steps
+_LATEST = 3600.0  # seconds; a first row that is later has a time of day
+_FARTHEST = 10.0  # seconds between the first two rows; times further apart are milliseconds
 
 
 def follow(
@@ -49,7 +53,7 @@ def follow(
             a data set with the rows of whole videos.
         stdin: "-" to read rows from the standard input.
         features: File of features [n, D] (.npy, .npz, .pt, .h5).
-        feature_rate: Their rows a second; by default as in training.
+        feature_rate: Rows a second of features, or of bare lines; by default as in training.
         video: Video file, encoded as the run's features were.
         camera: Camera, by its number or device, one picture a second.
         task: Name or id of the task; by default it is inferred.
@@ -61,7 +65,7 @@ def follow(
         json: Print one JSON object a change, for programs.
     """
     from cefito.inference.following import FINDING
-    from cefito.inference.recordings import open_recordings
+    from cefito.inference.recordings import open_recordings, row_rate
     from cefito.inference.session import Session
     from cefito.runs.run import open_run
 
@@ -77,7 +81,7 @@ def follow(
             least = opened.own_verifier.threshold(false_alarms)
         rows: Iterator[tuple[float, Any]]
         if stdin is not None:
-            rows = _lines()
+            rows = _lines(row_rate(opened, feature_rate), opened.own_recogniser.width)
         elif camera is not None:
             rows = _camera_rows(opened, camera, encoder, weights)
         else:
@@ -127,18 +131,38 @@ def _show(
         talk("           remaining: " + " → ".join(names))
 
 
-def _lines() -> Iterator[tuple[float, Any]]:
-    """Yield times and rows of the standard input; the time of a bare row is its number."""
-    for number, line in enumerate(sys.stdin):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            given = value if isinstance(value, dict) else {"at": number, "row": value}
-            yield float(given["at"]), given["row"]
-        except (ValueError, KeyError, TypeError) as problem:
-            expected = '[numbers] or {"at": seconds, "row": [numbers] or null}'
-            raise DataError(f"line {number + 1} of the input: expected {expected}.") from problem
+def _lines(rate: float, width: int) -> Iterator[tuple[float, Any]]:
+    """Yield times and rows [D] of the standard input; bare rows come at a rate, the first at 0.
+
+    Times of day, such as Unix times, count from the first row.
+    """
+    import numpy as np
+
+    lines, rows, first, before = 0, 0, 0.0, 0.0
+    try:
+        for line in sys.stdin:
+            if line.strip():
+                value = json.loads(line)
+                bare = {"at": rows / rate, "row": value}
+                given = value if isinstance(value, dict) else bare
+                at, row = as_seconds(given["at"]), given["row"]
+                row = row if row is None else np.asarray(row, dtype=np.float32)
+                if not (math.isfinite(at) and (row is None or row.shape == (width,))):
+                    raise ValueError("not a time, or not numbers of this width")
+                if not rows and at > _LATEST:
+                    first = at
+                if rows == 1 and at - first - before > _FARTHEST:
+                    problem = f"is {at - first - before:g} s after the first row"
+                    raise DataError(
+                        f"line {lines + 1} of the input: {problem}. Give times in seconds."
+                    )
+                before, rows = at - first, rows + 1
+                yield before, row
+            lines += 1
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as problem:
+        row = f"[{width} numbers]"
+        expected = f'{row} or {{"at": seconds, "row": {row} or null}}'
+        raise DataError(f"line {lines + 1} of the input: expected {expected}.") from problem
 
 
 def _camera_rows(

@@ -16,14 +16,14 @@ from cefito.encoders.frames import probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import ConfigError, DataError, RunError, explained
-from cefito.files import read_json, write_bytes, write_json
+from cefito.files import has_ending, read_json, write_bytes, write_json
 from cefito.progress import Advance, Progress, silent
 
 SUFFIXES = (
-    *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
-    *(".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"),
+    *(".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4"),
+    *(".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob", ".webm", ".wmv"),
 )
-"""Endings of the files of a folder that count as videos."""
+"""Endings of the files of a folder that count as videos, also in capitals."""
 
 _SETTINGS = "extract.json"  # beside the features: their encoder and sampling
 
@@ -116,7 +116,7 @@ def _videos(source: Path) -> list[str]:
     names = sorted(
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        if has_ending(path, SUFFIXES) and path.is_file() and not path.name.startswith(".")
     )
     if not names:
         raise DataError(f"{source}: holds no videos. Expected endings: {', '.join(SUFFIXES)}.")

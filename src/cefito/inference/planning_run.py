@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Scene
 from cefito.errors import ConfigError, DataError
+from cefito.files import has_ending
 from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
@@ -129,7 +130,7 @@ class PlanningRun(Run):
         row: NDArray[np.floating[Any]]
         if match is not None and _is_place(given):
             return observation_of_step(match.dataset, *given, "end" if name == "goal" else "start")
-        if isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy":
+        if isinstance(given, str | Path) and not has_ending(Path(given), (".npy",)):
             (row,) = self._observer(encoder).of_pictures(given, None).initial
             return row
         row = load_observation(given) if isinstance(given, str | Path) else np.asarray(given)

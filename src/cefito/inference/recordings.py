@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from cefito.arrays import check_regular
 from cefito.data.annotations import Step, Taxonomy, nfc
 from cefito.data.readers.feature_files import is_features, load_features
 from cefito.data.readers.formats import Choices
+from cefito.data.readers.formats.document import shortest_ends
 from cefito.data.readers.step_source import read_steps
+from cefito.data.timeline import RATES
 from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
@@ -81,7 +85,9 @@ def open_recordings(
     device: torch.device | None = None,
     progress: Progress = silent,
 ) -> Iterator[Recording]:
-    """Yield the rows of videos, one after another.
+    """Yield the rows of videos, one after another; all are named before the first is encoded.
+
+    A file is named without folders and ending, or by the last folders that tell it apart.
 
     Args:
         run: A run with a recogniser.
@@ -97,37 +103,65 @@ def open_recordings(
         ConfigError: No such file or video, two of one name, or a rate out of range.
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
-    if feature_rate is not None and not 0.01 <= feature_rate <= 1000:
-        problem = f"{feature_rate:g}: expected 0.01 to 1000 rows a second"
-        raise ConfigError(f"{problem}.", setting="feature_rate")
-    own = run.own_recogniser
-    usual = float((run.info.dataset.observed or {}).get("feature_rate", own.rate))
-    match, observer, names = None, None, set[str]()
-    for given in inputs:
-        path = Path(given)
-        if dataset is None and is_features(path):
-            features = load_features(path, feature_rate or usual)
-            found = Recording(nfc(path.stem), given, features.values, features.rate)
-        elif dataset is None and path.is_file():
+    rate, match, observer = row_rate(run, feature_rate), None, None
+    given = [*inputs]
+    files = [Path(one) for one in given if dataset is None and _is_file(Path(one))]
+    ends, _ = shortest_ends(map(_address, files))
+    stored, names = dict[str, Recording](), set[str]()
+    for one in given:  # before anything is encoded
+        if Path(one) in files:
+            check_regular(Path(one))
+            name = ends[_address(Path(one))]
+        else:
+            try:
+                match = match or match_dataset(run, run.dataset(dataset))
+                stored[one] = _of_dataset(match, one)
+            except (ConfigError, RunError) as problem:
+                which = f"{one}: no such file, and " if dataset is None else ""
+                raise type(problem)(f"{which}{problem}", setting="") from problem
+            name = stored[one].name
+        if name in names:
+            taken = f"another video is called '{name.rpartition('/')[2]}', too"
+            raise ConfigError(f"{one}: {taken}. Leave one out, or rename the file.")
+        names.add(name)
+    for one in given:
+        path = Path(one)
+        if one in stored:
+            yield stored[one]
+        elif is_features(path):
+            features = load_features(path, rate)
+            yield Recording(ends[_address(path)], one, features.values, features.rate)
+        else:
             if observer is None:
                 from cefito.inference.observer import ObservationRecipe
 
                 recipe = ObservationRecipe.of(run)
                 observer = recipe.open(encoder, weights=weights, device=device)
             rows = observer.rows(path, progress=progress)
-            found = Recording(nfc(path.stem), given, rows, 1.0, file=given)
-        else:
-            try:
-                match = match or match_dataset(run, run.dataset(dataset))
-                found = _of_dataset(match, given)
-            except (ConfigError, RunError) as problem:
-                which = f"{given}: no such file, and " if dataset is None else ""
-                raise type(problem)(f"{which}{problem}", setting="") from problem
-        if found.name in names:
-            taken = f"{given}: another video is called '{found.name}', too. Rename the file"
-            raise ConfigError(f"{taken}.")
-        names.add(found.name)
-        yield found
+            yield Recording(ends[_address(path)], one, rows, 1.0, file=one)
+
+
+def row_rate(run: Run, feature_rate: float | None) -> float:
+    """Return the rows a second of features: those given, or as in the run's data set (ConfigError).
+
+    A rate is from 0.01 to 1000.
+    """
+    if feature_rate is None:
+        observed = run.info.dataset.observed or {}
+        return float(observed.get("feature_rate", run.own_recogniser.rate))
+    if not RATES[0] <= feature_rate <= RATES[1]:
+        problem = f"{feature_rate:g}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
+        raise ConfigError(f"{problem}.", setting="feature_rate")
+    return feature_rate
+
+
+def _is_file(path: Path) -> bool:
+    return is_features(path) or path.is_file()
+
+
+def _address(path: Path) -> str:
+    """Return the whole path of a file without its ending, with slashes."""
+    return nfc(Path(normpath(path.absolute())).with_suffix("").as_posix())
 
 
 def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:

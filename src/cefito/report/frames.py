@@ -46,9 +46,8 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
         )
     from cefito.encoders.extraction import SUFFIXES
 
-    endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
     try:
-        files = FileFolder(place, endings=endings, kind="video file")
+        files = FileFolder(place, endings=SUFFIXES, kind="video file")
     except DataError as problem:
         if folder is not None:
             raise ConfigError(str(problem), setting="videos") from problem

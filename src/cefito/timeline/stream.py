@@ -20,6 +20,7 @@ from cefito.timeline.recogniser import (
 from cefito.timeline.scores import Segment
 
 _MOST_LOST = 3600  # rows; a longer gap counts as one of this length
+_LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 SURE_STEP = 0.2
@@ -67,11 +68,15 @@ class StepStream:
         are missing in between are lost. Rows with NaN or infinity are lost, too.
 
         Raises:
-            DataError: A row of another width, or a time that is NaN or infinite.
+            DataError: A row of another width, or a time that is NaN or infinite, or of a first row
+                after an hour, as Unix times are.
         """
         own = self.recogniser
         if at is not None and not np.isfinite(at):
             raise DataError(f"time of a row {at}: expected seconds.")
+        if at is not None and not self._count and at > _LATEST:
+            problem = f"the first row is at second {at:,.0f}"
+            raise DataError(f"{problem}. Give seconds from the start of the video.")
         seen = None
         if row is not None:
             given = np.asarray(row, dtype=np.float32)

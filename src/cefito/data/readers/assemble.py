@@ -92,7 +92,7 @@ class _Observed:
     video: Video
     path: Path | None = None  # of its features
     rows: NDArray[Any] | None = None  # at the start and at the end of each kept step, [2, S, E]
-    whole: NDArray[np.float16] | None = None  # its rows, one a second [n, D], if they are kept
+    whole: NDArray[np.float16] | None = None  # its rows [n, D], if they are kept
     shape: tuple[int, int] = (0, 0)  # of its features
     kept: tuple[int, ...] = ()  # index of the annotated step at each place
     beyond: int = 0  # steps beyond the features
@@ -108,6 +108,7 @@ def prepare(
     *,
     name: str | None = None,
     videos: Path | str | None = None,
+    keep_rate: bool = False,
     progress: Progress = silent,
     **options: Any,
 ) -> PreparedDataset:
@@ -122,6 +123,7 @@ def prepare(
         target: New folder.
         name: Name shown in tables; by default the one of the annotations.
         videos: Folder of the videos, which the data set records so that frames can be shown.
+        keep_rate: Whether all rows of whole videos are kept, instead of one a second.
         progress: Shows progress.
         options: Settings of `ObservationOptions`.
     """
@@ -137,7 +139,7 @@ def prepare(
     paths, unused, notes = _files(source, FileFolder(features))
     with progress("videos", total=len(paths)) as advance, ThreadPoolExecutor(_THREADS) as pool:
         found = []
-        for each in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
+        for each in pool.map(partial(_observed, recipe, keep_rate), *zip(*paths, strict=True)):
             found.append(each)
             advance()
     seen = [each for each in found if all(each.shape)]
@@ -158,7 +160,7 @@ def prepare(
         start=start,
         end=end,
         action_text=text,
-        timeline=Timeline(whole) if recipe.timeline else None,
+        timeline=Timeline(whole, recipe.rate if keep_rate else 1.0) if recipe.timeline else None,
         provenance={
             "observations": (
                 f"features of {recipe.seconds} s around the rounded start and end of each step, "
@@ -237,13 +239,17 @@ def _files(
     return paths, unused, [f"{note} {partial_names[0]}."]
 
 
-def _observed(recipe: ObservationOptions, video: Video, path: Path) -> _Observed:
+def _observed(recipe: ObservationOptions, keep_rate: bool, video: Video, path: Path) -> _Observed:
     """Observe the steps of a video."""
     found = _Observed(video, path)
     try:
         features = load_features(path, recipe.rate)
         found = replace(found, shape=(len(features.values), features.width))
-        return _with_rows(found, features, recipe)
+        found = _with_rows(found, features, recipe)
+        if recipe.timeline:
+            whole = features.values if keep_rate else features.read(np.arange(features.rows))
+            found = replace(found, whole=whole.astype(np.float16))
+        return found
     except FeatureError as problem:
         return replace(found, reason=problem.reason, detail=str(problem))
 
@@ -253,9 +259,10 @@ def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOpti
     steps, rows = found.video.steps, features.rows
     outside = [place for place, step in enumerate(steps) if is_beyond(step, rows)]
     clamped, last = 0, max(step.end for step in steps)
-    if outside and recipe.beyond != "rewrite" and last <= rows + 0.5:
+    whole = max(rows, len(features.values) / features.rate)  # seconds
+    if outside and recipe.beyond != "rewrite" and last <= whole + 0.5:
         clamped, outside = len(outside), []
-    ends = f"{found.path}: the features end at {rows} s, and"
+    ends = f"{found.path}: the features end at {whole:g} s, and"
     if outside and recipe.beyond == "error":
         late = f"step {outside[0] + 1} (counted from 1) of video '{found.video.video_id}'"
         problem = f"{ends} {late} ends later. Leave such steps out, or rewrite them."
@@ -267,10 +274,7 @@ def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOpti
     observed = observe(
         features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
     )
-    whole = features.read(np.arange(rows)).astype(np.float16) if recipe.timeline else None
-    return replace(
-        found, rows=observed, whole=whole, kept=tuple(kept), beyond=len(outside), clamped=clamped
-    )
+    return replace(found, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
 
 
 def _usable(found: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:

@@ -4,6 +4,7 @@ The form (`_FORMS`) is recognised by content. CrossTask's release: each action b
 (133 actions); equal names share an id in the second vocabulary (105); `videos_val.csv` lists the
 test videos. COIN's own JSON: a task is a `recipe_type`, an action an `id` of an annotation; action
 ids that begin with 1 are lowered by 1; ids that never occur keep their place under a made-up name.
+Lists of COIN's entries, one a split, are those of PDPP.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from typing import Any
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, named_actions, nfc, parsing
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, read_common
-from cefito.data.readers.windows_json import WINDOWS, is_windows, of_vocabulary, read_windows
+from cefito.data.readers.windows_json import (
+    WINDOWS,
+    is_windows,
+    of_vocabulary,
+    read_windows,
+    split_named,
+)
 from cefito.errors import ConfigError, DataError
 from cefito.files import MAX_BYTES, read_json, read_text
 
@@ -128,9 +135,20 @@ _SHAPE = (
 )
 
 
-def read_coin(path: Path, value: dict[str, Any]) -> Source:
-    """Read the parsed content of COIN's file; each task owns the actions that occur in it."""
-    entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
+def read_coin(files: Sequence[tuple[Path, Any]]) -> Source:
+    """Read the parsed content of COIN's file, or of lists of its entries, one a split.
+
+    Each task owns the actions that occur in it.
+    """
+    path, entries = files[0][0], dict[str, _Entry]()
+    for file, value in files:
+        listed = isinstance(value, list)
+        videos_of = value if listed else [value["database"]]
+        for video, entry in (each for some in videos_of for each in some.items()):
+            if nfc(video) in entries:
+                raise DataError(f"{file}: repeats video '{video}'. Leave one out.")
+            split = split_named(file) if listed else None
+            entries[nfc(video)] = _entry(video, entry, file, split)
     ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]
     if not ids:
         raise DataError(f"{path}: holds no annotated steps. {_SHAPE}")
@@ -157,21 +175,25 @@ def read_coin(path: Path, value: dict[str, Any]) -> Source:
     return Source(
         annotations=annotations,
         form="COIN's annotations",
-        files=(path,),
+        files=tuple(file for file, _ in files),
         names=names,
         notes=(*check_repeats(annotations, path), UNPUBLISHED),
     )
 
 
-def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, list[tuple[int, str, Any]]]:
-    """Task, its name, split, and id, name and segment of each step."""
+_Entry = tuple[int, str, str, list[tuple[int, str, Any]]]
+"""Task, its name, split, and id, name and segment of each step."""
+
+
+def _entry(video: str, entry: Any, path: Path, split: str | None) -> _Entry:
+    """The facts of a video; its split, if the file has none of its own."""
     with parsing(f"{path}, video '{video}'", "a video of COIN", _SHAPE):
         steps = [
             (int(step["id"]), nfc(str(step["label"])).strip(), step["segment"])
             for step in entry["annotation"]
         ]
         task, name = int(entry["recipe_type"]), nfc(str(entry["class"]))
-        return task, name, _SPLITS[entry["subset"]], steps
+        return task, name, split or _SPLITS[entry["subset"]], steps
 
 
 def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
@@ -184,7 +206,7 @@ BENCHMARKS = ("crosstask", "coin", "niv")
 _FORMS = (
     "Known forms: a folder with taxonomy.json and videos.jsonl; window files of the unified "
     "protocol (a JSON list of windows with 'legal_range'); CrossTask's release (tasks_primary.txt "
-    "and annotations/); COIN's JSON (with 'database')."
+    "and annotations/); COIN's JSON (with 'database', or a list of {VIDEO: entry} a split)."
 )
 
 
@@ -250,17 +272,23 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
             notes.append(f"Not read, since of no known form: {', '.join(others)}.")
         source = read_windows(windows, dataset=benchmark, taxonomy=vocabulary)
         return replace(source, notes=(*source.notes, *notes))
-    if len(database) == 1 and not windows:
+    lists = all(isinstance(value, list) for _, value in database)
+    if database and (len(database) == 1 or lists) and not windows:
         _check_benchmark("coin", benchmark, database[0][0])
         if taxonomy is not None:
             raise DataError(f"{place}: has its own taxonomy. Give no other.", setting="taxonomy")
-        return read_coin(*database[0])
+        return read_coin(database)
     found = "several forms" if database else "no known form"
     raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
 
 
 def _is_coin(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("database"), dict)
+    match value:
+        case {"database": dict()}:
+            return True
+        case [dict() as video, *_] if video:
+            return all(isinstance(each, dict) and "recipe_type" in each for each in video.values())
+    return False
 
 
 def _taxonomy(given: Path | None, beside: list[Path]) -> Taxonomy | None:

@@ -93,7 +93,9 @@ def prepare(
             for file, array in zip(files.values(), rows.videos, strict=True):
                 np.save(Path(place) / f"{file}.npy", array)
             options = {"feature_rate": rows.rate, **options}
-            return prepare_source(found, place, target, name=name, progress=progress, **options)
+            return prepare_source(
+                found, place, target, name=name, keep_rate=True, progress=progress, **options
+            )
     if features is None:
         return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
     given = {key: options.pop(key) for key in Choices.model_fields if key in options}

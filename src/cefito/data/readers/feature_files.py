@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cefito.arrays import check_binary, load_npy, load_npz
 from cefito.data.annotations import nfc
 from cefito.errors import DataError, RunError, explained
-from cefito.files import load_torch
+from cefito.files import has_ending, load_torch
 
 _MEMBER = "frames_features"
 _TORCH, _HDF5 = (".pt", ".pth"), (".h5", ".hdf5")
@@ -73,7 +73,7 @@ class FeatureArray:
 
 def is_features(path: Path) -> bool:
     """Whether a path has an ending of files of features."""
-    return path.suffix.lower() in _ENDINGS
+    return has_ending(path, _ENDINGS)
 
 
 def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
@@ -91,10 +91,10 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
 
 def _stored(path: Path) -> NDArray[Any]:
     """The one array in a file; of NumPy if it does not end as files of PyTorch or HDF5."""
-    if path.suffix.lower() in _SEEN:
+    if has_ending(path, _SEEN):
         remedy = "Give it as a video or picture, or extract its features"
         raise DataError(f"{path}: is a film or a picture, not features. {remedy}.")
-    if path.suffix in _TORCH:
+    if has_ending(path, _TORCH):
         found = load_torch(path, "Make it again.")
         tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
         arrays: dict[str, Any] = {
@@ -104,7 +104,7 @@ def _stored(path: Path) -> NDArray[Any]:
         }
         tensor: NDArray[Any] = arrays[_only(path, arrays)]
         return tensor
-    if path.suffix in _HDF5:
+    if has_ending(path, _HDF5):
         remedy = "Run: pip install h5py"
         with explained(path, "cannot be read without h5py", remedy, ImportError, error=DataError):
             import h5py
@@ -142,7 +142,8 @@ def feature_name(entry: str) -> str:
 def _without_ending(entry: str, endings: Sequence[str]) -> str:
     """The path of a file, with slashes, without one of these endings."""
     path = entry.replace("\\", "/")
-    return path.removesuffix(next((ending for ending in endings if path.endswith(ending)), ""))
+    ending = next((ending for ending in endings if path.lower().endswith(ending)), "")
+    return path[: len(path) - len(ending)]
 
 
 class FileFolder:
@@ -171,7 +172,11 @@ class FileFolder:
         if len(entries) > _MOST:
             raise DataError(f"{folder}: holds more than {_MOST:,} files and folders. {remedy}")
         for path in sorted(entries):
-            if path.suffix not in self._endings or path.name.startswith(".") or not path.is_file():
+            if (
+                not has_ending(path, self._endings)
+                or path.name.startswith(".")
+                or not path.is_file()
+            ):
                 continue
             stem = nfc(path.stem)
             inside = nfc(path.relative_to(self.folder).with_suffix("").as_posix())
@@ -219,5 +224,4 @@ def _tails(path: str) -> list[str]:
 
 
 def _either(endings: Sequence[str]) -> str:
-    listed = [ending for ending in endings if ending == ending.lower()]
-    return " or ".join([", ".join(listed[:-1]), listed[-1]])
+    return " or ".join([", ".join(endings[:-1]), endings[-1]])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +18,7 @@ from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, 
 from cefito.data.readers.feature_files import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step
 from cefito.errors import DataError
+from cefito.markup import counted
 
 WINDOWS = "window files of the unified protocol"
 _SHAPE = (
@@ -61,7 +62,7 @@ def of_vocabulary(
         window = _window(content[0], f"{path}, window 0 (counted from 0)")[1]
         if not _misnamed(window, taxonomy):
             fitting.append((path, content))
-    if {_split(path) for path, _ in fitting} != {_split(path) for path, _ in files}:
+    if {split_named(path) for path, _ in fitting} != {split_named(path) for path, _ in files}:
         return list(files), ""
     others = [path.name for path, _ in files if path not in {fit for fit, _ in fitting}]
     return fitting, f"Not read, since of other actions: {', '.join(others)}." if others else ""
@@ -73,12 +74,13 @@ def read_windows(
     """Reconstruct the videos of window files, whose names contain train, val or test.
 
     The shortest windows of a video give its steps, and every file of its split must hold all of its
-    windows of that file's length. Without a taxonomy, each task owns the actions that occur in it.
+    windows of that file's length. Each task owns the actions that occur in it, and those that a
+    taxonomy lists.
     """
     windows: dict[str, _Windows] = defaultdict(lambda: defaultdict(list))
     split_of: dict[str, tuple[str, Path]] = {}
     for path, content in files:
-        split = _split(path)
+        split = split_named(path)
         for number, entry in enumerate(content):
             video, window = _window(entry, f"{path}, window {number} (counted from 0)")
             earlier, where = split_of.setdefault(video, (split, path))
@@ -94,6 +96,8 @@ def read_windows(
     videos = [
         _video(video, split_of[video][0], members, taxonomy) for video, members in windows.items()
     ]
+    taxonomy, note = _with_owners(taxonomy, videos)
+    notes += [note] * bool(note)
     held = {(split_of[video][0], key) for video, members in windows.items() for key in members}
     for one in videos:
         for split, (length, path) in held:
@@ -206,7 +210,8 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
     return Video(video, split, task, steps, predicted=predicted)
 
 
-def _split(path: Path) -> str:
+def split_named(path: Path) -> str:
+    """Return the split in the name of a file (DataError if there is not one)."""
     found = [split for split in SPLITS if split in path.name.lower()]
     if len(found) != 1:
         raise DataError(f"{path}: its name must contain exactly one of {', '.join(SPLITS)}.")
@@ -261,8 +266,20 @@ def _taxonomy(windows: Iterator[_Window], dataset: str, place: Path) -> Taxonomy
     return Taxonomy.from_ids(dataset, task_names, seen, owned, place)
 
 
+def _with_owners(taxonomy: Taxonomy, videos: Sequence[Video]) -> tuple[Taxonomy, str]:
+    """Let tasks own the actions of their videos, too, which other tasks may list; and a note."""
+    owned = {task.id: {*task.actions} for task in taxonomy.tasks}
+    for video in videos:
+        owned[video.task] |= {step.action for step in video.steps}
+    tasks = tuple(replace(task, actions=tuple(sorted(owned[task.id]))) for task in taxonomy.tasks)
+    added = sum(len(task.actions) for task in tasks) - sum(len(t.actions) for t in taxonomy.tasks)
+    said = f"{counted(added, 'action')} of the windows, and the taxonomy lists them under others"
+    note = f"Tasks have {said}; they count as actions of both."
+    return replace(taxonomy, tasks=tasks), note * bool(added)
+
+
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
-    """The task of a video's windows, whose actions the taxonomy lists by the same names."""
+    """The task of a video's windows, whose actions the taxonomy has by the same names."""
     found = {window.task for window in members}
     known = len(taxonomy.tasks)
     if len(found) != 1 or members[0].task >= known:
@@ -280,7 +297,8 @@ def _misnamed(window: _Window, taxonomy: Taxonomy) -> str:
         return f"task {window.task} is unknown"
     task = taxonomy.tasks[window.task]
     for place, step in enumerate(window.steps):
-        if step.action not in task.actions:
+        unknown = step.action >= len(taxonomy.actions)
+        if unknown or (not window.actions and step.action not in task.actions):
             return f"action {step.action} is not one of task {task.id}"
         listed = taxonomy.actions[step.action].name
         name = window.actions[place] if window.actions else listed

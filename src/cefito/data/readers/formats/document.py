@@ -92,15 +92,11 @@ def named_films(rows: Sequence[StepRow]) -> tuple[list[StepRow], list[str]]:
         known = codings.setdefault(row.video, {})
         if row.coding or not known:
             known[row.coding or row.place] = None
-    ends = {film: _ends(film) for film in dict.fromkeys(row.video for row in rows if row.coding)}
-    counts = Counter(end for each in ends.values() for end in each)
-    names = {
-        film: next((end for end in each if counts[end] == 1), film) for film, each in ends.items()
-    }
+    names, counts = shortest_ends(row.video for row in rows if row.coding)
     tables = {row.video for row in rows if not row.coding}
     faults: list[tuple[str, str, str]] = []
-    for film in ends:
-        alike = [other for other in ends if other.endswith(f"/{film}")] if counts[film] > 1 else []
+    for film in names:
+        alike = [other for other in names if other.endswith(f"/{film}")] if counts[film] > 1 else []
         alike += [names[film]] if names[film] in tables else []
         places = list(dict.fromkeys(place for each in (film, *alike) for place in codings[each]))
         faults += [(film, places[0], other) for other in places[1:2]]
@@ -119,10 +115,21 @@ def named_films(rows: Sequence[StepRow]) -> tuple[list[StepRow], list[str]]:
     return [replace(row, video=names.get(row.video, row.video)) for row in rows], notes
 
 
-def _ends(film: str) -> list[str]:
-    """The ends of an address, the shortest first."""
-    parts = film.split("/")
-    return ["/".join(parts[-count:]) for count in range(1, min(len(parts), _DEEPEST) + 1)]
+def shortest_ends(addresses: Iterable[str]) -> tuple[dict[str, str], Counter[str]]:
+    """Return the shortest end of each address that no other one has, and counts of all ends.
+
+    An address that ends as a longer one stays whole.
+    """
+    ends = {}
+    for film in addresses:
+        parts = film.split("/")
+        longest = min(len(parts), _DEEPEST)
+        ends[film] = ["/".join(parts[-count:]) for count in range(1, longest + 1)]
+    counts = Counter(end for each in ends.values() for end in each)
+    names = {
+        film: next((end for end in each if counts[end] == 1), film) for film, each in ends.items()
+    }
+    return names, counts
 
 
 _AGAIN = "Export it again."
