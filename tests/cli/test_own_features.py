@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batch.conftest import own  # noqa: F401
+from batch.conftest import own
 from cefito.cli import main
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from batch.conftest import own  # noqa: F401
+from batch.conftest import own
 from cefito.cli import main
 from cefito.errors import RunError
 

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from batch.conftest import own  # noqa: F401
+from batch.conftest import own
 
 VIDEO = "--video world-0036"
 TRAIN = "train {data} --out out"

@@ -13,7 +13,7 @@ with a matrix M of transitions between rows, so that the sums below are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -27,7 +27,45 @@ Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many
 _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrunk by
 _AGAINST = 0.05  # factor of transitions against an order that is given
+_BLOCK = 64  # rows that are joined at once
 _MOST_LEAVE = 0.98  # greatest q, of an action that lasts one row
+
+
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """Distributions of the states at each row, given the rows up to it.
+
+    Tasks, and their ends, may differ by more than a float holds, so each has a logarithm.
+    """
+
+    within: Floats  # p(state | task, not at its end) [n, C, S]; 0 at the end
+    logs: Floats  # log p(task, not at its end), log p(task, at its end) [n, C, 2], up to a constant
+    growth: Floats  # p(row | task, rows before, not at its end) [n, C], up to a factor of each row
+
+    def __getitem__(self, rows: slice) -> Filtered:
+        return Filtered(self.within[rows], self.logs[rows], self.growth[rows])
+
+    @classmethod
+    def of(cls, parts: Sequence[Filtered]) -> Filtered:
+        """Join those of successive rows."""
+        found = ([getattr(one, own.name) for one in parts] for own in fields(cls))
+        return cls(*map(np.concatenate, found))
+
+    @property
+    def tasks(self) -> Floats:
+        """p(task) [n, C]."""
+        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True)).sum(axis=2)
+        found: Floats = shares / shares.sum(axis=1, keepdims=True)
+        return found
+
+    @property
+    def states(self) -> Floats:
+        """p(state) [n, C, S]."""
+        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))
+        found: Floats = self.within * shares[:, :, :1]
+        found[:, :, -1] = shares[:, :, 1]
+        found /= shares.sum(axis=(1, 2), keepdims=True)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,25 +165,6 @@ class StepChain:
                 found[task, place[b], place[a]] *= _AGAINST
         return replace(self, transitions=_normalised(found))
 
-    def of_plan(self, plan: Sequence[int], task: int) -> Self:
-        """Return the chain of the one sequence of actions of a task, each once and in order."""
-        place = {int(action): place for place, action in enumerate(self.actions[task])}
-        own = [place[action] for action in plan]
-        size = len(plan)
-        after = np.zeros((1, size + 1, size + 1))
-        after[0, np.arange(-1, size), np.arange(size + 1)] = 1  # the start, −1, comes first
-        return replace(
-            self,
-            actions=np.array([plan]),
-            log_tasks=np.zeros(1),
-            transitions=after,
-            entered=self.entered[task, own][None],
-            leave=self.leave[task, own][None],
-            # after the last step comes the rest of the video
-            pause=np.append(self.pause[task, own[:-1]], [1.0, self.pause[task, -1]])[None],
-            resume=self.resume[task, [*own, -1]][None],
-        )
-
     @property
     def labels(self) -> NDArray[np.int64]:
         """Label of each state [C, S]; the number of actions K stands for the background."""
@@ -172,15 +191,15 @@ class StepChain:
         return found
 
     @cached_property
-    def start(self) -> Floats:
-        """Probabilities of the states of the first row [C, S]."""
+    def start(self) -> Filtered:
+        """The states of the first row, before it is seen."""
         size, start = self.actions.shape[1], np.zeros(self.labels.shape)
         begun = _normalised(self.transitions[:, size, :size])
         at_once = 1 - self.pause[:, size, None]
         np.put_along_axis(start, self.entries, begun * at_once, axis=1)
         start[:, size * self.phases + size] = self.pause[:, size]
-        found: Floats = start * np.exp(self.log_tasks)[:, None]
-        return found
+        logs = np.stack([self.log_tasks, np.full(len(start), -np.inf)], axis=1)
+        return Filtered(start[None], logs[None], np.ones((1, len(start))))
 
     @property
     def entries(self) -> NDArray[np.int64]:
@@ -188,14 +207,14 @@ class StepChain:
         return np.arange(self.actions.shape[1]) * self.phases + self.entered
 
     @cached_property
-    def entering(self) -> Floats:
-        """Probabilities that a step begins at the next row, in each state [C, S, S]."""
+    def matrix(self) -> Floats:
+        """M, probabilities of the state of the next row [C, S, S]."""
         count, size = self.actions.shape
-        found = np.zeros((count, *self.labels.shape[1:], self.labels.shape[1]))
-        last = np.arange(size) * self.phases + self.phases - 1
+        active, states = size * self.phases, np.arange(size * self.phases)
+        found, end = np.zeros((count, *self.labels.shape[1:], self.labels.shape[1])), -1
+        last, waiting = states[self.phases - 1 :: self.phases], active + np.arange(size + 1)
         direct = (self.leave * (1 - self.pause[:, :size]))[:, :, None]
-        waiting = size * self.phases + np.arange(size + 1)
-        rows = np.concatenate(
+        begun = np.concatenate(
             [
                 direct * _normalised(self.transitions[:, :size, :size]),
                 self.resume[:, :, None] * self.transitions[:, :, :size],
@@ -203,89 +222,131 @@ class StepChain:
             axis=1,
         )  # [C, 2 A + 1, A], of the last phases and of the pauses
         for task in range(count):
-            found[task][np.ix_([*last, *waiting], self.entries[task])] = rows[task]
-        return found
-
-    @cached_property
-    def matrix(self) -> Floats:
-        """M, probabilities of the state of the next row [C, S, S]."""
-        size, found = self.actions.shape[1], self.entering.copy()
-        active, end = size * self.phases, found.shape[1] - 1
+            found[task][np.ix_([*last, *waiting], self.entries[task])] = begun[task]
         leave = np.repeat(self.leave, self.phases, axis=1)  # [C, A · P]
-        states = np.arange(active)
         found[:, states, states] += 1 - leave
         inner = states[states % self.phases < self.phases - 1]
         found[:, inner, inner + 1] += leave[:, inner]
-        last, waiting = states[self.phases - 1 :: self.phases], active + np.arange(size + 1)
         found[:, last, waiting[:-1]] += self.leave * self.pause[:, :size]
         found[:, waiting, waiting] += 1 - self.resume
         found[:, waiting, end] += self.resume * self.transitions[:, :, size]
         found[:, end, end] = 1
         return found
 
-    def forward(self, likelihoods: Floats) -> Iterator[Floats]:
-        """Yield the distribution of the states [C, S] at each row, given the rows up to it.
+    def filtered(self, likelihoods: Floats, before: Filtered | None = None) -> Filtered:
+        """Return the states at each row, given the rows up to it, and those `before` them.
 
-        α_t ∝ (α_t−1 M) · p(row t | label), by likelihoods [n, K + 1] up to a factor of each row.
+        α_t ∝ (α_t−1 M) · p(row t | label), by positive likelihoods [n, K + 1] up to a factor of
+        each row.
         """
-        found = self.start
-        for place, row in enumerate(likelihoods):
-            found = self.updated(found if place else None, row)
-            yield found
+        labels, matrix, count = self.labels, self.matrix, len(likelihoods)
+        latest = self.start if before is None else before[-1:]
+        within, states = np.empty((count, *labels.shape)), latest.within[0]
+        sums = np.empty((count, len(labels), 2))  # of joint probabilities before, and at the end
+        for place, (joint, sides, row) in enumerate(zip(within, sums, likelihoods, strict=True)):
+            if place or before is not None:
+                states = (states[:, None, :] @ matrix)[:, 0]
+            np.multiply(states, row.take(labels), out=joint)
+            sides[:, 1] = joint[:, -1]
+            joint[:, -1] = 0
+            sides[:, 0] = joint.sum(axis=1)
+            joint /= sides[:, :1]
+            states = joint
+        with np.errstate(divide="ignore"):  # the end cannot be reached at first
+            moved = np.log(sums)
+        logs = np.concatenate([latest.logs, np.empty_like(sums)])
+        logs[1:, :, 0] = logs[0, :, 0] + moved[:, :, 0].cumsum(axis=0)
+        # α_t(end) = (α_t−1(end) + flow) p(row t | background), the product of which is e^pauses
+        pauses = np.log(likelihoods[:, self.background]).cumsum()[:, None]
+        logs[1:, :, 1] = logs[:-1, :, 0] + moved[:, :, 1] - pauses
+        logs[:, :, 1] = np.logaddexp.accumulate(logs[:, :, 1], axis=0)
+        logs[1:, :, 1] += pauses
+        return Filtered(within, logs[1:], sums[:, :, 0])
 
-    def updated(self, before: Floats | None, likelihoods: Floats) -> Floats:
-        """Return the distribution after one more row; `before` is None at the first one."""
-        ahead = self.start if before is None else (before[:, None, :] @ self.matrix)[:, 0]
-        joint = ahead * likelihoods[self.labels]
-        found: Floats = joint / joint.sum()
-        return found
+    def told(self, states: Filtered, action: int, share: float) -> Filtered | None:
+        """Return the present states if the step of an action goes on; None if no task has it.
 
-    def backward(self, after: Floats, likelihoods: Floats) -> Floats:
-        """Return β_t = M (p(row t + 1 | label) · β_t+1) [C, S], up to a factor."""
-        joint = (self.matrix @ (likelihoods[self.labels] * after)[:, :, None])[:, :, 0]
-        found: Floats = joint / joint.max()
-        return found
-
-    def smoothed(self, likelihoods: Floats, *, finished: bool = False) -> Smoothed:
-        """Return what all rows together say of each one, by the likelihoods [n, K + 1].
-
-        If it is `finished`, the step at the last place of a task has begun at the last row.
+        Args:
+            states: The states at the present row, n = 1.
+            action: Id of the action.
+            share: Probability that the step began at this row, relative to all else.
         """
-        alphas, after = list(self.forward(likelihoods)), np.ones(self.labels.shape)
-        if finished:
-            after *= (self.latest == self.actions.shape[1] - 1) | (
-                np.arange(len(self.latest)) == len(self.latest) - 1
-            )
-        count = len(likelihoods)
-        rows, begin = np.zeros((count, self.background + 1)), np.zeros((count, self.background))
-        tasks = (alphas[-1] * after).sum(axis=1)
-        tasks /= tasks.sum()
-        for place in range(count - 1, -1, -1):
-            both = alphas[place] * after
-            rows[place] = self.by_label(both / both.sum())
-            seen = likelihoods[place][self.labels] * after
-            if place:
-                flow = (alphas[place - 1][:, None, :] @ self.entering)[:, 0] * seen
-                total = (alphas[place - 1] * (self.matrix @ seen[:, :, None])[:, :, 0]).sum()
-                begin[place] = self.by_label(flow / total)[:-1]
-                after = self.backward(after, likelihoods[place])
-            else:
-                begin[0] = rows[0, :-1]
-        return Smoothed(rows, begin, tasks)
+        before, logs = self.start.within, np.logaddexp.reduce(states.logs, axis=2)
+        kept = np.exp(states.logs[:, :, 0] - np.where(np.isfinite(logs), logs, 0))[:, :, None]
+        told = states.within * kept * (self.labels == action)
+        begun = np.where(self.actions == action, share, 0.0)[None]
+        places = self.entries[None]
+        begun = begun + np.take_along_axis(told, places, axis=2)
+        np.put_along_axis(told, places, begun, axis=2)
+        sums = told.sum(axis=2)
+        possible = (sums > 0) & np.isfinite(logs)
+        if not possible.any():
+            return None
+        sums = np.where(possible, sums, 1.0)
+        within = np.where(possible[:, :, None], told / sums[:, :, None], before)
+        first = np.where(possible, logs + np.log(sums), -np.inf)
+        return Filtered(within, np.stack([first, np.full_like(first, -np.inf)], axis=2), sums)
+
+    def smoothed(self, likelihoods: Floats) -> Smoothed:
+        """Return what all rows together say of each one, by the likelihoods [n, K + 1]."""
+        return self.joined(self.filtered(likelihoods), likelihoods)
+
+    def joined(self, filtered: Filtered, likelihoods: Floats) -> Smoothed:
+        """Return what successive rows together say of each one, by what was filtered at them.
+
+        β_t−1 = M (p(row t | label) · β_t), and p(state of row t) ∝ α_t · β_t. A step begins at a
+        row if its action is in its first phase there, and not since the row before:
+        α_t−1 (1 − q) · p(row t | label) of α_t.
+        """
+        count, entries, size = len(likelihoods), self.entries, self.background + 1
+        rows, begin = np.zeros((count, size)), np.zeros((count, size - 1))
+        after, scale, labels = np.ones(self.labels.shape), np.zeros((len(entries), 2)), self.labels
+        pauses, tasks = np.log(likelihoods[:, self.background]), np.zeros(len(entries))
+        for last in range(count, 0, -_BLOCK):
+            first = max(last - _BLOCK, 0)
+            both, logs = filtered.within[first:last].copy(), filtered.logs[first:last].copy()
+            for place in range(last - 1, first - 1, -1):
+                both[place - first] *= after
+                logs[place - first] += scale
+                if not place:
+                    break
+                after = likelihoods[place].take(labels) * after
+                scale[:, 1] += pauses[place]
+                after[:, -1] = np.exp(scale[:, 1] - scale[:, 0])
+                after = (self.matrix @ after[:, :, None])[:, :, 0]
+                most = after[:, :-1].max(axis=1)
+                after /= most[:, None]
+                scale[:, 0] += np.log(most)
+            shares = np.exp(logs - logs.max(axis=(1, 2), keepdims=True))
+            both *= shares[:, :, :1]
+            both[:, :, -1] = shares[:, :, 1]
+            both /= both.sum(axis=(1, 2), keepdims=True)
+            rows[first:last] = _summed(both, labels, size)
+            tasks += both[-1].sum(axis=1) * (last == count)
+            begun = np.take_along_axis(both, entries[None], axis=2)
+            second = max(first, 1)  # all that is in a first phase at the first row begins there
+            alphas = np.take_along_axis(filtered.within[second - 1 : last], entries[None], axis=2)
+            stayed = alphas[:-1] * (1 - self.leave) * likelihoods[second:last, self.actions]
+            whole = alphas[1:] * filtered.growth[second:last, :, None]
+            begun[second - first :] *= np.maximum(1 - stayed / np.maximum(whole, 1e-300), 0)
+            begin[first:last] = _summed(begun, self.actions, size)[:, :-1]
+        return Smoothed(rows, begin, tasks / tasks.sum())
+
+    def next_states(self, filtered: Filtered) -> Floats:
+        """Return p(task, next action) [n, C, A] by the present states, but no end."""
+        count, size = self.actions.shape
+        active, within = size * self.phases, filtered.within
+        latest = within[:, :, active:-1].copy()  # [n, C, A + 1]
+        latest[..., :size] += within[..., :active].reshape(-1, count, size, self.phases).sum(axis=3)
+        logs = filtered.logs[:, :, 0, None]
+        latest *= np.exp(logs - logs.max(axis=1, keepdims=True))
+        ahead = (latest[:, :, None, :] @ self.transitions)[:, :, 0, :size]
+        found: Floats = ahead / np.maximum(ahead.sum(axis=(1, 2), keepdims=True), 1e-300)
+        return found
 
     def by_label(self, states: Floats) -> Floats:
-        """Sum probabilities of states [C, S] by their labels [K + 1]."""
-        sums = np.bincount(self.labels.ravel(), states.ravel(), self.background + 1)
-        return sums.astype(np.float64)
-
-    def next_states(self, states: Floats) -> Floats:
-        """Return p(task, next action) [C, A] by a distribution of states [C, S], but no end."""
-        count, size = self.actions.shape
-        latest = np.zeros((count, size + 1))
-        np.add.at(latest.T, self.latest[:-1], states.T[:-1])  # without the end
-        ahead = (latest[:, None, :] @ self.transitions)[:, 0, :size]
-        found: Floats = ahead / max(ahead.sum(), 1e-300)
-        return found
+        """Sum probabilities of states [n, C, S] by their labels [n, K + 1]."""
+        return _summed(states, self.labels, self.background + 1)
 
     def summed(self, places: Floats) -> Floats:
         """Sum values of places [C, A] by their actions [K]."""
@@ -318,6 +379,13 @@ def _shrunk(sums: Floats, counts: Floats) -> Floats:
     pooled = sums.sum() / max(counts.sum(), 1)
     shrunk: Floats = (sums + _MEAN * pooled) / (counts + _MEAN)
     return shrunk
+
+
+def _summed(values: Floats, labels: NDArray[np.int64], size: int) -> Floats:
+    """Sum values [n, ...] of each row by their labels [...], of which there are `size`."""
+    places = np.arange(len(values)).reshape(-1, *[1] * labels.ndim) * size + labels
+    sums = np.bincount(places.ravel(), values.ravel(), len(values) * size)
+    return sums.astype(np.float64).reshape(len(values), size)
 
 
 def _normalised(rows: Floats) -> Floats:

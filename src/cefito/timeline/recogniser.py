@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
-from cefito.data.timeline import row_labels
+from cefito.data.timeline import RATES, row_labels
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
 from cefito.progress import Progress, silent
@@ -38,6 +39,7 @@ from cefito.timeline.classifier import (
     temporal_steps,
     whole_features,
 )
+from cefito.timeline.plan_chain import PlanChain, aligned
 from cefito.timeline.scores import Segment, VideoScores, segments, summary
 from cefito.timeline.settings import RecogniserConfig
 
@@ -259,23 +261,20 @@ class Recogniser:
             ConfigError: A plan without its task, or with actions of another one.
         """
         rows = self._checked(rows, rate)
-        chain, finished = self.chain, plan is not None
-        if plan is not None:
-            if task is None or not set(plan) <= set(self.taxonomy.tasks[task].actions) or not plan:
-                problem = "the steps known are not steps of one task. Give the task, too"
-                raise ConfigError(f"{problem}.", setting="steps_known")
-            chain = chain.of_plan(plan, task)
-            least = int((chain.phases - chain.entered[0, :-1]).sum()) + 1
-            if len(rows) < least:
-                problem = f"a video of {len(rows)} rows is too short for the steps known"
-                raise ConfigError(f"{problem}, which need {least}.", setting="steps_known")
-        elif task is not None:
-            chain = chain.given([task])
+        known = None if task is None else find_task(self.taxonomy, task)
+        if plan is None:
+            chain = self.chain if known is None else self.chain.given([known])
+        elif known is None or not plan or not set(plan) <= {*self.taxonomy.tasks[known].actions}:
+            problem = "the steps known are not steps of one task. Give the task, too"
+            raise ConfigError(f"{problem}.", setting="steps_known")
+        elif len(rows) < (line := PlanChain.of(self.chain, plan, known)).fewest:
+            problem = f"a video of {len(rows)} rows is too short for the steps known, which need"
+            raise ConfigError(
+                f"{problem} {line.fewest}, at {self.rate:g} rows a second.", setting="steps_known"
+            )
         seen = likelihoods(self.log_seen(rows, past=False), self.trusts[0])
-        found = chain.smoothed(seen, finished=finished)
-        tasks = found.tasks
-        if plan is not None:
-            tasks = np.eye(len(self.taxonomy.tasks))[task]
+        found = chain.smoothed(seen) if plan is None else line.smoothed(seen)
+        tasks = found.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
         return Recognition(
             rows=softened(found.rows, self.temperatures[0]),
             begin=found.begin,
@@ -415,7 +414,7 @@ class _Held:
         seen = likelihoods(self.logs[past], trust)
         if not past:
             return self.chain.smoothed(seen).rows
-        return np.stack([self.chain.by_label(states) for states in self.chain.forward(seen)])
+        return self.chain.by_label(self.chain.filtered(seen).states)
 
 
 def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tuple[float, float]:
@@ -438,33 +437,6 @@ def likelihoods(logs: Floats, trust: float) -> Floats:
     """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + _LEAST
-
-
-def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
-    """Return when each step of a plan takes place, by p(label) [n, K + 1] and p(begin) [n, K].
-
-    The first rows s_1 < s_2 < … have the greatest product of p(a_i begins at s_i). A step ends
-    where rows up to its end, and pauses from there to the next step, have the greatest sum of
-    probabilities.
-    """
-    count, steps = len(rows), len(plan)
-    log = np.log(begin[:, list(plan)] + 1e-30)
-    best, origin = np.full((steps, count), -np.inf), np.zeros((steps, count), dtype=np.int64)
-    best[0] = log[:, 0]
-    for step in range(1, steps):
-        latest, value = 0, -np.inf  # of the first row of the step before
-        for row in range(step, count):
-            if best[step - 1, row - 1] > value:
-                latest, value = row - 1, best[step - 1, row - 1]
-            best[step, row], origin[step, row] = value + log[row, step], latest
-    starts = [int(best[-1].argmax())]
-    for step in range(steps - 1, 0, -1):
-        starts.insert(0, int(origin[step, starts[0]]))
-    found = []
-    for action, start, after in zip(plan, starts, [*starts[1:], count], strict=True):
-        gain = np.cumsum(rows[start:after, action] - rows[start:after, -1])
-        found.append(Segment(action, start, start + 1 + int(gain.argmax())))
-    return found
 
 
 def recognised_step(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.timeline.chain import Floats
+from cefito.timeline.chain import Filtered, Floats
 from cefito.timeline.classifier import RowMemory, Rows
 from cefito.timeline.recogniser import (
     RecognisedStep,
@@ -41,7 +42,9 @@ class StepStream:
 
     def __init__(self, recogniser: Recogniser, task: int | None = None) -> None:
         self.recogniser = recogniser
-        self._chain = recogniser.chain if task is None else recogniser.chain.given([task])
+        self._chain = recogniser.chain
+        if task is not None:
+            self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._memory = RowMemory(recogniser.times)
         self._past, self._seen_ahead = (
             None if network is None or network.temporal is None else network.temporal.beginning()
@@ -50,11 +53,11 @@ class StepStream:
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
-        self._recent: list[tuple[Floats, Floats]] = []  # states and likelihoods of rows
+        self._recent: list[tuple[Filtered, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self._count = 0  # rows
         self._told: list[int] = []  # rows at which a step was told
-        self._states: Floats | None = None
+        self._states: Filtered | None = None
 
     @property
     def seconds(self) -> float:
@@ -94,19 +97,15 @@ class StepStream:
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
-        chain = self._chain
-        begun = np.zeros(chain.labels.shape)
-        np.put_along_axis(begun, chain.entries, (chain.actions == action) * 1.0, axis=1)
-        states, tasks = self._chain.start if self._states is None else self._states, self.tasks
-        told = states * (chain.labels == action) + _TOLD * begun * tasks[:, None]
-        if not told.sum():
+        chain, states = self._chain, self._states or self._chain.start
+        told = chain.told(states, action, _TOLD)
+        if told is None:
             raise ConfigError("the step is not one of the task.", setting="done")
         self._settle(len(self._recent) - 1)
-        self._states = told / told.sum()
+        self._states = told
         self._told.append(self._count - 1)
         if self._recent:  # the present row
-            shown = np.where(np.arange(chain.background + 1) == action, 1.0, 0)
-            self._recent = [(self._states, shown)]
+            self._recent = [(told, self._recent[-1][1])]
 
     def _push(self, row: Rows | None) -> None:
         own = self.recogniser
@@ -122,7 +121,7 @@ class StepStream:
             seen = likelihoods(
                 own.of_features(features[None], past=True, seen=self._past), own.trusts[1]
             )[0]
-        self._states = self._chain.updated(self._states, seen)
+        self._states = self._chain.filtered(seen[None], self._states)
         self._recent.append((self._states, seen))
         self._count += 1
         if len(self._recent) > 2 * self._lag:
@@ -139,12 +138,10 @@ class StepStream:
 
     def _window(self) -> list[Floats]:
         """Return p(label) of the recent rows [K + 1], given all rows."""
-        after, found = np.ones(self._chain.labels.shape), []
-        for states, seen in reversed(self._recent):
-            both = states * after
-            found.append(self._chain.by_label(both / both.sum()))
-            after = self._chain.backward(after, seen)
-        return found[::-1]
+        if not self._recent:
+            return []
+        states, seen = zip(*self._recent, strict=True)
+        return list(self._chain.joined(Filtered.of(states), np.stack(seen)).rows)
 
     @property
     def now(self) -> Floats:
@@ -152,13 +149,14 @@ class StepStream:
         if self._states is None:
             nothing: Floats = np.eye(self._chain.background + 1)[-1]
             return nothing
-        return softened(self._chain.by_label(self._states), self.recogniser.temperatures[1])
+        return softened(
+            self._chain.by_label(self._states.states)[0], self.recogniser.temperatures[1]
+        )
 
     @property
     def tasks(self) -> Floats:
         """p(task) [C]."""
-        states = self._chain.start if self._states is None else self._states
-        found: Floats = states.sum(axis=1)
+        found: Floats = (self._states or self._chain.start).tasks[0]
         return found
 
     @property
@@ -168,7 +166,7 @@ class StepStream:
         Of actions, it is in proportion to √(p by the chain · p by the network).
         """
         chain = self._chain
-        found = chain.next_states(chain.start if self._states is None else self._states)
+        found: Floats = chain.next_states(self._states or chain.start)[0]
         if self._ahead is not None:
             ratio = np.exp(self._ahead) / np.maximum(chain.summed(found), 1e-12)
             found = found * np.append(np.sqrt(ratio), 0.0)[chain.actions]

@@ -1,0 +1,124 @@
+"""The chain of a video whose steps are known, and only their times are not.
+
+Its states come one after another: the pause before the first step, the phases of this step, the
+pause after it, and so on. After a row, a state stays, moves to the next one, or, from the last
+phase of a step to the first one of the next step, skips a pause. Any of these may be needed after
+thousands of rows that speak against it, so that all is computed with logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.timeline.chain import Floats, Smoothed, StepChain
+from cefito.timeline.scores import Segment
+
+
+@dataclass(frozen=True, eq=False)
+class PlanChain:
+    """Distribution of the labels of the rows of a video, by its steps in order."""
+
+    labels: NDArray[np.int64]  # of each state [S]; K is the background
+    begins: NDArray[np.int64]  # state in which each step begins
+    # logarithms of the probabilities to stay in each state, and to reach it from the one before
+    # it, and from the second one before it [3, S]
+    log_moves: Floats
+    log_start: Floats  # of the states of the first row [S]
+    background: int
+
+    @classmethod
+    def of(cls, chain: StepChain, plan: Sequence[int], task: int) -> PlanChain:
+        """Return the chain of steps of a task, by their actions, of which there is at least one."""
+        place = {int(action): place for place, action in enumerate(chain.actions[task])}
+        labels, begins, before = [chain.background], list[int](), -1
+        stay, move, skip = [1 - chain.resume[task, -1]], [0.0], [0.0]
+        for action in plan:
+            own = place[action]
+            count, leave = int(chain.phases - chain.entered[task, own]), chain.leave[task, own]
+            begins.append(len(labels))
+            labels += [action] * count + [chain.background]
+            move += [chain.resume[task, before], *[leave] * (count - 1)]
+            move += [leave * chain.pause[task, own]]
+            at_once = chain.leave[task, before] * (1 - chain.pause[task, before])
+            skip += [at_once * (before >= 0), *[0.0] * count]
+            stay += [1 - leave] * count + [1 - chain.resume[task, own]]
+            before = own
+        # after the last step comes the rest of the video
+        stay[-1], move[-1] = 1.0, leave
+        start = np.zeros(len(labels))
+        start[:2] = chain.pause[task, -1], 1 - chain.pause[task, -1]
+        with np.errstate(divide="ignore"):
+            moves, begun = np.log([stay, move, skip]), np.log(start)
+        return cls(np.array(labels), np.array(begins), moves, begun, chain.background)
+
+    @property
+    def fewest(self) -> int:
+        """Least number of rows of a video in which its last step has begun."""
+        rows = np.where(np.isfinite(self.log_start), 1.0, np.inf)  # up to each state
+        for state in range(1, self.begins[-1] + 1):
+            for back in (1, 2):
+                if state >= back and np.isfinite(self.log_moves[back, state]):
+                    rows[state] = min(rows[state], rows[state - back] + 1)
+        return int(rows[self.begins[-1]])
+
+    def smoothed(self, likelihoods: Floats) -> Smoothed:
+        """Return what all rows say of each one, by positive likelihoods [n, K + 1].
+
+        The last step has begun at the last row. There are at least `fewest` rows.
+        """
+        seen, (stay, move, skip) = np.log(likelihoods)[:, self.labels], self.log_moves
+        alphas, betas = np.full((2, *seen.shape), -np.inf)
+        reached = np.full_like(seen, -np.inf)  # log p(rows before, the state is reached at the row)
+        reached[0] = self.log_start
+        for row in range(len(seen)):
+            if row:
+                np.add(alphas[row - 1, :-1], move[1:], out=reached[row, 1:])
+                skipped = alphas[row - 1, :-2] + skip[2:]
+                np.logaddexp(reached[row, 2:], skipped, out=reached[row, 2:])
+                stayed = alphas[row - 1] + stay
+                alphas[row] = np.logaddexp(reached[row], stayed) + seen[row]
+            else:
+                alphas[0] = self.log_start + seen[0]
+        betas[-1, self.begins[-1] :] = 0
+        for row in range(len(seen) - 1, 0, -1):
+            ahead = betas[row] + seen[row]
+            np.add(ahead, stay, out=betas[row - 1])
+            moved, skipped = ahead[1:] + move[1:], ahead[2:] + skip[2:]
+            betas[row - 1, :-1] = np.logaddexp(betas[row - 1, :-1], moved)
+            betas[row - 1, :-2] = np.logaddexp(betas[row - 1, :-2], skipped)
+        total = np.logaddexp.reduce(alphas[-1] + betas[-1])
+        rows = np.exp(alphas + betas - total) @ np.eye(self.background + 1)[self.labels]
+        begun = np.exp(reached + seen + betas - total)[:, self.begins]
+        begin = begun @ np.eye(self.background)[self.labels[self.begins]]
+        return Smoothed(rows, begin, np.ones(1))
+
+
+def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
+    """Return when each step of a plan takes place, by p(label) [n, K + 1] and p(begin) [n, K].
+
+    The first rows s_1 < s_2 < … have the greatest product of p(a_i begins at s_i). A step ends
+    where rows up to its end, and pauses from there to the next step, have the greatest sum of
+    probabilities.
+    """
+    count, steps = len(rows), len(plan)
+    log = np.log(begin[:, list(plan)] + 1e-30)
+    best, origin = np.full((steps, count), -np.inf), np.zeros((steps, count), dtype=np.int64)
+    best[0] = log[:, 0]
+    for step in range(1, steps):
+        latest, value = 0, -np.inf  # of the first row of the step before
+        for row in range(step, count):
+            if best[step - 1, row - 1] > value:
+                latest, value = row - 1, best[step - 1, row - 1]
+            best[step, row], origin[step, row] = value + log[row, step], latest
+    starts = [int(best[-1].argmax())]
+    for step in range(steps - 1, 0, -1):
+        starts.insert(0, int(origin[step, starts[0]]))
+    found = []
+    for action, start, after in zip(plan, starts, [*starts[1:], count], strict=True):
+        gain = np.cumsum(rows[start:after, action] - rows[start:after, -1])
+        found.append(Segment(action, start, start + 1 + int(gain.argmax())))
+    return found
