@@ -240,8 +240,8 @@ def test_kept_answers_can_be_read_by_people(served, asking, tmp_path):
     (path,) = (tmp_path / "kept").iterdir()
     kept = json.loads(path.read_text())
     assert kept["texts"][1].splitlines()[:3] == ["Task: tea", "Actions:", "0: boil"]
-    assert kept["response"]["served"] == "stand-in-2026"
-    assert (kept["response"]["prompt_tokens"], kept["temperature"]) == (100, 0)
+    assert (kept["server"], kept["model"], kept["served"]) == (served.url, "m", "stand-in-2026")
+    assert (kept["prompt_tokens"], kept["body"]["temperature"]) == (100, 0)
     path.write_text("{}")
-    with pytest.raises(RunError, match=r"holds no response .* Remove it"):
+    with pytest.raises(RunError, match=r"not a kept answer.* Remove it"):
         asking()

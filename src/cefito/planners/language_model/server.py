@@ -20,15 +20,14 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from cefito.errors import ConfigError, RunError, explained, install_command, reason
-from cefito.files import read_json, user_cache, write_json
+from cefito.files import FileRecord, user_cache
 from cefito.planners.language_model.method import NO_SERVER, SMALL, LlmConfig
 from cefito.planners.language_model.prompt import InvalidAnswerError, Request, parse, parse_end
 from cefito.progress import Progress, silent
-from cefito.settings import Record
 
 KEY, _KEY_OF = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server alone
 _OPENAI = "https://api.openai.com/v1"
@@ -36,9 +35,16 @@ _NAMED = 5  # models that an error lists
 _ANY_TIME = 24 * 3600.0  # seconds
 
 
-class Response(Record):
-    """What a server sent."""
+class Response(FileRecord):
+    """What a server was asked and sent."""
 
+    what: ClassVar[str] = "kept answer of a language model"
+    remedy: ClassVar[str] = "Remove it to ask again."
+
+    server: str
+    model: str  # as it was asked for
+    texts: tuple[str, ...]  # of the request
+    body: dict[str, Any]  # its other fields
     asked: str  # time of the answer, UTC, ISO 8601
     served: str  # the model that answered, as the server calls it
     content: str  # empty after a refusal
@@ -88,7 +94,7 @@ class Server:
     """A server of language models; threads may share it."""
 
     def __init__(self, config: LlmConfig) -> None:
-        self.config, self.address = config, config.address
+        self.config, self.address, self._opening = config, config.address, threading.Lock()
         check_server(config)
         named = os.environ.get(_KEY_OF) or _OPENAI
         same = urlsplit(self.address)[:2] == urlsplit(named)[:2]
@@ -139,24 +145,25 @@ class Server:
     def respond(self, request: Request) -> Response:
         """Return the response to a request, the kept one if there is one."""
         path = self.answers / f"{request.key(self.address, self.model)}.json"
-        remedy = "Remove it to ask again."
         if path.exists():
-            value = read_json(path, remedy, RunError)
-            kinds = KeyError, TypeError, ValueError
-            with explained(path, "holds no response", remedy, *kinds, error=RunError):
-                return Response.model_validate(value["response"])
+            return Response.read(path)
         response: Response = self._called(partial(self._ask, request))
-        asked = {"server": self.address, "model": self.model, "texts": request.texts}
-        write_json(path, {**asked, **request.body, "response": response.model_dump()})
+        response.write(path)
         return response
 
     def _ask(self, request: Request) -> Response:
+        with self._opening:
+            client = self.client
         started = time.perf_counter()
-        answer = self.client.chat.completions.create(
+        answer = client.chat.completions.create(
             model=self.model, messages=request.messages, **request.body
         )
         choice, usage = answer.choices[0], answer.usage
         return Response(
+            server=self.address,
+            model=self.model,
+            texts=request.texts,
+            body=request.body,
             asked=datetime.now(UTC).isoformat(timespec="seconds"),
             served=str(answer.model or ""),
             content=choice.message.content or "",
