@@ -37,9 +37,8 @@ _COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be re
 _CHOICES = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
 
 
-@with_options([*_CHOICES, ("column", Annotated[Several, Parameter(help=_COLUMN)], ())])
-class StepOptions:
-    """What files of annotated steps leave open: the settings of `Choices`."""
+class _Choosing:
+    """Options that are settings of `Choices`."""
 
     @property
     def choices(self) -> Choices:
@@ -48,6 +47,19 @@ class StepOptions:
         column = values.pop("column", ())
         columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
         return validated(Choices, {**values, "columns": columns}, place="options")
+
+
+_CHOICES.append(("column", Annotated[Several, Parameter(help=_COLUMN)], ()))
+
+
+@with_options(_CHOICES)
+class StepOptions(_Choosing):
+    """What files of annotated steps leave open: the settings of `Choices`."""
+
+
+@with_options([one for one in _CHOICES if one[0] != "task"])
+class FileOptions(_Choosing):
+    """The same for a command that has the task among other options."""
 
 
 _OBSERVING = [  # whether rows are kept has another default for your own data

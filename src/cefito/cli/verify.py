@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import OUTPUT, Flag, Json
+from cefito.cli.prepare import FileOptions
 from cefito.cli.recognise import AS_RECORDED, RecordingOptions
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cefito.runs.run import Run
     from cefito.timeline.verify import Verifier
 
+_AS_WRITTEN = FileOptions()
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
 
@@ -37,6 +39,7 @@ def verify(
     min_probability: float = 0.5,
     false_alarms: float | None = None,
     reading: RecordingOptions = AS_RECORDED,
+    files: FileOptions = _AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -48,9 +51,9 @@ def verify(
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
             learned if its data set names errors; else they are counts. For files of steps also a
             folder of cefito data procedure.
-        inputs: Files of annotated steps (.csv, .eaf, …), which are taken as they are, with the task
-            that they hold; or files of features, video files, or ids of videos, whose steps are
-            recognised first.
+        inputs: Files of annotated steps, as cefito data steps reads them, which are taken as they
+            are, with the task that they hold; or files of features, video files, or ids of videos,
+            whose steps are recognised first.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
         false_alarms: Leave out what is less probable than so many false alarms an hour allow.
@@ -58,7 +61,7 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
     """
-    from cefito.inference.recordings import STEP_FILES, verified_recording, verified_steps
+    from cefito.inference.recordings import holds_steps, verified_recording, verified_steps
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -71,8 +74,9 @@ def verify(
         opened, verifier = _opened(run, order)
         least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
         settings: dict[str, Any] = {"task": reading.task_in(verifier.taxonomy), "least": least}
-        tables = [one for one in inputs if one.endswith(STEP_FILES) and not reading.dataset]
-        found = [*verified_steps(verifier, [Path(one) for one in tables], **settings)]
+        tables = [one for one in inputs if not reading.dataset and holds_steps(Path(one))]
+        paths = [Path(one) for one in tables]
+        found = [*verified_steps(verifier, paths, choices=files.choices, **settings)]
         if others := [one for one in inputs if one not in tables]:
             if opened is None:
                 raise ConfigError(

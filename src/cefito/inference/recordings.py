@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import Step, Taxonomy, nfc
+from cefito.data.readers.csv_file import decoded
 from cefito.data.readers.feature_files import is_features, load_features
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.formats.document import shortest_ends
-from cefito.data.readers.step_source import read_steps
+from cefito.data.readers.source import make_step
+from cefito.data.readers.steps import read_rows
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError, DataError, RunError
@@ -185,8 +187,8 @@ def timed_actions(taxonomy: Taxonomy, steps: Iterable[Step]) -> tuple[TimedActio
     )
 
 
-STEP_FILES = (".csv", ".tsv", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
-"""Endings of files of annotated steps."""
+_STEP_FILES = (".csv", ".tsv", ".txt", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
+_HEAD = 1 << 16  # bytes by which a text is told from a film
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
@@ -202,6 +204,18 @@ class VerifiedVideo(Record):
     deviations: tuple[Deviation, ...]  # the likeliest first
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
+
+
+def holds_steps(path: Path) -> bool:
+    """Return whether a file has an ending of files of annotated steps, or is another text."""
+    if is_features(path) or not path.is_file():
+        return path.suffix.lower() in _STEP_FILES
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    try:
+        return bool(decoded(head, path)[0])
+    except DataError:  # a binary file
+        return path.suffix.lower() in _STEP_FILES or head.startswith(b"PAR1")
 
 
 def written_verifier(folder: Path) -> Verifier | None:
@@ -233,31 +247,35 @@ def verified_recording(
 
 
 def verified_steps(
-    verifier: Verifier, paths: Sequence[Path], *, task: int | None, least: float
+    verifier: Verifier, paths: Sequence[Path], *, choices: Choices, task: int | None, least: float
 ) -> Iterator[VerifiedVideo]:
-    """Verify the steps that files give; arguments as of `verified_recording`.
+    """Verify the steps that files give; arguments as of `read_rows` and `verified_recording`.
 
     Raises:
         ConfigError: A task or an action that the run does not know.
         DataError: A file that is not read.
     """
     taxonomy = verifier.taxonomy
-    choices = Choices(task=None if task is None else taxonomy.tasks[task].name)
+    if task is not None:
+        choices = choices.model_copy(update={"task": taxonomy.tasks[task].name})
     for path in paths:
-        found = read_steps(path, choices=choices).annotations
-        theirs = found.taxonomy
-        for video in found.videos:
-            try:
-                title = theirs.tasks[video.task].name
-                own = find_task(taxonomy, f"name:{title}") if task is None else task
-                names = theirs.names([step.action for step in video.steps])
-                ids = [find_actions(taxonomy, f"name:{name}", task=own)[0] for name in names]
-            except ConfigError as problem:
-                place = f"{path}, video '{video.video_id}'"
-                raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
-            timed = zip(video.steps, ids, strict=True)
-            steps = [Step(step.start, step.end, action) for step, action in timed]
-            yield _video(verifier, video.video_id, own, steps, sure=None, least=least)
+        found = read_rows([path], choices)
+        notes = found.notes
+        for video in dict.fromkeys(row.video for row in found.rows):
+            steps = []
+            for row in (row for row in found.rows if row.video == video):
+                try:
+                    own = find_task(taxonomy, f"name:{row.task}") if task is None else task
+                    action = find_actions(taxonomy, f"name:{row.step}", task=own)[0]
+                except ConfigError as problem:
+                    place = f"{path}, video '{video}'"
+                    raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
+                steps.append((own, make_step(row.start, row.end, action, place=row.place)))
+            if len({own for own, _ in steps}) > 1:
+                raise DataError(f"{path}: video '{video}' has several tasks. Give one for all.")
+            ordered = sorted((step for _, step in steps), key=lambda step: (step.start, step.end))
+            yield _video(verifier, video, own, ordered, sure=None, least=least, notes=notes)
+            notes = ()
 
 
 def _video(
@@ -268,9 +286,10 @@ def _video(
     *,
     sure: Sequence[float] | None,
     least: float,
+    notes: Sequence[str] = (),
 ) -> VerifiedVideo:
     found = verifier.verify(steps, task, sure=sure, least=least)
-    notes = []
+    notes = [*notes]
     overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(

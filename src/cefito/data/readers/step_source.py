@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
-from cefito.data.readers.csv_file import Faults, listed_places
-from cefito.data.readers.formats import Choices, StepRow
+from cefito.data.readers.csv_file import Faults
+from cefito.data.readers.formats import Choices
 from cefito.data.readers.formats.table import SHAPE
 from cefito.data.readers.source import Source, draw_split, make_step
 from cefito.data.readers.steps import StepRows, read_rows, write_rows
 from cefito.errors import DataError
 from cefito.files import check_target
-from cefito.markup import counted, word_vectors
+from cefito.markup import word_vectors
 
 _SHOWN = 10  # pairs of names that are reported one by one
 _SIMILAR = 90  # per cent of letters that near names have in common
@@ -39,7 +39,7 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
     no known format, malformed, or without what `choices` could give is refused (DataError).
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return _source(_distinct(read_rows(files, choices)), files)
+    return _source(read_rows(files, choices), files)
 
 
 def convert_steps(
@@ -50,27 +50,10 @@ def convert_steps(
     check_target(out, (".csv",), "out")
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
-    found = _distinct(read_rows(files, choices))
+    found = read_rows(files, choices)
     source = _source(found, files)
     write_rows(out, found.rows)
     return source
-
-
-def _distinct(found: StepRows) -> StepRows:
-    """Leave out repeated steps, and add a note that names them."""
-    kept: dict[object, StepRow] = {}
-    repeated = [
-        row.place
-        for row in found.rows
-        if kept.setdefault((row.video, row.step, row.start, row.end, row.task, row.split), row)
-        is not row
-    ]
-    if not repeated:
-        return found
-    steps, places = counted(len(repeated), "repeated step"), listed_places(repeated)
-    alike = "with the action and the times of another of the same video"
-    note = f"Left out {steps}, {alike}: {places}."
-    return replace(found, rows=tuple(kept.values()), notes=(*found.notes, note))
 
 
 def _source(found: StepRows, files: Sequence[Path]) -> Source:

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import Faults, csv_rows, decoded, encoding_note, table_start
+from cefito.data.readers.csv_file import (
+    Faults,
+    csv_rows,
+    decoded,
+    encoding_note,
+    listed_places,
+    table_start,
+)
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
 from cefito.data.readers.formats.document import MAX_RATE, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
@@ -75,14 +82,32 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     if refused:
         raise refused[0]
     rows, apart = named_films(rows)
+    rows, repeated = _distinct(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
     single = nfc(paths[0].stem)
     return StepRows(
         rows=tuple(rows),
         name=single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single,
         form=", ".join(dict.fromkeys(used.name for used in formats)),
-        notes=(*notes, *apart, *table.notes()),
+        notes=(*notes, *apart, *table.notes(), *repeated),
     )
+
+
+def _distinct(rows: list[StepRow]) -> tuple[list[StepRow], list[str]]:
+    """Leave out repeated steps, with a note that names them."""
+    kept: dict[object, StepRow] = {}
+    repeated = [
+        row.place
+        for row in rows
+        if kept.setdefault((row.video, row.step, row.start, row.end, row.task, row.split), row)
+        is not row
+    ]
+    if not repeated:
+        return rows, []
+    steps, places = counted(len(repeated), "repeated step"), listed_places(repeated)
+    alike = "with the action and the times of another of the same video"
+    note = f"Left out {steps}, {alike}: {places}."
+    return [*kept.values()], [note]
 
 
 def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
