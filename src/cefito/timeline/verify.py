@@ -8,7 +8,7 @@ videos held out in turn, whose alarms are counted, too. Otherwise the probabilit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -42,6 +42,7 @@ _CONFIG = RecogniserConfig(
     learning_rate=4e-3,
 )
 _FOLDS = 4
+_LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 _FEWEST = 20  # steps with an error that networks are trained on
 _UNUSUAL = 2.0  # deviations of a length that is named as evidence
 _LONGEST_WORDS = 60  # letters of a name
@@ -230,26 +231,47 @@ class Verifier:
         if not (order.videos or order.given):  # nothing is known of the task
             return Verification(deviations=(), repair=())
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
+        rows, first = self.probabilities(steps, task).tolist(), _first_times(order, steps)
+        earlier = _earlier([step.action for step in steps])
+        every = zip(steps, rows, earlier, certain.tolist(), strict=True)
         found = [
-            self._deviation(place, steps, task, row, certain[place])
-            for place, row in enumerate(self.probabilities(steps, task))
+            self._deviation(place, step, task, row, first, before=before, sure=sure_, least=least)
+            for place, (step, row, before, sure_) in enumerate(every)
         ]
         found += self._missing(order, steps, certain, finished)
-        kept = [one for one in found if one.probability >= least and one.probability > 0]
+        kept = [one for one in found if one and one.probability >= max(least, _LEAST)]
         return Verification(
             deviations=tuple(sorted(kept, key=lambda one: -one.probability)),
             repair=repair(order, {step.action for step in steps}),
         )
 
     def _deviation(
-        self, place: int, steps: Sequence[Step], task: int, row: Floats, sure: float
-    ) -> Deviation:
-        """Return what may be wrong with one step, by p(no error, order, other) [3] and p(step)."""
-        order, step = self.orders[task], steps[place]
+        self,
+        place: int,
+        step: Step,
+        task: int,
+        row: Sequence[float],
+        first: dict[int, int],
+        *,
+        before: int,
+        sure: float,
+        least: float,
+    ) -> Deviation | None:
+        """Return what may be wrong with one step; None if it is less probable.
+
+        Args:
+            place: Its place among the steps.
+            step: The step.
+            task: Id of the task.
+            row: p(no error, error of order, another error).
+            first: The steps that are the first of an action, as `_first_times` returns them.
+            before: Number of earlier steps of its action.
+            sure: p(step).
+            least: Least probability.
+        """
+        order = self.orders[task]
         kind: DeviationKind = "order" if row[1] >= row[2] else "wrong"
-        probability, own = 1 - float(row[0]), order.index.get(step.action, -1)
-        before = sum(one.action == step.action for one in steps[:place])
-        pair = _worst_pair(order, place, steps)
+        probability, own = 1 - row[0], order.index.get(step.action, -1)
         said = "unlike the videos without errors"
         if own < 0 or not order.occurs[own]:
             kind = "added"
@@ -258,7 +280,7 @@ class Verifier:
         elif before and order.repeated[own] < 0.5:
             kind, said = "repeated", f"done {before + 1} times"
             probability = max(probability, 1 - float(order.repeated[own]))
-        elif kind == "order" and pair is not None:
+        elif kind == "order" and (pair := _worst_pair(order, place, first)) is not None:
             a, b, kept, seen = pair
             which = (
                 "the order given has" if order.given else f"{kept} of {counted(seen, 'video')} have"
@@ -272,6 +294,8 @@ class Verifier:
                 said = f"{seconds:.0f} s; usual are {np.exp(order.length[own]):.0f} s"
                 if self.network is None:
                     probability = max(probability, 1 - 1 / float(score) ** 2)  # Chebyshev
+        if probability * sure < least:
+            return None
         return Deviation(
             kind=kind,
             action=step.action,
@@ -279,7 +303,7 @@ class Verifier:
             step=place + 1,
             start=step.start,
             end=step.end,
-            probability=probability * float(sure),
+            probability=probability * sure,
             evidence=said,
         )
 
@@ -380,16 +404,25 @@ def _first_times(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
     return {place: own for own, place in first.items()}
 
 
+def _earlier(values: Iterable[int]) -> list[int]:
+    """Return how many equal values come before each one."""
+    counts, found = dict[int, int](), []
+    for value in values:
+        found.append(counts.get(value, 0))
+        counts[value] = found[-1] + 1
+    return found
+
+
 def _worst_pair(
-    order: TaskOrder, place: int, steps: Sequence[Step]
+    order: TaskOrder, place: int, first: dict[int, int]
 ) -> tuple[int, int, int, int] | None:
     """Return the order that the step at a place breaks most: a, done after b; videos that keep it.
 
-    None if it breaks none.
+    None if it breaks none; `first` as `_first_times` returns it.
     """
-    first, worst = _first_times(order, steps), (0.5, 0, 0)
-    for other, index in first.items():
-        if place in first and other != place:
+    worst = (0.5, 0, 0)
+    for other, index in first.items() if place in first else ():
+        if other != place:
             a, b = (first[place], index) if place > other else (index, first[place])
             worst = max(worst, (float(order.probability[a, b]), a, b))
     share, a, b = worst
@@ -430,50 +463,40 @@ def evidence(order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
     chances = -np.log((order.follows + 0.1) / (order.follows.sum(1, keepdims=True) + 0.1 * size))
     lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
     np.fill_diagonal(lead, 0)
+    known, places = row >= 0, np.arange(count)
+    sides, met = np.zeros((count, 6)), np.full(size, count)  # place of the first step of each action
     first = _first_times(order, steps)
-    rows = []
-    for place, (own, step) in enumerate(zip(row.tolist(), steps, strict=True)):
-        before, after = (
-            [index for other, index in first.items() if place in first and (other < place) is early]
-            for early in (True, False)
-        )
-        after = [index for index in after if index != own]
-        sides = [log[before, own], log[own, after]] if own >= 0 else [np.zeros(0)] * 2
-        broken = [never[before, own].sum(), never[own, after].sum()] if own >= 0 else [0, 0]
-        previous = row[place - 1] if place else size
-        following = row[place + 1] if place + 1 < count else size
-        length = log_length(step.start, step.end)
-        gap = step.start - (steps[place - 1].end if place else 0.0)
-        where = (place + 0.5) / count
-        off, score, there, usual, unmet = 0.0, 0.0, 0.0, 0.0, 0.0
-        if own >= 0:
-            off = length - order.length[own]
-            score = off / order.spread[own]
-            there = 0.0 if np.isnan(order.place[own]) else where - order.place[own]
-            usual = order.usual[own]
-            unmet = np.delete(lead[:, own], np.unique(row[:place][row[:place] >= 0])).sum()
-        rows.append(
-            [
-                *(each.sum() for each in sides),
-                *(each.max(initial=0) for each in sides),
-                *broken,
-                chances[previous, own],
-                chances[own, following],
-                off,
-                abs(off),
-                score,
-                there,
-                abs(there),
-                where,
-                place,
-                (row[:place] == own).sum(),
-                usual,
-                unmet,
-                place > 0 and gap < -0.5,
-                gap,
-            ]
-        )
-    own_rows = np.array(rows, dtype=np.float64)
+    for number, (place, own) in enumerate(first.items()):
+        before, after = list(first.values())[:number], list(first.values())[number + 1 :]
+        met[own], both = place, (log[before, own], log[own, after])
+        sides[place, :4] = *map(np.sum, both), *(each.max(initial=0) for each in both)
+        sides[place, 4:] = never[before, own].sum(), never[own, after].sum()
+    length = np.array([log_length(step.start, step.end) for step in steps])
+    ends = np.array([0.0, *(step.end for step in steps[:-1])])
+    gap, where = np.array([step.start for step in steps]) - ends, (places + 0.5) / count
+    off = np.where(known, length - np.append(order.length, 0)[row], 0)
+    usually = np.append(order.place, np.nan)[row]
+    there = np.where(np.isnan(usually), 0, where - usually)
+    unmet = np.pad(lead, ((0, 0), (0, 1)))[:, row].T * (met >= places[:, None])
+    own_rows = np.column_stack(
+        [
+            sides,
+            chances[np.append(size, row[:-1]), row],
+            chances[row, np.append(row[1:], size)],
+            off,
+            np.abs(off),
+            off / np.append(order.spread, 1)[row],
+            there,
+            np.abs(there),
+            where,
+            places,
+            _earlier(row.tolist()),
+            np.append(order.usual, 0)[row],
+            unmet.sum(axis=1),
+            (places > 0) & (gap < -0.5),
+            gap,
+        ]
+    )
     lacking = order.usual[~np.isin(np.arange(size), row)]
     video = [lacking.sum(), lacking.max(initial=0), count, order.videos]
     shared = np.concatenate([own_rows.mean(axis=0), own_rows.max(axis=0), video])
