@@ -97,6 +97,8 @@ class Plans:
             known before they are scored; 1 if probabilities are exact without a search.
         finite: Whether every energy that was met is finite; if not, no sequence can be called best.
         length_probabilities: Probability of each number of steps, if the planner chooses it.
+        margin: Distance in score from the last plan within which sequences were evaluated in
+            float32, if bfloat16 ruled out others; None if none was ruled out.
     """
 
     actions: Ids
@@ -111,6 +113,7 @@ class Plans:
     searched_mass: float | None = None
     finite: bool = True
     length_probabilities: dict[int, float] | None = None
+    margin: float | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
