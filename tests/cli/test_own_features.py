@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batch.conftest import own
 from cefito.cli import main
 
 
 @pytest.fixture(scope="module")
-def made(own):  # noqa: F811
+def made(own):
     """The folder of `own`, with runs of T = 2 and 3."""
     train = ["train", str(own / "data"), "--method", "nearest", "--horizon", "2,3"]
     assert main([*train, "--out", str(own / "runs")]) == 0

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from batch.conftest import own
 from cefito.cli import main
 from cefito.errors import RunError
 
@@ -12,7 +11,7 @@ FOLDER = "features"
 
 
 @pytest.fixture
-def plan(own, tmp_path, monkeypatch, capsys):  # noqa: F811
+def plan(own, tmp_path, monkeypatch, capsys):
     """A function that plans a source of `own` in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
@@ -46,7 +45,7 @@ def test_a_data_set_and_again(plan, tmp_path):
     )
 
 
-def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
+def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):
     head, bad = "features,start,end\n", f"{FOLDER}/v0.npy,1,99\n"
     (own / "some.csv").write_text(f"{head}{FOLDER}/v0.npy,1,9\n{bad}")
     (own / "none.csv").write_text(head + bad)

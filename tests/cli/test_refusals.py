@@ -5,8 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-from batch.conftest import own
-
 VIDEO = "--video world-0036"
 TRAIN = "train {data} --out out"
 CEFITO = f"{TRAIN} --horizon 3 --method cefito --preset paper"
@@ -110,7 +108,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def places(world, trained, run_of_lengths, own):  # noqa: F811
+def places(world, trained, run_of_lengths, own):
     named = {"data": world.folder, "run": trained, "lengths": run_of_lengths.folder}
     return named | {"own": own / "run", "own_data": own / "data", "features": own / "features"}
 

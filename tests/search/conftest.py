@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class DummyField:
 
     horizon: int
     function: Callable[[float, float, Ids], float]
+    error: Callable[[float, float, Ids], float] = lambda *_: 0.0  # of the coarse field
+    coarse_pays: bool = False
     child_bytes: int = 1
     flops_per_token: int = 1000
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -58,6 +60,11 @@ class DummyField:
     # prefixes computed, full sequences too
     nodes: list[tuple[float, float, Ids]] = field(default_factory=list)
     roots: int = 0
+
+    @property
+    def coarse(self) -> DummyField:
+        """The same field with the error, which records in the same lists."""
+        return replace(self, function=lambda *row: self.function(*row) + self.error(*row))
 
     @property
     def leaves(self) -> list[tuple[float, float, Ids]]:
@@ -135,6 +142,10 @@ class DummyComposite:
             (DummyField(horizon, salted(number), **more), direction == "b")
             for number, direction in enumerate(directions)
         )
+
+    @property
+    def coarse(self):
+        return self
 
     def components(self):
         return self._components

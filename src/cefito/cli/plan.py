@@ -156,6 +156,8 @@ def _quality(found: Answer) -> str:
         return "interrupted before any plan was found"
     if found.search.interrupted:
         return "interrupted, not exact: the best plans so far"
+    if found.margin is not None:
+        return f"not exact: screened in bfloat16, by a margin of {found.margin:.2g}"
     proof = found.search.method in ("auto", "guided")
     return "not exact: there may be better plans" + "; --search exhaustive finds out" * proof
 

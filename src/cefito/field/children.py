@@ -1,4 +1,4 @@
-"""The tokens of a prefix's children, block by block, by layers frozen for search, in float32.
+"""The tokens of a prefix's children, block by block, by layers frozen for search.
 
 A child adds two tokens to its parent: its action and the state after it. They attend to the keys
 and values of the parent, which are kept in `Prefixes` and never computed again.
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from cefito.field.layers import has_packed_product
 from cefito.field.predictor import Predictor, TransformerBlock, normalise
+from cefito.runtime import capability
 
 _TYPICAL = 1024  # rows of a product, for which weights are packed
 
@@ -35,6 +36,7 @@ class FrozenLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]."""
+        x = x.to(self._weight.dtype)
         if self._packed is None:
             x = F.linear(x, self._weight, self._bias)
             return F.gelu(x, approximate="tanh") if self._gelu else x
@@ -44,7 +46,8 @@ class FrozenLinear:
     @cached_property
     def _packed(self) -> Tensor | None:
         """The weight in oneDNN's layout; None where it has no fast product."""
-        if not has_packed_product(self._weight.device):
+        device, coarse = self._weight.device, self._weight.dtype != torch.float32
+        if not has_packed_product(device) or (coarse and capability(device) == "none"):
             return None
         return torch.ops.mkldnn._reorder_linear_weight(self._weight, _TYPICAL)  # type: ignore[no-any-return]
 
@@ -52,17 +55,17 @@ class FrozenLinear:
 class FrozenBlock:
     """A transformer block: its projections, and the branch after attention."""
 
-    def __init__(self, block: TransformerBlock) -> None:
-        self.split = block.attn.split
-        weight, bias = block.attn.qkv.weight.detach(), block.attn.qkv.bias.detach()
+    def __init__(self, block: TransformerBlock, dtype: torch.dtype) -> None:
+        self.split, attn, mlp = block.attn.split, block.attn, block.mlp
+        layers = (attn.qkv, attn.proj, mlp.fc1, mlp.fc2)
+        cast = [(one.weight.detach().to(dtype), one.bias.detach().to(dtype)) for one in layers]
+        (weight, bias), proj, fc1, fc2 = cast
         width = weight.shape[1]
         self._qkv = FrozenLinear(weight, bias)
         self._query = FrozenLinear(weight[:width], bias[:width])
         self._key_value = FrozenLinear(weight[width:], bias[width:])
-        proj, fc1, fc2 = block.attn.proj, block.mlp.fc1, block.mlp.fc2
-        self._proj = FrozenLinear(proj.weight.detach(), proj.bias.detach())
-        self._fc1 = FrozenLinear(fc1.weight.detach(), fc1.bias.detach(), gelu=True)
-        self._fc2 = FrozenLinear(fc2.weight.detach(), fc2.bias.detach())
+        self._proj, self._fc2 = FrozenLinear(*proj), FrozenLinear(*fc2)
+        self._fc1 = FrozenLinear(*fc1, gelu=True)
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of tokens […, D]."""
@@ -131,9 +134,9 @@ class Children:
     plain batch.
     """
 
-    def __init__(self, predictor: Predictor) -> None:
+    def __init__(self, predictor: Predictor, dtype: torch.dtype = torch.float32) -> None:
         blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
-        self.blocks = [FrozenBlock(block) for block in blocks]
+        self.blocks = [FrozenBlock(block, dtype) for block in blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
         place, horizon = predictor.pos_embed, predictor.horizon
         # Tables of the action and mask tokens at each place, and of their projections in the first
@@ -141,11 +144,12 @@ class Children:
         actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
         masks = predictor.state_mask_token + place[2::2]  # [T, D]
         first = blocks[0].attn.qkv
-        self._action_qkv, self._mask_qkv = first(normalise(actions)), first(normalise(masks))
-        self._actions, self._masks = actions, masks
+        self._action_qkv = first(normalise(actions)).to(dtype)
+        self._mask_qkv = first(normalise(masks)).to(dtype)
+        self._actions, self._masks = actions.to(dtype), masks.to(dtype)
         self._scale = (self._width // heads) ** -0.5
         # head of each of the D coordinates, one-hot [D, heads]
-        self._membership = torch.eye(heads, device=place.device).repeat_interleave(
+        self._membership = torch.eye(heads, dtype=dtype, device=place.device).repeat_interleave(
             self._width // heads, dim=0
         )
         self._spread = self._membership.T.contiguous()  # [heads, D]
@@ -261,7 +265,9 @@ class Children:
         PyTorch's attention takes twice as long for them.
         """
         heads = self._membership.shape[1]
-        query, key, value = (part.unflatten(-1, (heads, -1)) for part in (query, key, value))
+        query, key, value = (
+            part.float().unflatten(-1, (heads, -1)) for part in (query, key, value)
+        )
         # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
         scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)
         weights = scores.masked_fill_(~mask[:, :, None], -torch.inf).softmax(dim=2)

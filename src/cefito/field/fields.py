@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -28,6 +29,9 @@ from cefito.field.children import Children, Prefixes
 from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
+from cefito.runtime import capability
+
+_WIDE = 192  # width from which on matrix products take most of the time
 
 
 class PrefixCache:
@@ -129,19 +133,32 @@ def _with_room(rows: Tensor, count: int) -> Tensor:
 
 
 class IncrementalField:
-    """An energy field in evaluation mode, frozen for search: build a new one for other weights."""
+    """An energy field in evaluation mode, frozen for search: build a new one for other weights.
+
+    Tokens, keys, values and products are of a type; norms and distances are float32.
+    """
 
     @torch.inference_mode()
-    def __init__(self, field: EnergyField) -> None:
-        self.field = field
+    def __init__(self, field: EnergyField, dtype: torch.dtype = torch.float32) -> None:
+        self.field, self._dtype = field, dtype
         self.horizon = field.horizon
-        self._children = Children(field.predictor)
+        self._children = Children(field.predictor, dtype)
         self._reach = ReducedDistance(field.predictor)
 
     @property
     def device(self) -> torch.device:
         """Device of observations and actions."""
         return self._reach.device
+
+    @cached_property
+    def coarse(self) -> IncrementalField:
+        """The same field in bfloat16, cast once."""
+        return IncrementalField(self.field, torch.bfloat16)
+
+    @property
+    def coarse_pays(self) -> bool:
+        """Whether the device multiplies bfloat16 natively, and products take most of the time."""
+        return capability(self.device) != "none" and self.field.config.width >= _WIDE
 
     @torch.inference_mode()
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
@@ -156,7 +173,7 @@ class IncrementalField:
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
         copied = 4 * (2 * depth + 3) * width if each else 0
         kept = 0 if leaf else 2 * self.field.config.depth * (2 * depth + 3) * width
-        return 4 * (working + copied + kept)
+        return self._dtype.itemsize * (working + copied + kept)
 
     @property
     def flops_per_token(self) -> int:
@@ -169,6 +186,7 @@ class IncrementalField:
         """Return the empty prefixes of Q queries between observations [Q, E]."""
         predictor = self.field.predictor
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
+        x = x.to(self._dtype)
         keys, values = [], []
         for block in self._children.blocks:
             key, value = block.keys_values(x)
@@ -199,7 +217,7 @@ class IncrementalField:
         count, more = len(query), len(goals) - len(query)
         query, actions = F.pad(query, (0, more)), F.pad(levels[-1][1], (0, more))
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, -1]), cache.target[query], actions
+            self.field.predictor.norm(goals[:, -1].float()), cache.target[query], actions
         )
         return self.field.from_squared(squared + cache.offsets[query, actions])[:count]
 
@@ -230,7 +248,7 @@ class IncrementalField:
         """Return the energies [n, A] of n prefixes of T − 1 actions ended by every action [A]."""
         goals, _ = self._children.of_every(prefixes, actions, leaf=True)
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, :, -1]), prefixes.target[:, None], actions
+            self.field.predictor.norm(goals[:, :, -1].float()), prefixes.target[:, None], actions
         )
         return self.field.from_squared(squared + prefixes.offsets[prefixes.query][:, actions])
 
@@ -266,18 +284,23 @@ class CompositeField(nn.Module):
 class IncrementalComposite:
     """A composite field, frozen for search; each component walks its own tree."""
 
-    def __init__(self, field: CompositeField) -> None:
+    def __init__(self, field: CompositeField, dtype: torch.dtype = torch.float32) -> None:
         self.field, self.horizon = field, field.horizon
         # the forward component last: a walk then yields the leaves in order
         self._components = (
-            (IncrementalField(field.back), True),
-            (IncrementalField(field.ahead), False),
+            (IncrementalField(field.back, dtype), True),
+            (IncrementalField(field.ahead, dtype), False),
         )
 
     @property
     def device(self) -> torch.device:
         """Device of observations and actions."""
         return self._components[0][0].device
+
+    @cached_property
+    def coarse(self) -> IncrementalComposite:
+        """The same field in bfloat16."""
+        return IncrementalComposite(self.field, torch.bfloat16)
 
     def components(self) -> tuple[tuple[IncrementalField, bool], ...]:
         """Return the fields of the components, and whether each reads sequences backward."""

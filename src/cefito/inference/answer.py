@@ -85,6 +85,11 @@ class Answer(Record):
     plans: list[PlannedSequence] = Field(description="Best first.")
     evaluated: SearchCost
     exact: bool = Field(description="Whether no other allowed sequence is better.")
+    margin: float | None = Field(
+        None,
+        description="With screening: sequences whose score in bfloat16 is further than this from "
+        "the last plan's were not evaluated in float32. It is measured, and no bound.",
+    )
     sure: bool | None = Field(
         description="Whether the best plan reaches `min_probability`; null without it."
     )
@@ -145,7 +150,7 @@ class Answer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
-        seldom = ("lengths", "known", "sets", "truth", "dataset")
+        seldom = ("margin", "lengths", "known", "sets", "truth", "dataset")
         absent = {name for name in seldom if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
@@ -214,6 +219,7 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=plans.evaluated,
         exact=plans.exact,
+        margin=plans.margin,
         sure=sure,
         searched_mass=plans.searched_mass,
         search=SearchAnswer(

@@ -68,6 +68,10 @@ class Field(Protocol):
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor, /) -> Tensor:
         """Return the energies [B] of sequences [B, T] between observations [B, E]."""
 
+    @property
+    def coarse(self) -> Any:
+        """The same field in bfloat16."""
+
 
 class IncrementalEnergies(Field, Protocol[StateT]):
     """A field that also walks the tree of prefixes; see `cefito.field.IncrementalField`."""
@@ -98,6 +102,10 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     @property
     def flops_per_token(self) -> int:
         """Floating-point operations of one token forward."""
+
+    @property
+    def coarse_pays(self) -> bool:
+        """Whether its energies in bfloat16 are computed faster."""
 
 
 class Component(NamedTuple):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.search.base import (
-    MemorySettings,
     Search,
     Searchable,
     SpaceSize,
@@ -28,15 +28,16 @@ from cefito.search.base import (
     working_bytes,
 )
 from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, places, ranks
+from cefito.search.screening import ScreeningSettings, kept, rescored, screened_bound
 from cefito.search.sequences import SequenceEnergies, batch_size
 
 Ids = NDArray[np.int64]
 
 
-class ExhaustiveSearch(MemorySettings, Search):
-    """Enumeration of all allowed sequences by prefixes."""
+class ExhaustiveSearch(ScreeningSettings, Search):
+    """Enumeration of all allowed sequences by prefixes, in bfloat16 if `screening` is on."""
 
-    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:  # noqa: ARG002
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
         """Return the cost of the whole tree of each component, with what blocks do not share."""
         blocks = 1
         if not (size.free and self._walks(field, size.leaves)):
@@ -48,7 +49,8 @@ class ExhaustiveSearch(MemorySettings, Search):
             apart if component.reversed and blocks > 1 else min(apart, shared)
             for component in components_of(field)
         )
-        return SearchCost(tokens, size.leaves)
+        cost = SearchCost(tokens, size.leaves)
+        return screened_bound(field, cost, top_k) if self.screening == "on" else cost
 
     def _walks(self, field: Searchable, leaves: int) -> bool:
         """Whether the sums of the components' energies, four bytes each, fit half the bound."""
@@ -59,6 +61,13 @@ class ExhaustiveSearch(MemorySettings, Search):
     ) -> list[Plans]:
         """Return the `top_k` sequences of lowest score; none of problems not begun if stopped."""
         spaces = compiled(problems, field.horizon, top_k)
+        if self.screening == "on":
+            plain = self.model_copy(update={"screening": "off"})
+            both = zip(spaces, plain.search(field.coarse, spaces, kept(top_k), watch), strict=True)
+            return [
+                rescored(field, space, replace(coarse, exact=False), top_k, self.memory_mib)
+                for space, coarse in both
+            ]
         answers: dict[int, Plans] = {}
         # Queries that allow the same actions freely can be walked together.
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)

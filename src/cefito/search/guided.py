@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.search.base import (
-    MemorySettings,
     Search,
     Searchable,
     SpaceSize,
@@ -35,13 +34,14 @@ from cefito.search.base import (
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, places
 from cefito.search.problem import ranks as ranks_of
+from cefito.search.screening import ScreeningSettings, kept, rescored, screened_bound
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.step_costs import StepCosts
 
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 
-class GuidedSettings(MemorySettings):
+class GuidedSettings(ScreeningSettings):
     """Settings of "guided".
 
     Attributes:
@@ -58,7 +58,7 @@ class GuidedSettings(MemorySettings):
 class GuidedSearch(GuidedSettings, Search):
     """Proposals by the guide, re-scoring by the field, local refinement.
 
-    Exact if all allowed sequences were evaluated.
+    Exact if all allowed sequences were evaluated. With `screening`, bfloat16 leads the search.
 
     Attributes:
         rounds: Most rounds of refinement.
@@ -85,7 +85,8 @@ class GuidedSearch(GuidedSettings, Search):
             leaves += tokens // 2  # a sequence that shares all its prefixes costs two tokens
         leaves = min(leaves, most)
         tokens = 1 + min(tokens, 2 * horizon * most)
-        return SearchCost(len(components_of(field)) * tokens, leaves)
+        cost = SearchCost(len(components_of(field)) * tokens, leaves)
+        return screened_bound(field, cost, top_k) if self.screens(field) else cost
 
     def search(
         self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
@@ -94,7 +95,13 @@ class GuidedSearch(GuidedSettings, Search):
         spaces = compiled(problems, field.horizon, top_k)
         answers: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
-            answers += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
+            batch = spaces[first : first + _TOGETHER]
+            if not self.screens(field):
+                answers += self._together(field, batch, top_k, watch, top_k)
+                continue
+            coarse = self._together(field.coarse, batch, top_k, watch, kept(top_k))
+            both = zip(batch, coarse, strict=True)
+            answers += [rescored(field, *one, top_k, self.memory_mib) for one in both]
         return answers
 
     def _budget(self, field: Searchable) -> float:
@@ -103,7 +110,7 @@ class GuidedSearch(GuidedSettings, Search):
         return self.budget_gflop * 1e9 / flops
 
     def _together(
-        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch, kept: int
     ) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib, keep=True)
         budget = self._budget(field)
@@ -127,7 +134,7 @@ class GuidedSearch(GuidedSettings, Search):
             watch.advance(len(active) - len(still))
             active = still
         return [
-            climb.best(top_k).plans(
+            climb.best(kept).plans(
                 climb.space.problem,
                 field.horizon,
                 SearchCost(int(spent), int(leaves)),
@@ -298,7 +305,7 @@ class AutoSearch(AutoSettings, Search):
     @property
     def exhaustive(self) -> ExhaustiveSearch:
         """The exact search."""
-        return ExhaustiveSearch(**values_of(self, MemorySettings))
+        return ExhaustiveSearch(**values_of(self, ScreeningSettings))
 
     @property
     def guided(self) -> GuidedSearch:

@@ -98,6 +98,8 @@ class Plans:
         finite: Whether every energy that was met is finite; if not, no sequence can be called best.
         length_probabilities: Probability of each number of steps, if the planner chooses it.
         reply: What a language model replied, for planners that ask one.
+        margin: Distance in score from the last plan within which sequences were evaluated in
+            float32, if bfloat16 ruled out others; None if none was ruled out.
     """
 
     actions: Ids
@@ -113,6 +115,7 @@ class Plans:
     finite: bool = True
     length_probabilities: dict[int, float] | None = None
     reply: Any = None
+    margin: float | None = None
 
     def __len__(self) -> int:
         return len(self.actions)

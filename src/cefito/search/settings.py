@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from cefito.errors import ConfigError
 from cefito.plugins import Registry
-from cefito.search.base import MemorySettings, Search, values_of
+from cefito.search.base import Search, values_of
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
+from cefito.search.screening import ScreeningSettings
 from cefito.settings import Settings, parsed_value, validated
 
 
@@ -26,7 +27,7 @@ class SearchEntry:
     search: Callable[..., Search]  # makes it from the values of its settings
     # the settings that it reads, of `SearchConfig` or of its own; others are refused with it
     settings: type[Settings] = Settings
-    exact: bool = False  # whether it proves every answer, unless it is stopped
+    exact: bool = False  # whether it proves every answer, unless stopped or screened
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -49,7 +50,7 @@ SEARCHES: Registry[SearchEntry] = Registry(
     "search",
     {
         "auto": SearchEntry(AutoSearch, AutoSettings),
-        "exhaustive": SearchEntry(ExhaustiveSearch, MemorySettings, exact=True),
+        "exhaustive": SearchEntry(ExhaustiveSearch, ScreeningSettings, exact=True),
         "guided": SearchEntry(GuidedSearch, GuidedSettings),
     },
     lambda _, entry: "" if isinstance(entry, SearchEntry) else "it is not a SearchEntry",

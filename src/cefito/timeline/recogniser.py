@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
-from cefito.data.timeline import RATES, row_labels
+from cefito.data.timeline import row_labels
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors

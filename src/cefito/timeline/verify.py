@@ -464,7 +464,10 @@ def evidence(order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
     lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
     np.fill_diagonal(lead, 0)
     known, places = row >= 0, np.arange(count)
-    sides, met = np.zeros((count, 6)), np.full(size, count)  # place of the first step of each action
+    sides, met = (
+        np.zeros((count, 6)),
+        np.full(size, count),
+    )  # place of the first step of each action
     first = _first_times(order, steps)
     for number, (place, own) in enumerate(first.items()):
         before, after = list(first.values())[:number], list(first.values())[number + 1 :]

@@ -38,11 +38,12 @@ from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel, confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import count_parameters, derived_seed, generator_for
-from cefito.search.base import Field
+from cefito.search.base import Field, values_of
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch, searched_apart
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Problem
+from cefito.search.screening import ScreeningSettings
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
@@ -206,16 +207,18 @@ def validation_problems(
 
 
 def validation_searches(
-    field: EnergyField, *, candidates: int, memory_mib: float
+    field: EnergyField, *, candidates: int, **search: Any
 ) -> tuple[ExhaustiveSearch, GuidedSearch]:
     """Return the searches of thinned validation problems and of all others."""
+    incremental = IncrementalField(field)
     tokens = 3 * candidates  # two for each leaf, and the prefixes'
     guided = GuidedSearch(
         proposals=max(1, candidates // 4),
-        budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
-        memory_mib=memory_mib,
+        budget_gflop=tokens * incremental.flops_per_token / 1e9,
+        **search,
     )
-    return ExhaustiveSearch(memory_mib=memory_mib), guided
+    both = "on" if guided.screens(incremental) else "off"
+    return ExhaustiveSearch(**{**search, "screening": both}), guided
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
@@ -237,11 +240,11 @@ def plan_scores(
     *,
     problems: Sequence[Problem],
     actual: NDArray[np.int64],  # their true sequences [N, T]
-    memory_mib: float,
     candidates: int,
+    **search: Any,  # values of `ScreeningSettings`
 ) -> Mapping[str, float]:
     """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
-    searches = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    searches = validation_searches(field, candidates=candidates, **search)
     fits = [_bounded(problem, field.horizon, candidates) for problem in problems]
     plans = searched_apart(searches, fits, IncrementalField(field), problems, 1)
     right = np.array([best.actions[0] for best in plans]) == actual
@@ -360,7 +363,7 @@ def _fit_component(
             plan_scores,
             problems=problems,
             actual=actual,
-            memory_mib=settings.search.memory_mib,
+            **values_of(settings.search, ScreeningSettings),
             candidates=training.stopping.candidates,
         ),
         known=known,

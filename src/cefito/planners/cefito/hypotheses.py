@@ -219,6 +219,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
         if len(kept) < top_k and (sequence := tuple(actions[row].tolist())) not in seen:
             seen.add(sequence)
             kept.append(row)
+    margins = [plans.margin for _, plans in found if plans.margin is not None]
     effort = sum((plans.evaluated for _, plans in found), SearchCost(0, 0))
     return Plans(
         actions=actions[kept],
@@ -226,6 +227,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
         scores=scores[kept],
         evaluated=effort,
         exact=all(plans.exact for _, plans in found),
+        margin=max(margins, default=None),
         tasks=tasks[kept],
         searched=len(found),
         task_probabilities=np.repeat(np.exp(log_tasks), [len(plans) for _, plans in found])[kept],
