@@ -47,7 +47,7 @@ def test_a_plan_is_corrected_and_prepared_again(page, drawn, tmp_path):
     assert video.video_id == "film-13"
     assert steps == [(first, 3.0, 5.0), (second, 5.0, 7.0), (third, 7.0, 9.0)]  # as annotated
 
-    page.get_by_label("Name of step 1 of film-13").fill('a new one, “quoted” "twice"')
+    page.get_by_label("Name of step 1 of film-13").fill('=a new one, “quoted” "twice"')
     page.get_by_label("Name of step 1 of film-13").press("Enter")  # downloads nothing
     page.get_by_role("button", name="Move down step 2 of film-13").click()
     page.get_by_role("button", name="Add a step to film-13").click()
@@ -61,7 +61,7 @@ def test_a_plan_is_corrected_and_prepared_again(page, drawn, tmp_path):
     page.get_by_label("Task of film-13").press("Tab")
     table = downloaded(page, tmp_path / "corrected.csv")
     video, steps = steps_of(table)
-    names = ['a new one, “quoted” "twice"', third, second, "cut"]
+    names = ['=a new one, “quoted” "twice"', third, second, "cut"]
     assert steps == [(name, 3 + 1.5 * n, 4.5 + 1.5 * n) for n, name in enumerate(names)]
     assert [task.name for task in table.annotations.taxonomy.tasks] == ["make another toast"]
 

@@ -128,7 +128,9 @@ function row(one, step, place, id) {
 
 // ---- the table of `cefito data prepare custom`
 
-const quoted = (value) => (/[",;\t\r\n]/.test(value) ? '"' + String(value).replaceAll('"', '""') + '"' : String(value));
+const FORMULA = /^'*[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-]/;  // to spreadsheets; its reader removes the apostrophe
+const plain = (value) => (FORMULA.test(value) ? "'" + value : String(value));
+const quoted = (value) => (/[",;\t\r\n]/.test(value) ? '"' + plain(value).replaceAll('"', '""') + '"' : plain(value));
 
 function table() {
   const rows = kept.flatMap((one) => one.steps.map((step) => [one.video, one.task, step.step, step.start, step.end]));

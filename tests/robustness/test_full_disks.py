@@ -1,0 +1,176 @@
+"""Commands on a full and on a read-only disk: one line of error, no half file, a repeat works."""
+
+import json
+import resource
+import subprocess
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from tiny_runs import TINY_LENGTHS, as_arguments, contents, rows_of
+
+COMMANDS = {
+    "train": ("train", "{world}", "--method", "nearest", "--horizon", 2, "--out", "{to}/RUN"),
+    "train of a network": (
+        *("train", "{world}", "--steps", "1-3", "--out", "{to}/RUN", "--no-recogniser"),
+        *as_arguments(TINY_LENGTHS),
+    ),
+    "plan-batch": ("plan-batch", "{run}", "{here}/queries.csv", "--out", "{to}/PLANS.jsonl"),
+    "plan-batch to csv": ("plan-batch", "{run}", "{world}", "--out", "{to}/PLANS.csv"),
+    "verify": (
+        *("verify", "{run}", "{here}/WRONG.csv", "--log", "{to}/log.jsonl"),
+        *("--min-probability", 0, "--out", "{to}/page.html"),
+    ),
+    "annotate": ("annotate", "{seeing}", "{here}/a.npy", "{here}/b.npy", "--out", "{to}/OUT"),
+    "recognise": ("recognise", "{seeing}", "{here}/a.npy", "--out", "{to}/STEPS.csv"),
+    "recognise to a folder": (
+        *("recognise", "{seeing}", "{here}/a.npy", "{here}/b.npy"),
+        *("--out", "{to}/OUT", "--format", "eaf"),
+    ),
+    "export": ("export", "{run}", "{to}/run.zip"),
+    "graph": ("graph", "{run}", "--out", "{to}/order.json"),
+    "data steps": ("data", "steps", "{here}/WRONG.csv", "{to}/STEPS.csv"),
+    "data prepare": (
+        *("data", "prepare", "custom", "{here}/WRONG.csv", "{to}/DATA"),
+        *("--features", "{here}/features"),
+    ),
+}
+OFTEN = "verify", "plan-batch", "graph"
+NIGHTLY = pytest.mark.nightly
+STEPS = ("strain tea", "boil water", "crush spices", "boil water", "pour milk")
+
+
+@pytest.fixture
+def called(world, run_of_lengths, request, tmp_path):
+    """A function that calls a command, which writes into a folder."""
+    names = [f"é{number}" for number in range(9)]
+    lines = ["video,task,step,start,end"]
+    for name in names:
+        lines += [f"{name},Brew Spiced Tea,{step},{at},{at + 1}" for at, step in enumerate(STEPS)]
+    (tmp_path / "WRONG.csv").write_text("\n".join(lines) + "\n")
+    lines = ["id,task", *(f"{name},Brew Spiced Tea" for name in names)]
+    (tmp_path / "queries.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "features").mkdir()
+    for place, name in enumerate(["a", "b", *names]):
+        folder = tmp_path if name in "ab" else tmp_path / "features"
+        np.save(folder / f"{name}.npy", rows_of(world, place))
+    places = {"world": world.folder, "run": run_of_lengths.folder, "here": tmp_path}
+
+    def call(name, to):
+        if "{seeing}" in COMMANDS[name]:
+            places["seeing"] = request.getfixturevalue("run_with_recogniser").folder
+        return main([str(part).format(to=to, **places) for part in COMMANDS[name]])
+
+    return call
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A function that makes a small file system, full but for some bytes, or read-only."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", place], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("file systems cannot be mounted")
+
+    @contextmanager
+    def without(space):
+        if space is None:
+            subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+            yield place
+            subprocess.run(["mount", "-o", "remount,rw", place], check=True)
+            return
+        filler = place / "filler"
+        with filler.open("wb", buffering=0) as file:
+            with suppress(OSError):
+                while file.write(bytes(1 << 12)):
+                    pass
+            file.truncate(max(0, file.tell() - space))
+        yield place
+        filler.unlink()
+
+    yield without
+    subprocess.run(["umount", place], check=True)
+
+
+@contextmanager
+def files_of_at_most(size):
+    """Let no file grow beyond some bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def check_failure(code, err):
+    """One line says what is wrong; plan-batch names its parts before."""
+    *others, last = err.splitlines()
+    assert code in (1, 2), err
+    assert last.startswith("error: ")
+    assert not [line for line in others if line.startswith(("error", "Traceback"))]
+
+
+def check_whole(folder):
+    """Files of text are whole, and none is temporary."""
+    for name, data in contents(folder).items():
+        assert not name.endswith(".tmp")
+        if name.endswith((".jsonl", ".csv")):
+            assert data == b"" or data.endswith(b"\n")
+        if name.endswith(".json"):
+            json.loads(data)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in OFTEN else NIGHTLY) for one in COMMANDS]
+)
+@pytest.mark.parametrize("size", [200, *(pytest.param(one, marks=NIGHTLY) for one in (0, 2000))])
+def test_files_that_cannot_grow(name, size, called, tmp_path, capsys):
+    to = tmp_path / "to"
+    to.mkdir()
+    capsys.readouterr()
+    with files_of_at_most(size):
+        code = called(name, to)
+    said = capsys.readouterr().err
+    if code not in (0, 3):  # all files may be small
+        check_failure(code, said)
+    check_whole(to)
+    if code:
+        assert called(name, to) == 0
+        check_whole(to)
+
+
+@NIGHTLY
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("space", [0, 1 << 12, 1 << 14, None])
+def test_full_and_read_only_disks(name, space, called, disk, capsys):
+    capsys.readouterr()
+    with disk(space) as to:
+        code = called(name, to)
+        said = capsys.readouterr().err
+        if code:
+            check_failure(code, said)
+            check_whole(to)
+        assert code or space
+    if code:
+        assert called(name, to) == 0
+        check_whole(to)
+
+
+def test_an_audit_log_goes_on_after_a_full_disk(called, tmp_path, capsys):
+    log, whole = tmp_path / "log.jsonl", tmp_path / "whole"
+    whole.mkdir()
+    assert called("verify", whole) == 0
+    lines = len((whole / "log.jsonl").read_text().splitlines())
+    assert lines > 8
+    for size in (0, 1, (whole / "log.jsonl").stat().st_size - 1):
+        with files_of_at_most(size):
+            assert called("verify", tmp_path) == 2
+        assert log.read_bytes() == b""
+        assert "log.jsonl: could not be written (File too large)" in capsys.readouterr().err
+    log.write_text('{"logged": "20')
+    assert called("verify", tmp_path) == 0
+    assert "log.jsonl: its last line was not whole" in capsys.readouterr().err
+    assert len([json.loads(line) for line in log.read_text().splitlines()]) == lines
