@@ -53,6 +53,7 @@ from cefito.serve.schemas import (
     VideosAnswer,
     VideosRequest,
 )
+from cefito.serve.service import Watch
 from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
 
 
@@ -109,7 +110,7 @@ async def _next_steps(
     check_sessions(served.run)
     goal = await service.observed_text(served, body.goal_text)
 
-    def look() -> NextStepsAnswer:
+    def look(_: Watch) -> NextStepsAnswer:
         row = session_goal(served, body) if goal is None else goal
         session = Session(served.run, goal=row, task=body.task, done=body.done)
         for source in ("observation", "video"):

@@ -37,6 +37,8 @@ from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
+Watch = Callable[[], None]
+"""Ends a call whose answer nobody waits for: it raises an exception that `Service.call` expects."""
 
 _PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
@@ -47,13 +49,18 @@ class _Call:
     """Other work than a search, for a run."""
 
     served: Served
-    function: Callable[[], Any]
+    function: Callable[[Watch], Any]
 
 
 def _solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> Sequence[Any]:
     """Do the work of jobs of one kind; a call is alone."""
+
+    def watch() -> None:
+        if stop():
+            raise ExpiredError
+
     if isinstance(call := jobs[0].work, _Call):
-        return [call.function()]
+        return [call.function(watch)]
     return answers([job.work.asked for job in jobs], stop=stop)
 
 
@@ -249,15 +256,19 @@ class Service:
         self,
         request: Request,
         served: Served,
-        function: Callable[[], _Value],
+        function: Callable[[Watch], _Value],
         *,
         alone: str | None = None,
+        expensive: bool = False,
     ) -> _Value:
-        """The value of a function, run as a search is; calls of the same `alone` never overlap."""
+        """The value of a function, run as a search is; calls of the same `alone` never overlap.
+
+        The function calls what it is given now and then, so that it ends with its request.
+        """
         job = SearchJob(
             work=_Call(served, function),
             kind=None,
-            expensive=False,
+            expensive=expensive,
             deadline=self._deadline(time.monotonic()),
             client=request.state.client,
             alone=alone,
