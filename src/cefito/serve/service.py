@@ -81,7 +81,7 @@ class Service:
         metrics.waiting.set_function(lambda: self.scheduler.waiting)
         metrics.running.set_function(lambda: self.scheduler.running)
         self.encoding: EncodingProcess | None = None  # None if no run takes uploads
-        self._recipes: dict[str, ObservationRecipe] = {}  # of titles, for uploads
+        self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
         self._prepare_encoding()
         self._reloading = threading.Lock()
         self._starting: Future[Any] | None = None  # of the encoding process with the service
@@ -99,7 +99,8 @@ class Service:
     def _prepare_encoding(self) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
         settings, limits, runs = self.settings, self.limits, self.models.runs
-        self._recipes |= {one.title: ObservationRecipe.of(one.run) for one in runs if one.video}
+        recipes = [ObservationRecipe.of(one.run) for one in runs if one.video]
+        self._recipes |= {recipe.digest: recipe for recipe in recipes}
         if not self._recipes:
             return
         decoder = Decoder(
@@ -108,7 +109,7 @@ class Service:
             weights=settings.weights,
             pixels=int(limits.upload_megapixels * 1e6),
             memory=int(limits.upload_memory_mib * 2**20),
-            texts=frozenset(one.title for one in runs if one.text),
+            texts=frozenset(ObservationRecipe.of(one.run).digest for one in runs if one.text),
         )
         if self.encoding is None:
             self.encoding = EncodingProcess(
@@ -196,7 +197,8 @@ class Service:
 
         def encode() -> Queries:
             with kept(files) as paths:
-                return encoding(Upload(served.title, paths, **what), paths)
+                recipe = ObservationRecipe.of(served.run).digest
+                return encoding(Upload(recipe, paths, **what), paths)
 
         self._uploads += 1
         try:
