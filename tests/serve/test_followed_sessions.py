@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
+from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
+from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
 from cefito.timeline.chain import StepChain
 from cefito.timeline.stream import LOST, LOST_MORE
@@ -350,7 +352,7 @@ def test_a_long_session_is_read_in_several_requests(
     for at, row in enumerate(seen[:8]):
         state = tell(before, state, rows=[{"at": at, "row": row.tolist()}])
     after, jobs = serving(runs=runs, session_folder=tmp_path), Expiring(monkeypatch)
-    for _ in range(3):
+    for _ in range(2):
         jobs.left = 4
         read(after, state, 504)
     jobs.left = math.inf

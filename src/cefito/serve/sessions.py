@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.files import NOT_JSON, lines_of
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
@@ -93,12 +93,14 @@ class Sessions:
         self._metrics.sessions.set_function(lambda: len(self._open))
         folder = service.settings.session_folder
         self._folder = None if folder is None else folder / "sessions"
+        if self._folder is not None:
+            with explained(self._folder, "cannot be made", "Choose another folder."):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def resume(self) -> None:
         """Find the sessions that the folder keeps; their events are not read yet."""
         if self._folder is None:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in self._folder.glob("*.jsonl"):
             try:
                 with _opened(file, "rb") as lines:
