@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import math
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 import pytest
 from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
+from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
+from cefito.serve.app import create_app
+from cefito.serve.scheduler import SearchJob
+from cefito.timeline.chain import StepChain
+from cefito.timeline.stream import LOST, LOST_MORE
 from cefito.timeline.verify import Verifier
 from grey_videos import jpeg
 from tiny_models import tiny_dinov2
@@ -34,18 +45,23 @@ def client(serving, run_with_recogniser, tmp_path_factory):
 
 def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     """Over HTTP as by the library; a row of another width is refused and changes nothing."""
-    session = Session(run_with_recogniser)
+    session, part = Session(run_with_recogniser), []
     state = begin(client)
     assert state["followed"] is None
-    for start in range(0, len(seen), 20):
+    for start in range(0, len(seen), 4):
         part = [
             {"at": start + number, "row": row.tolist()}
-            for number, row in enumerate(seen[start : start + 20])
+            for number, row in enumerate(seen[start : start + 4])
         ]
         answer = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": part})
         assert answer.status_code == 200, answer.text
         for one in part:
             session.observe(np.array(one["row"], np.float32), at=one["at"])
+        plans = [(plan.actions, plan.probability) for plan in session.plans()]
+        assert [
+            (plan["actions"], pytest.approx(plan["probability"], rel=1e-4))
+            for plan in answer.json()["plans"]
+        ] == plans  # of these rows, not of those before with the same steps
     found, own = answer.json()["followed"], session.followed()
     assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
     assert found["next"][0]["id"] == own.next[0].id
@@ -194,24 +210,29 @@ def test_sessions_go_on_when_the_service_begins_anew(
     assert read(after, steps) == steps
     assert tell(after, steps, done=2)["number"] == steps["number"] + 1
     again = tell(after, rows, rows=[{"at": 0, "row": None}])
-    assert again | {"plans": None} == rows | {"plans": None}  # plans are only made anew
+    assert again == rows
     assert tell(after, rows, rows=[{"at": 6, "row": None}])["number"] == rows["number"] + 1
     end(after, steps)
     assert {*folder.iterdir()} == {file, mine}
     assert folder.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_an_event_that_cannot_be_kept_changes_nothing(serving, run_with_recogniser, tmp_path):
+    resource = pytest.importorskip("resource")
     client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
     state = begin(client)
     (file,) = (tmp_path / "sessions").iterdir()
-    kept = file.rename(tmp_path / "kept")
-    file.symlink_to("/dev/full")
-    problem = tell(client, state, 503, rows=[{"at": 0, "row": None}])
+    kept, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    rows = [{"at": 0, "row": None}]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) + 10, limits[1]))  # a disk that is full
+    try:
+        problem = tell(client, state, 503, rows=rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem["detail"] == "the event cannot be kept. Send it again later."
-    kept.rename(file)
+    assert file.read_bytes() == kept  # half a line is taken back
     assert read(client, state) == state
+    assert tell(client, state, rows=rows)["number"] == 1
     damaged = begin(client)
     other = next(one for one in file.parent.iterdir() if one != file)
     other.write_text(other.read_text() + "[]\n")
@@ -219,3 +240,155 @@ def test_an_event_that_cannot_be_kept_changes_nothing(serving, run_with_recognis
     assert "cannot be read. End it" in read(again, damaged, status=404)["detail"]
     end(again, damaged)
     assert [*file.parent.iterdir()] == [file]
+
+
+def test_a_file_that_is_no_session_does_not_stop_the_service(
+    serving, run_with_recogniser, tmp_path, caplog
+):
+    """Each is named and left as it is, and the session beside them goes on."""
+    folder, runs = tmp_path / "sessions", (run_with_recogniser.folder,)
+    state = begin(serving(runs=runs, session_folder=tmp_path))
+    (good,) = folder.iterdir()
+    first = good.read_text()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text(first)
+    deep = "[" * 100_000 + "]" * 100_000
+    for name, text in {
+        "nested": deep,
+        "nested-goal": first.replace('"open":{', f'"open":{{"goal":{deep},'),
+        "empty": "",
+        "a-list": "[]\n",
+        "another-client": first.replace('"client":"', '"client":["x"],"y":"'),
+        "surrogate": first.replace('"client":"', '"client":"\\ud800'),
+        "n" * 200: "1\n",
+    }.items():
+        (folder / f"{name}.jsonl").write_text(text)
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "link.jsonl").symlink_to(elsewhere)
+    (folder / "gone.jsonl").symlink_to(tmp_path / "nothing")
+    (folder / "device.jsonl").symlink_to("/dev/zero")
+    (folder / "folder.jsonl").mkdir()
+    listening = socket.socket(socket.AF_UNIX)
+    with listening, contextlib.chdir(folder):
+        listening.bind("socket.jsonl")
+    bad = {one.name for one in folder.iterdir()} - {good.name}
+    caplog.clear()
+    client = serving(runs=runs, session_folder=tmp_path)
+    assert {name for name in bad if any(name in line for line in caplog.messages)} == bad
+    assert tell(client, state, done=1)["number"] == 1
+    for name in bad:
+        read(client, {"id": name.removesuffix(".jsonl")[:100]}, 404)
+    assert {one.name for one in folder.iterdir()} == {*bad, good.name}
+    assert elsewhere.read_text() == first
+
+
+@pytest.mark.parametrize(
+    "line", ['{"done":' + "[" * 100_000 + "\n", "[]\n", '{"done":"\\ud800"}\n']
+)
+def test_an_event_that_cannot_be_read_is_told(serving, run_with_recogniser, tmp_path, line):
+    runs = (run_with_recogniser.folder,)
+    state = begin(serving(runs=runs, session_folder=tmp_path))
+    (file,) = (tmp_path / "sessions").iterdir()
+    with file.open("a") as opened:
+        opened.write(line + "\n")
+    client = serving(runs=runs, session_folder=tmp_path)
+    assert "cannot be read. End it" in read(client, state, status=404)["detail"]
+
+
+def test_a_link_in_the_place_of_a_session_is_not_written_to(serving, run_with_recogniser, tmp_path):
+    client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    state = begin(client)
+    (file,) = (tmp_path / "sessions").iterdir()
+    kept = file.rename(tmp_path / "kept")
+    file.symlink_to(kept)
+    before = kept.read_bytes()
+    tell(client, state, 503, done=1)
+    assert kept.read_bytes() == before
+
+
+class Expiring:
+    """Jobs whose time is over when they have asked for it so often."""
+
+    def __init__(self, monkeypatch):
+        self.left, self.asked, before = math.inf, 0, SearchJob.stop
+
+        def stop(job):
+            self.left -= 1
+            self.asked += 1
+            return self.left < 0 or before(job)
+
+        monkeypatch.setattr(SearchJob, "stop", stop)
+
+
+def test_rows_that_are_not_answered_in_time_change_nothing(
+    serving, run_with_recogniser, seen, tmp_path, monkeypatch
+):
+    """The work ends with the request, wherever it is; the rows can be sent again."""
+    client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    rows = [{"at": at, "row": row.tolist()} for at, row in enumerate(seen[:12])]
+    state, whole, jobs = begin(client), begin(client), Expiring(monkeypatch)
+    whole = tell(client, whole, rows=rows)
+    most = jobs.asked
+    assert most >= len(rows)
+    updates, updated = [], StepChain.updated
+    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "updated", count)
+    for left in (1, 4, most - 1):
+        updates.clear()
+        jobs.left = left
+        assert tell(client, state, 504, rows=rows)["type"] == "urn:cefito:deadline"
+        assert len(updates) <= left
+        jobs.left = math.inf
+        assert read(client, state) == state
+    assert tell(client, state, rows=rows) == whole | {"id": state["id"]}
+
+
+def test_a_long_session_is_read_in_several_requests(
+    serving, run_with_recogniser, seen, tmp_path, monkeypatch
+):
+    runs = (run_with_recogniser.folder,)
+    before = serving(runs=runs, session_folder=tmp_path)
+    state = begin(before)
+    for at, row in enumerate(seen[:8]):
+        state = tell(before, state, rows=[{"at": at, "row": row.tolist()}])
+    after, jobs = serving(runs=runs, session_folder=tmp_path), Expiring(monkeypatch)
+    for _ in range(2):
+        jobs.left = 4
+        read(after, state, 504)
+    jobs.left = math.inf
+    assert read(after, state) == state
+
+
+@pytest.mark.nightly
+def test_a_flood_of_gaps_costs_what_its_rows_cost(serving, run_with_recogniser, monkeypatch):
+    """Eight clients send rows an hour apart while eight others plan; nothing goes on afterwards."""
+    updates, updated = [], StepChain.updated
+    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "updated", count)
+    limits = {"deadline_seconds": 2}
+    client = serving(runs=(run_with_recogniser.folder,), limits=limits)
+    states = [begin(client) for _ in range(8)]
+
+    def flood(state):
+        found = []
+        for first in range(0, 4 * 600, 600):
+            rows = [{"at": 3600 * (first + place), "row": None} for place in range(600)]
+            answer = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": rows})
+            found.append(answer.status_code)
+        return found
+
+    def plan(_):
+        return [client.post("/v1/plan", json={"task": 0}).status_code for _ in range(20)]
+
+    with ThreadPoolExecutor(16) as threads:
+        floods, plans = threads.map(flood, states), threads.map(plan, range(8))
+        assert {*chain.from_iterable(floods)} <= {200, 504}
+        assert {*chain.from_iterable(plans)} == {200}
+    scheduler, until = client.app.state.service.scheduler, time.monotonic() + 30
+    while scheduler.running:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(updates) <= 8 * 4 * (LOST + 600 * (1 + LOST_MORE))
+    done = len(updates)
+    assert read(client, states[0])["id"] == states[0]["id"]
+    assert len(updates) == done

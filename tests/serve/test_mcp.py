@@ -198,6 +198,41 @@ def test_tools_over_stdio(place):
     assert refused.is_error
 
 
+NO_MESSAGES = (
+    (
+        r'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\ud800"}}',
+        1,
+        -32700,
+    ),
+    (r'{"jsonrpc": "2.0", "id": "x", "method": "tools/list", "y": "\udc80"}', "x", -32700),
+    (r'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}', None, -32700),
+    ('{"jsonrpc": "2.0", "id": 2, "method": ' + "[" * 10_000, None, -32700),
+    ('{"jsonrpc": "2.0", "id": 3, "method": ' + "[" * 500 + "]" * 500 + "}", 3, -32700),
+    ('{"id": 4}', 4, -32600),
+    ('{"id": true}', None, -32600),
+    ("[1]", None, -32600),
+    ("no JSON", None, -32700),
+)
+
+
+def test_lines_that_hold_no_message_get_an_error(place):
+    """The next request is answered as ever; blank lines are passed over."""
+    command = [sys.executable, "-m", "cefito", "mcp", str(place.run)]
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes) as process:
+        send(process, BEGIN, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert json.loads(process.stdout.readline())["id"] == 0
+        for line, number, code in NO_MESSAGES:
+            process.stdin.write(b"\n" + line.encode() + b"\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["id"], answer["error"]["code"]) == (number, code)
+        send(process, message(5, "tools/list"))
+        assert json.loads(process.stdout.readline())["id"] == 5
+        process.stdin.close()
+        assert process.wait(300) == 0
+
+
 SERVER = """
 import anyio, sys
 from mcp.server import Server

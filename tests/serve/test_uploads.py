@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
+from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
@@ -272,6 +274,26 @@ def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatc
         assert response.json()["detail"] == "loaded"  # by the process
     finally:
         encoding.close()
+
+
+def test_an_upload_waits_no_longer_than_its_own_encoding_may_take(decoder, monkeypatch):
+    process = EncodingProcess(decoder, threads=1, seconds=-1)
+    try:
+        with pytest.raises(ProblemError, match="too many uploads came before") as refused:
+            process(Upload(TEA, {}), {})
+        assert refused.value.status_code == 429
+    finally:
+        process.close()
+
+
+def test_runs_of_one_title_are_encoded_by_their_own_recipes(place):
+    """As for a session that still follows a run whose place another one has taken."""
+    run = open_run(place.run)
+    recipe = ObservationRecipe.of(run)
+    assert recipe.digest == ObservationRecipe.of(open_run(place.run)).digest
+    changes = {"seconds": 7}, {"names": ("x",)}, {"mean": np.ones(8)}, {"made_with": {"a": 1}}
+    digests = {replace(recipe, **change).digest for change in ({}, *changes)}
+    assert len(digests) == 5
 
 
 def test_a_run_whose_encoder_takes_no_pictures(taking, monkeypatch):

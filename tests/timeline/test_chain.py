@@ -371,3 +371,19 @@ def test_standard_rows_likelihoods_and_temperatures():
     assert likelihoods(logs, 0.5)[0, 1] == pytest.approx(0.5**0.5 + 1e-3)
     assert likelihoods(logs - 900, 1.0)[1].min() == pytest.approx(1e-3)
     np.testing.assert_allclose(softened(np.array([0.8, 0.2]), 2.0), [2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 64, 777])
+def test_many_rows_that_are_not_seen_are_passed_at_once(chain, count):
+    slow = chain.updated(None, np.array([1.0, 1, 1, 9, 1]))
+    fast = chain.ahead(slow, count)
+    for _ in range(count):
+        slow = chain.updated(slow, np.ones(5))
+    np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-150)
+
+
+def test_in_the_end_every_video_has_ended(chain):
+    for count in (10**6, 10**30):
+        states = chain.ahead(chain.start, count)
+        np.testing.assert_allclose(states[:, -1], np.exp(chain.log_tasks), rtol=1e-9)
+        assert states[:, :-1].max() < 1e-100

@@ -9,9 +9,10 @@ import torch
 
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.timeline.chain import StepChain
 from cefito.timeline.classifier import TemporalNetwork
 from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
-from cefito.timeline.stream import StepStream
+from cefito.timeline.stream import LOST_MORE, StepStream
 from row_films import SMALL, prepared_films
 
 
@@ -160,6 +161,59 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
     assert lost[0].observe(rows[8], at=10**9)  # a clock that jumped
     assert lost[0].seconds == 10**9 + 1
     assert np.isfinite(lost[0].now).all()
+
+
+def test_a_gap_passed_at_once_is_that_of_its_rows_one_by_one(recogniser, video):
+    """What is believed now and expected next; the steps before the gap, too."""
+    rows, gaps = video[0], {5: 3, 9: 200, 12: 31}
+    streams = [StepStream(recogniser, lost=lost) for lost in (10**9, -(10**9))]
+    for stream in streams:
+        at = 0
+        for place, row in enumerate(rows[:16]):
+            at += 1 + gaps.get(place, 0)
+            stream.observe(row, at=at)
+    slow, fast = streams
+    assert slow.seconds == fast.seconds
+    for name in ("now", "tasks", "next_states"):
+        np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-6, atol=1e-9)
+    unseen = StepStream(recogniser, lost=0)
+    unseen.observe(None, at=300)
+    one_by_one = StepStream(recogniser)
+    one_by_one.observe(None, at=300)
+    np.testing.assert_allclose(unseen.now, one_by_one.now, rtol=1e-6)
+
+
+@pytest.mark.parametrize("hours", [1, 1000])
+def test_gaps_cost_as_much_as_rows(recogniser, video, monkeypatch, hours):
+    """Rows an hour apart: each row is worth some lost ones, however long the gaps."""
+    updates, updated = [], StepChain.updated
+    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "updated", count)
+    stream = StepStream(recogniser, lost=100)
+    for place in range(60):
+        stream.observe(video[0][0] if place % 2 else None, at=3600 * hours * place)
+    assert len(updates) <= 100 + 60 * (1 + LOST_MORE)
+    assert stream.seconds == 59 * 3600 * hours + 1
+    assert np.isfinite(stream.now).all()
+
+
+def test_a_copy_goes_on_by_itself(recogniser, video):
+    rows = video[0]
+    stream, whole = StepStream(recogniser), StepStream(recogniser)
+    for row in rows[:20]:
+        stream.observe(row)
+        whole.observe(row)
+    other = stream.copy()
+    for row in rows[5:0:-1]:
+        other.observe(row)
+    other.correct(1)
+    for row in rows[20:]:
+        stream.observe(row)
+        whole.observe(row)
+    np.testing.assert_array_equal(stream.now, whole.now)
+    np.testing.assert_array_equal(stream.next_states, whole.next_states)
+    assert stream.steps() == whole.steps()
+    assert other.seconds == 25
 
 
 def test_the_state_does_not_grow(recogniser, video):

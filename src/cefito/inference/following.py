@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -60,6 +61,12 @@ class RowFollower:
         self._run = run
         self.told: set[float] = set()  # starts of steps that were reported
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
+
+    def copy(self) -> Self:
+        """Return a follower of the same rows, which goes on by itself."""
+        other = copy(self)
+        other.stream, other.told = self.stream.copy(), {*self.told}
+        return other
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now."""

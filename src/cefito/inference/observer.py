@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,13 @@ class ObservationRecipe:
                 *(action.name for action in taxonomy.actions),
             ),
         )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that observations depend on, in hex."""
+        values = self.made_with, self.seconds, self.size, self.border, self.names
+        mean = b"" if self.mean is None else self.mean.tobytes()
+        return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass") + mean).hexdigest()
 
     def open(
         self,

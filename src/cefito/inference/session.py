@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -151,6 +152,13 @@ class Session:
         before = [find_done(run.taxonomy, action, task=self.task) for action in done or ()]
         self._states = [_State(done=tuple(self._certain(action) for action in before))]
 
+    def copy(self) -> Self:
+        """Return a session of the same events, which goes on by itself."""
+        other = copy(self)
+        other._states = [*self._states]
+        other._rows = None if self._rows is None else self._rows.copy()
+        return other
+
     @property
     def events(self) -> int:
         """Number of events that `undo` can take back."""
@@ -256,6 +264,11 @@ class Session:
     def follows_rows(self) -> bool:
         """Whether rows of a video were observed."""
         return self._rows is not None
+
+    @property
+    def seconds(self) -> float:
+        """Time up to which rows of a video were observed, or lost."""
+        return 0.0 if self._rows is None else self._rows.stream.seconds
 
     def followed(self, top_k: int = 5, *, least: float = FINDING) -> Followed:
         """Return what was recognised in the rows so far, and findings from a probability on.
@@ -368,6 +381,8 @@ class Session:
         Raises:
             ConfigError: A length that the run does not plan.
         """
+        if (top_k, steps) in self._plans:
+            return [*self._plans[top_k, steps]]
         run = self.run if steps is None else self.run.with_steps(steps, steps)
         planner: Any = run.planner
         query = Queries.partial(size=planner.observation_dim)
@@ -377,8 +392,10 @@ class Session:
         scores = [outlook.scores[place] for place in kept]
         log_tasks = torch.stack([each.log_tasks()[0] for each in scores])
         log_lengths = outlook.log_lengths[kept].log_softmax(dim=0)
-        (plans,) = planner.ranked(query, scores, log_lengths[None], log_tasks[None], top_k)
-        return planned_sequences(plans, plans.tasks.tolist(), run.taxonomy)
+        (ranked,) = planner.ranked(query, scores, log_lengths[None], log_tasks[None], top_k)
+        plans = planned_sequences(ranked, ranked.tasks.tolist(), run.taxonomy)
+        self._plans[top_k, steps] = plans
+        return [*plans]
 
     @full_precision()
     def belief(self) -> Belief:
@@ -418,8 +435,13 @@ class Session:
         self._forget()
 
     def _forget(self) -> None:
-        for name in ("_outlook", "_next"):
+        for name in ("_outlook", "_next", "_plans"):
             vars(self).pop(name, None)
+
+    @cached_property
+    def _plans(self) -> dict[tuple[int, int | None], list[PlannedSequence]]:
+        """Plans after the latest state, by their number and length."""
+        return {}
 
     @cached_property
     def _outlook(self) -> SequencePosterior:

@@ -8,18 +8,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import anyio
+from anyio.abc import ObjectSendStream
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.message import SessionMessage
 from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
+    JSONRPCError,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -33,6 +39,7 @@ from starlette.types import Receive, Scope, Send
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
+from cefito.files import NOT_JSON
 from cefito.inference.following import Likely
 from cefito.inference.session import Belief, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
@@ -53,6 +60,7 @@ from cefito.serve.schemas import (
     VideosAnswer,
     VideosRequest,
 )
+from cefito.serve.service import Watch
 from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
 
 
@@ -109,7 +117,7 @@ async def _next_steps(
     check_sessions(served.run)
     goal = await service.observed_text(served, body.goal_text)
 
-    def look() -> NextStepsAnswer:
+    def look(_: Watch) -> NextStepsAnswer:
         row = session_goal(served, body) if goal is None else goal
         session = Session(served.run, goal=row, task=body.task, done=body.done)
         for source in ("observation", "video"):
@@ -247,8 +255,11 @@ class ToolServer:
         self.service.start()
         try:
             options = self._server.create_initialization_options()
-            async with stdio_server() as (messages, answers):
-                await self._server.run(messages, answers, options)
+            async with stdio_server() as (messages, answers), anyio.create_task_group() as tasks:
+                accepted, requests = anyio.create_memory_object_stream[Any](0)
+                tasks.start_soon(_sorted_out, messages, accepted, answers)
+                await self._server.run(requests, answers, options)
+                tasks.cancel_scope.cancel()
         finally:
             await anyio.to_thread.run_sync(self.service.close)
 
@@ -277,6 +288,34 @@ class ToolServer:
         value = answer.model_dump(mode="json")
         text = TextContent(text=json.dumps(value, ensure_ascii=False, allow_nan=False))
         return CallToolResult(content=[text], structured_content=value)
+
+
+async def _sorted_out(messages: Any, accepted: ObjectSendStream[Any], answers: Any) -> None:
+    """Pass messages on, and answer lines that hold none, which the server would ignore."""
+    async with accepted:
+        async for message in messages:
+            if not isinstance(message, Exception):
+                await accepted.send(message)
+            elif (refusal := _refusal(message)) is not None:
+                await answers.send(SessionMessage(refusal))
+
+
+def _refusal(problem: Exception) -> JSONRPCError | None:
+    """The answer to a line that holds no message, with the id of its request; None if blank."""
+    first = problem.errors()[0] if isinstance(problem, ValidationError) else {}
+    line, number = first.get("input"), None
+    code, fault = INVALID_REQUEST, "the line is no message of JSON-RPC 2.0"
+    if first.get("type") == "json_invalid":
+        code, fault = PARSE_ERROR, first["msg"]
+        if not str(line).strip():
+            return None
+        with suppress(*NOT_JSON):  # it takes halves of surrogates, which stand for no letter
+            line = json.loads(str(line))
+    if isinstance(line, dict) and isinstance(line.get("id"), int | str):
+        number = line["id"]
+    if isinstance(number, bool) or not str(number).isprintable():
+        number = None
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=fault))
 
 
 def _request() -> Request:

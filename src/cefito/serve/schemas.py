@@ -298,6 +298,16 @@ class EventRequest(RequestBody):
         return self
 
 
+class SavedSession(RequestBody):
+    """The first line of a session's file: how it was opened."""
+
+    run: str
+    horizon: int
+    fingerprint: str
+    client: str
+    open: OpenRequest
+
+
 class ResponseBody(BaseModel):
     """Base of answers."""
 

@@ -37,6 +37,8 @@ from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
+Watch = Callable[[], None]
+"""Ends a call whose answer nobody waits for: it raises an exception that `Service.call` expects."""
 
 _PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
@@ -47,13 +49,18 @@ class _Call:
     """Other work than a search, for a run."""
 
     served: Served
-    function: Callable[[], Any]
+    function: Callable[[Watch], Any]
 
 
 def _solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> Sequence[Any]:
     """Do the work of jobs of one kind; a call is alone."""
+
+    def watch() -> None:
+        if stop():
+            raise ExpiredError
+
     if isinstance(call := jobs[0].work, _Call):
-        return [call.function()]
+        return [call.function(watch)]
     return answers([job.work.asked for job in jobs], stop=stop)
 
 
@@ -74,7 +81,7 @@ class Service:
         metrics.waiting.set_function(lambda: self.scheduler.waiting)
         metrics.running.set_function(lambda: self.scheduler.running)
         self.encoding: EncodingProcess | None = None  # None if no run takes uploads
-        self._recipes: dict[str, ObservationRecipe] = {}  # of titles, for uploads
+        self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
         self._prepare_encoding()
         self._reloading = threading.Lock()
         self._starting: Future[Any] | None = None  # of the encoding process with the service
@@ -92,7 +99,8 @@ class Service:
     def _prepare_encoding(self) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
         settings, limits, runs = self.settings, self.limits, self.models.runs
-        self._recipes |= {one.title: ObservationRecipe.of(one.run) for one in runs if one.video}
+        recipes = [ObservationRecipe.of(one.run) for one in runs if one.video]
+        self._recipes |= {recipe.digest: recipe for recipe in recipes}
         if not self._recipes:
             return
         decoder = Decoder(
@@ -101,7 +109,7 @@ class Service:
             weights=settings.weights,
             pixels=int(limits.upload_megapixels * 1e6),
             memory=int(limits.upload_memory_mib * 2**20),
-            texts=frozenset(one.title for one in runs if one.text),
+            texts=frozenset(ObservationRecipe.of(one.run).digest for one in runs if one.text),
         )
         if self.encoding is None:
             self.encoding = EncodingProcess(
@@ -189,7 +197,8 @@ class Service:
 
         def encode() -> Queries:
             with kept(files) as paths:
-                return encoding(Upload(served.title, paths, **what), paths)
+                recipe = ObservationRecipe.of(served.run).digest
+                return encoding(Upload(recipe, paths, **what), paths)
 
         self._uploads += 1
         try:
@@ -249,15 +258,19 @@ class Service:
         self,
         request: Request,
         served: Served,
-        function: Callable[[], _Value],
+        function: Callable[[Watch], _Value],
         *,
         alone: str | None = None,
+        expensive: bool = False,
     ) -> _Value:
-        """The value of a function, run as a search is; calls of the same `alone` never overlap."""
+        """The value of a function, run as a search is; calls of the same `alone` never overlap.
+
+        The function calls what it is given now and then, so that it ends with its request.
+        """
         job = SearchJob(
             work=_Call(served, function),
             kind=None,
-            expensive=False,
+            expensive=expensive,
             deadline=self._deadline(time.monotonic()),
             client=request.state.client,
             alone=alone,

@@ -2,7 +2,7 @@
 
 With a folder for them, each has a file there: how it was opened, then a line for each event. A line
 is written before its event is answered. After a restart, the events of a session are applied again
-once a client asks for it.
+once a client asks for it. An event that is refused, or not answered in time, changes nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import asyncio
 import json
 import logging
 import math
+import os
 import secrets
+import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 from fastapi import Path, Query
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import CefitoError, ConfigError, DataError, RunError
-from cefito.inference.answer import PlannedSequence
+from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
+from cefito.files import NOT_JSON, lines_of
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
@@ -39,14 +40,16 @@ from cefito.serve.schemas import (
     PlaceRequest,
     RowRequest,
     RowsRequest,
+    SavedSession,
     SessionAnswer,
     SessionRequest,
 )
-from cefito.serve.service import Service
+from cefito.serve.service import Service, Watch
 
 logger = logging.getLogger(__name__)
 
-_UNREADABLE = (OSError, ValueError, LookupError, TypeError, CefitoError, ProblemError)
+_UNREADABLE = (OSError, *NOT_JSON, CefitoError, ProblemError)
+_MANY = 30  # rows, seen or lost, of a request that leaves a worker to others
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
 
@@ -67,8 +70,9 @@ class LiveSession:
     goal: bool = False
     least: float = FINDING  # probability from which what was wrong is told
     number: int = 0  # of events, undo included
+    # while it is read from its file: the session, its number, and the bytes that were read
+    replayed: tuple[Session | None, int, int] = (None, 0, 0)
     shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state
-    planned: tuple[Any, list[PlannedSequence]] = (None, [])  # latest plans and what they are of
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
     streams: int = 0  # that are open; a session with one is in use
     timer: asyncio.TimerHandle | None = None
@@ -89,20 +93,23 @@ class Sessions:
         self._metrics.sessions.set_function(lambda: len(self._open))
         folder = service.settings.session_folder
         self._folder = None if folder is None else folder / "sessions"
+        if self._folder is not None:
+            with explained(self._folder, "cannot be made", "Choose another folder."):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def resume(self) -> None:
         """Find the sessions that the folder keeps; their events are not read yet."""
         if self._folder is None:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in self._folder.glob("*.jsonl"):
             try:
-                with file.open(encoding="utf-8") as lines:
-                    kept = json.loads(next(lines, ""))
-                served = self.service.models.find(kept["run"], kept["horizon"])
-                if kept["fingerprint"] != served.run.info.dataset.fingerprint:
+                with _opened(file, "rb") as lines:
+                    line = next(lines_of(lines, file, ""), b"")
+                saved = SavedSession.model_validate_json(line)
+                served = self.service.models.find(saved.run, saved.horizon)
+                if saved.fingerprint != served.run.info.dataset.fingerprint:
                     raise ValueError(f"{served.title} is of another data set")
-                live = LiveSession(served, kept["client"], _now(), file.stem, file=file)
+                live = LiveSession(served, saved.client, _now(), file.stem, file=file)
             except _UNREADABLE as problem:
                 logger.warning("%s: the session cannot go on (%s)", file, problem)
             else:
@@ -122,19 +129,20 @@ class Sessions:
             if words is not None:
                 body = body.model_copy(update={"goal": words.tolist(), "goal_text": None})
 
-            def begin() -> SessionAnswer:
+            def begin(_: Watch) -> SessionAnswer:
                 live.session = _begun(live, body)
+                answer = _state(live, live.session)
                 if self._folder is not None:
                     live.file = self._folder / f"{live.id}.jsonl"
-                    kept = {
-                        "run": served.name,
-                        "horizon": served.run.horizon,
-                        "fingerprint": served.run.info.dataset.fingerprint,
-                        "client": live.client,
-                        "open": body.model_dump(mode="json", exclude_unset=True),
-                    }
-                    _record(live, json.dumps(kept), "xb")
-                return self._published(live, loop)
+                    saved = SavedSession(
+                        run=served.name,
+                        horizon=served.run.horizon,
+                        fingerprint=served.run.info.dataset.fingerprint,
+                        client=live.client,
+                        open=body,
+                    )
+                    _record(live, saved.model_dump_json(exclude_unset=True), "xb")
+                return _published(live, answer, loop)
 
             answer = await self.service.call(request, served, begin, alone=live.id)
         except BaseException:
@@ -172,25 +180,34 @@ class Sessions:
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
         live = self.find(id)
-        work = partial(self._state, live, top_k, steps)
-        return await self.service.call(request, live.served, work, alone=live.id)
+
+        def state(watch: Watch) -> SessionAnswer:
+            return _state(live, _restored(live, watch), top_k, steps)
+
+        return await self.service.call(request, live.served, state, alone=live.id)
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
         live, most = self.find(id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
-        def change() -> SessionAnswer:
-            session = _restored(live)
-            if session.events >= most and not event.undo:
+        def change(watch: Watch) -> SessionAnswer:
+            before = _restored(live, watch)
+            if before.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
-            if apply_event(live.served, event, session):
-                live.number += 1
-                _record(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
-            return self._published(live, loop)
+            session = before.copy()
+            if not apply_event(live.served, event, session, watch):
+                return _state(live, before)
+            answer = _state(live, session).model_copy(update={"number": live.number + 1})
+            watch()
+            _record(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
+            live.session, live.number = session, answer.number
+            return _published(live, answer, loop)
 
-        return await self.service.call(request, live.served, change, alone=live.id)
+        large = live.session is None or _rows_between(live.session, event) > _MANY
+        work = live.served, change
+        return await self.service.call(request, *work, alone=live.id, expensive=large)
 
     async def rows(self, request: Request, id: SessionId, body: RowsRequest) -> SessionAnswer:
         """Add rows of a video, whose steps need no boundaries; the state afterwards."""
@@ -210,8 +227,12 @@ class Sessions:
         """
         live = self.find(id)
         if live.session is None:
-            work = partial(self._published, live, asyncio.get_running_loop())
-            await self.service.call(request, live.served, work, alone=id)
+            loop = asyncio.get_running_loop()
+
+            def restore(watch: Watch) -> SessionAnswer:
+                return _published(live, _state(live, _restored(live, watch)), loop)
+
+            await self.service.call(request, live.served, restore, alone=id)
         states = self._stream(live)
         request.state.stream = True
         headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
@@ -252,42 +273,6 @@ class Sessions:
                 after = {"retry-after": str(left)}
                 raise ProblemError(detail, headers=after, limit=most, kind="busy")
 
-    def _published(self, live: LiveSession, loop: asyncio.AbstractEventLoop) -> SessionAnswer:
-        """The state after a change, which streams get too; in a worker thread."""
-        answer = self._state(live)
-
-        def publish() -> None:
-            live.shown = answer.number, answer.model_dump_json()
-            live.wake()
-
-        loop.call_soon_threadsafe(publish)
-        return answer
-
-    def _state(
-        self, live: LiveSession, top_k: int = LISTED, steps: int | None = None
-    ) -> SessionAnswer:
-        session = _restored(live)
-        belief = session.belief()
-        followed = session.followed(top_k, least=live.least) if session.follows_rows else None
-        of: Any = live.number  # plans are costly; of rows, they stay while no other step is found
-        if followed is not None:
-            of = followed.now and followed.now.action, [step.action for step in followed.done]
-        if live.planned[0] != (of, top_k, steps):
-            live.planned = (of, top_k, steps), session.plans(top_k, steps)
-        return SessionAnswer(
-            **{**dict(belief), "tasks": belief.tasks[:top_k]},
-            id=live.id,
-            run=live.served.name,
-            horizon=live.served.run.horizon,
-            number=live.number,
-            events=session.events,
-            goal=live.goal,
-            followed=followed,
-            next_steps=session.likely_next(top_k),
-            plans=live.planned[1],
-            notes=list(session.notes),
-        )
-
     def _watch(self, live: LiveSession) -> None:
         """End a session once it is idle."""
         if live.streams:
@@ -317,16 +302,74 @@ def _gone() -> ProblemError:
     return ProblemError(detail, kind="not-found")
 
 
+def _published(
+    live: LiveSession, answer: SessionAnswer, loop: asyncio.AbstractEventLoop
+) -> SessionAnswer:
+    """The state after a change, which streams get too; in a worker thread."""
+
+    def publish() -> None:
+        live.shown = answer.number, answer.model_dump_json()
+        live.wake()
+
+    loop.call_soon_threadsafe(publish)
+    return answer
+
+
+def _state(
+    live: LiveSession, session: Session, top_k: int = LISTED, steps: int | None = None
+) -> SessionAnswer:
+    """The state of a session; in a worker thread."""
+    belief = session.belief()
+    return SessionAnswer(
+        **{**dict(belief), "tasks": belief.tasks[:top_k]},
+        id=live.id,
+        run=live.served.name,
+        horizon=live.served.run.horizon,
+        number=live.number,
+        events=session.events,
+        goal=live.goal,
+        followed=session.followed(top_k, least=live.least) if session.follows_rows else None,
+        next_steps=session.likely_next(top_k),
+        plans=session.plans(top_k, steps),
+        notes=list(session.notes),
+    )
+
+
+def _rows_between(session: Session, event: EventRequest) -> float:
+    """Number of rows of an event, and of those that are lost before them."""
+    if event.rows is None:
+        return 0
+    seconds = max(row.at for row in event.rows) - session.seconds
+    return max(len(event.rows), seconds * session.run.own_recogniser.rate)
+
+
+def _opened(file: FilePath, mode: Literal["rb", "r+b", "xb"], buffering: int = -1) -> IO[bytes]:
+    """Open a regular file itself (OSError): no link is followed, and no pipe is waited for."""
+
+    def opener(name: str, flags: int) -> int:
+        for more in ("O_NOFOLLOW", "O_NONBLOCK"):
+            flags |= getattr(os, more, 0)
+        return os.open(name, flags, 0o600)
+
+    opened: IO[bytes] = open(file, mode, buffering, opener=opener)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise OSError("it is not a regular file")
+    return opened
+
+
 def _record(live: LiveSession, line: str, mode: Literal["r+b", "xb"] = "r+b") -> None:
     """Add a line to the file of a session, if it has one; "xb" makes the file."""
     if live.file is None:
         return
+    data = f"{line}\n".encode()
     try:
-        with live.file.open(mode) as opened:
-            opened.seek(0, 2)
-            opened.write(f"{line}\n".encode())
+        with _opened(live.file, mode, buffering=0) as opened:
+            end = opened.seek(0, os.SEEK_END)
+            if (written := opened.write(data)) < len(data):
+                opened.truncate(end)
+                raise OSError(f"{written} of {len(data)} bytes were written")
     except OSError as problem:
-        live.session = None  # to be read again, without this line
         if live.ended:
             raise _gone() from problem
         logger.warning("%s: cannot be written (%s)", live.file, problem)
@@ -341,27 +384,45 @@ def _discard(live: LiveSession) -> None:
             live.file.unlink()
 
 
-def _restored(live: LiveSession) -> Session:
-    """Return the session, which is first read from its file if need be; in a worker thread."""
+def _restored(live: LiveSession, watch: Watch) -> Session:
+    """Return the session, which is first read from its file if need be; in a worker thread.
+
+    If its request ends before all events are applied, the next one goes on from there.
+    """
     if live.ended:
         raise _gone()
     if live.session is None and live.file is not None:
         try:
-            text = live.file.read_bytes()
-            whole = text[: text.rfind(b"\n") + 1]  # what follows was not answered
-            if whole != text:
-                live.file.write_bytes(whole)
-            kept, *events = map(json.loads, whole.splitlines())
-            session, number = _begun(live, OpenRequest.model_validate(kept["open"])), 0
-            for event in map(EventRequest.model_validate, events):
-                number += apply_event(live.served, event, session)
+            live.session = _replayed(live, live.file, watch)
         except _UNREADABLE as problem:
             logger.warning("%s: the session cannot go on (%s)", live.file, problem)
             detail = "what was kept of the session cannot be read. End it, and open another."
             raise ProblemError(detail, kind="not-found") from problem
-        live.session, live.number = session, number
+        live.number, live.replayed = live.replayed[1], (None, 0, 0)
     assert live.session is not None
     return live.session
+
+
+def _replayed(live: LiveSession, file: FilePath, watch: Watch) -> Session:
+    """Apply the events of a file."""
+    session, number, place = live.replayed
+    with _opened(file, "r+b") as opened:
+        opened.seek(place)
+        for line in lines_of(opened, file, ""):
+            if not line.endswith(b"\n"):  # it was not answered
+                opened.truncate(place)
+                break
+            if session is None:
+                session = _begun(live, SavedSession.model_validate_json(line).open)
+            else:
+                event = EventRequest.model_validate_json(line)
+                number += apply_event(live.served, event, session)
+            place += len(line)
+            live.replayed = session, number, place
+            watch()
+    if session is None:
+        raise ValueError("it is empty")
+    return session
 
 
 def _begun(live: LiveSession, body: OpenRequest) -> Session:
@@ -383,16 +444,21 @@ def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[An
     return None
 
 
-def apply_event(served: Served, event: EventRequest, session: Session) -> bool:
-    """Change a session by an event, if it can be done as a whole; whether anything was new."""
+def apply_event(
+    served: Served, event: EventRequest, session: Session, watch: Watch = lambda: None
+) -> bool:
+    """Change a session by an event; whether anything was new."""
     if event.undo:
         session.undo()
     elif event.done is not None:
         session.done(event.done)
     elif event.rows is not None:
         rows = list(_read_rows(event.rows, served.run.own_recogniser.width))
-        new = [session.observe(row, at=at) for at, row in rows]
-        return any(new)
+        new = False
+        for at, row in rows:
+            watch()
+            new |= session.observe(row, at=at)
+        return new
     elif event.video is not None:
         session.observe(_observation(served, event.video, "video", "start"))
     elif event.observation is not None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4
 class Upload:
     """What is to be encoded: pictures, one as a row, moments of a video, or a goal in words."""
 
-    title: str  # of the run
+    recipe: str  # digest of the run's
     paths: Mapping[str, Path]  # files by their names in the form
     start: float | None = None  # seconds of a video
     end: float | None = None
@@ -50,12 +51,12 @@ class Upload:
 class Decoder:
     """The function of the encoding process; it keeps its encoders open between uploads."""
 
-    recipes: Mapping[str, ObservationRecipe]  # by the titles of the runs
+    recipes: Mapping[str, ObservationRecipe]  # by their digests
     encoder: str | None  # None for the encoder of each run's features
     weights: Path | None
     pixels: int  # maximum of a picture
     memory: int  # bytes that an upload may take, beside the encoders
-    texts: frozenset[str] = frozenset()  # titles of the runs that take goals in words
+    texts: frozenset[str] = frozenset()  # digests of those that take goals in words
     opened: dict[str, Observer] = field(default_factory=dict)
 
     def __call__(self, upload: Upload | None) -> Queries | str:
@@ -77,17 +78,17 @@ class Decoder:
         import torch
 
         try:
-            for title in self.recipes:
-                encoder = self._open(title).encoder
+            for digest in self.recipes:
+                encoder = self._open(digest).encoder
                 side = encoder.sampling.size or 64
                 encoder.encode(torch.zeros(1, 3, encoder.sampling.frames, side, side))
-                if title in self.texts:
-                    self._open(title).of_text("a goal")
+                if digest in self.texts:
+                    self._open(digest).of_text("a goal")
         finally:
             _limit_memory(self.memory)
 
     def _observe(self, upload: Upload) -> Queries:
-        observer, paths = self._open(upload.title), upload.paths
+        observer, paths = self._open(upload.recipe), upload.paths
         if upload.text is not None:
             goal = observer.of_text(upload.text)
             return Queries.partial(size=len(goal), goal=goal)
@@ -102,10 +103,10 @@ class Decoder:
         self._check_video(paths["video"])
         return observer.of_video(paths["video"], upload.start, upload.end)
 
-    def _open(self, title: str) -> Observer:
-        if title not in self.opened:
-            self.opened[title] = self.recipes[title].open(self.encoder, weights=self.weights)
-        return self.opened[title]
+    def _open(self, digest: str) -> Observer:
+        if digest not in self.opened:
+            self.opened[digest] = self.recipes[digest].open(self.encoder, weights=self.weights)
+        return self.opened[digest]
 
     def _check_video(self, video: Path) -> None:
         import av
@@ -134,7 +135,7 @@ def _limit_memory(more: int) -> None:
 
 
 class EncodingProcess:
-    """The process that encodes, one upload at a time, in at most `seconds`.
+    """The process that encodes, one upload at a time, in at most `seconds`, and as many to wait.
 
     The function is pickled; it is called with each upload, and with None at the start.
     """
@@ -150,7 +151,15 @@ class EncodingProcess:
 
     def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
         """Encode an upload with these files."""
-        found: Queries | str = self._thread.submit(self._encode, upload).result()
+        until = time.monotonic() + self._seconds
+
+        def encoded() -> Queries | str:
+            if time.monotonic() >= until:
+                detail = "too many uploads came before. Try again in a moment."
+                raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
+            return self._encode(upload)
+
+        found = self._thread.submit(encoded).result()
         if isinstance(found, str):  # the reason
             for name, path in paths.items():
                 found = found.replace(str(path), f"'{name}'")
@@ -180,10 +189,11 @@ class EncodingProcess:
         self._thread.submit(self._end)
         self._thread.shutdown()
 
-    def _encode(self, upload: Any) -> Any:
+    def _encode(self, upload: Any) -> Queries | str:
         worker = self._running()
         try:
-            return self._ask(worker, upload, self._seconds)
+            found: Queries | str = self._ask(worker, upload, self._seconds)
+            return found
         except (EOFError, OSError) as problem:
             fault = "crashed the decoder; it is damaged. Convert it and send it again."
             if isinstance(problem, TimeoutError):

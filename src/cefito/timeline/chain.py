@@ -27,7 +27,9 @@ Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many
 _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrunk by
 _AGAINST = 0.05  # factor of transitions against an order that is given
+_FOREVER = 8**11  # rows after which every video has ended
 _BLOCK = 64  # rows that are joined at once
+_NEVER = 1e-200  # share of a transition over many rows that counts as 0
 _MOST_LEAVE = 0.98  # greatest q, of an action that lasts one row
 
 
@@ -262,6 +264,43 @@ class StepChain:
         logs[:, :, 1] = np.logaddexp.accumulate(logs[:, :, 1], axis=0)
         logs[1:, :, 1] += pauses
         return Filtered(within, logs[1:], sums[:, :, 0])
+
+    def ahead(self, states: Filtered, rows: int) -> Filtered:
+        """Return the present states after a number of rows that were not seen.
+
+        α N^n by the octal digits of n, where N is M without the end, so that the cost grows with
+        log n alone: α N^n 1 is the probability that the end was not reached.
+        """
+        rows, place = min(rows, _FOREVER), 0
+        within, left = states.within[-1], np.zeros(len(self.actions))  # log(α N^n 1)
+        while rows:
+            power, scale = self._power(place)
+            for _ in range(rows % 8):
+                within = (within[:, None, :] @ power)[:, 0]
+                sums = np.maximum(within.sum(axis=1), 1e-300)
+                within, left = within / sums[:, None], left + np.log(sums) + scale
+            rows, place = rows // 8, place + 1
+        logs, ended = states.logs[-1].copy(), np.log(np.maximum(-np.expm1(left), 1e-300))
+        logs[:, 1] = np.logaddexp(logs[:, 1], logs[:, 0] + ended)
+        logs[:, 0] += left
+        return Filtered(within[None], logs[None], np.ones((1, len(logs))))
+
+    @cached_property
+    def _powers(self) -> dict[int, tuple[Floats, Floats]]:
+        """N^(8^k) [C, S, S] of each k that was needed, up to factors, and their logarithms [C]."""
+        matrix = self.matrix.copy()
+        matrix[:, :, -1] = 0
+        return {0: (matrix, np.zeros(len(matrix)))}
+
+    def _power(self, place: int) -> tuple[Floats, Floats]:
+        if place not in self._powers:
+            power, scale = self._power(place - 1)
+            for _ in range(3):
+                power = power @ power
+                most = power.max(axis=(1, 2))
+                power, scale = power / most[:, None, None], 2 * scale + np.log(most)
+            self._powers[place] = np.where(power < _NEVER, 0.0, power), scale  # no subnormals
+        return self._powers[place]
 
     def told(self, states: Filtered, action: int, share: float) -> Filtered | None:
         """Return the present states if the step of an action goes on; None if no task has it.

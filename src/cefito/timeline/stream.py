@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,10 @@ from cefito.timeline.recogniser import (
 )
 from cefito.timeline.scores import Segment
 
-_MOST_LOST = 3600  # rows; a longer gap counts as one of this length
+LOST = 3600
+"""Rows that may be lost, each of which still gets a label, before any was observed."""
+LOST_MORE = 10
+"""Further ones for each row that was observed."""
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
@@ -34,13 +39,18 @@ class StepStream:
     """Recognises the steps of a video row by row; its size grows with the number of steps alone.
 
     A row's step is settled by the rows of some seconds after it (`lag`), and may change until then.
+    Rows that are lost in gaps get labels, too, as long as their number is in proportion to the rows
+    observed. A gap of more is passed at once: what follows is the same, but it holds no step.
 
     Args:
         recogniser: The recogniser.
         task: Id of the task; None to have it inferred.
+        lost: Number of lost rows that get labels, beside `LOST_MORE` for each row observed.
     """
 
-    def __init__(self, recogniser: Recogniser, task: int | None = None) -> None:
+    def __init__(
+        self, recogniser: Recogniser, task: int | None = None, *, lost: int = LOST
+    ) -> None:
         self.recogniser = recogniser
         self._chain = recogniser.chain
         if task is not None:
@@ -56,6 +66,7 @@ class StepStream:
         self._recent: list[tuple[Filtered, Floats]] = []  # states and likelihoods of rows
         self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self._count = 0  # rows
+        self._most_lost = lost  # of the next gap, if each lost row is to get a label
         self._told: list[int] = []  # rows at which a step was told
         self._states: Filtered | None = None
 
@@ -75,7 +86,7 @@ class StepStream:
                 after an hour, as Unix times are.
         """
         own = self.recogniser
-        if at is not None and not np.isfinite(at):
+        if at is not None and not np.isfinite(at * own.rate):
             raise DataError(f"time of a row {at}: expected seconds.")
         if at is not None and not self._count and at > _LATEST:
             problem = f"the first row is at second {at:,.0f}"
@@ -89,11 +100,36 @@ class StepStream:
         place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
         if place < self._count:
             return False
-        for _ in range(min(place - self._count, _MOST_LOST)):
-            self._push(None)
-        self._count = max(self._count, place)
+        self._lose(place - self._count)
         self._push(seen)
+        self._most_lost += LOST_MORE
         return True
+
+    def copy(self) -> Self:
+        """Return a stream of the same rows, which goes on by itself."""
+        other = copy(self)
+        other._memory = copy(self._memory)
+        other._past, other._seen_ahead = (
+            None if past is None else [deque(one, one.maxlen) for one in past]
+            for past in (self._past, self._seen_ahead)
+        )
+        other.shown, other._recent = [*self.shown], [*self._recent]
+        other._settled, other._told = [*self._settled], [*self._told]
+        return other
+
+    def _lose(self, count: int) -> None:
+        """Add rows that are lost."""
+        if count <= self._most_lost:
+            self._most_lost -= count
+            for _ in range(count):
+                self._push(None)
+            return
+        self._settle(len(self._recent))  # lost rows say nothing of those before
+        states, left = self._states, count
+        if states is None:
+            states, left = self._chain.start, count - 1
+        self._states, self._count = self._chain.ahead(states, left), self._count + count
+        self._ahead, self.shown = None, []
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""

@@ -113,9 +113,9 @@ class _Frames:
 
     def __init__(self, models: Models) -> None:
         self._models = models
-        self._files: dict[str, VideoFiles] = {}
+        self._files: dict[tuple[Path, str], VideoFiles] = {}  # by folder and fingerprint
         self.limiter = anyio.CapacityLimiter(1)
-        self.picture = lru_cache(_KEPT)(self._find)
+        self._decoded = lru_cache(_KEPT)(_decoded)
 
     def film(self, run: str, horizon: int, dataset: str, video: str) -> tuple[Path, Video] | None:
         """The file of a video and the video; None if the data set of the run has none."""
@@ -126,26 +126,32 @@ class _Frames:
         for match, index in served.videos.get(nfc(video), ()):
             opened = match.dataset
             if opened.name == dataset:
-                if opened.fingerprint not in self._files:
-                    self._files[opened.fingerprint] = find_video_files(opened)
+                key = opened.folder, opened.fingerprint
+                if key not in self._files:
+                    self._files[key] = find_video_files(opened)
                 found = opened.videos[index]
-                path = self._files[opened.fingerprint].paths.get(found.video_id)
+                path = self._files[key].paths.get(found.video_id)
                 return (path, found) if path is not None and path.is_file() else None
         return None
 
-    def _find(
+    def picture(
         self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
     ) -> bytes | None:
         """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
-        from cefito.encoders.frames import thumbnails
-
         found = self.film(run, horizon, dataset, video)
         if found is None or not 1 <= step <= last <= len(found[1].steps):
             return None
         path, steps = found[0], found[1].steps
         time = steps[last - 1].end if goal else steps[step - 1].start
-        try:
-            ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
-        except CefitoError:  # it cannot be read: the page shows the second alone
-            return None
-        return picture
+        return self._decoded(path, path.stat().st_mtime_ns, max(0.0, time))
+
+
+def _decoded(path: Path, _: int, time: float) -> bytes | None:
+    """A frame of a file, as it is since its last change; None if it cannot be read."""
+    from cefito.encoders.frames import thumbnails
+
+    try:
+        ((_second, picture),) = thumbnails(path, [time], most=_MOST, side=_SIDE)
+    except CefitoError:  # the page shows the second alone
+        return None
+    return picture
