@@ -64,6 +64,12 @@ def test_all_rows_without_a_server_leave_language_models_out(world, tmp_path, ca
     assert "llm-ranked" in rows
 
 
+def test_rows_that_need_a_server_are_marked(ran):
+    lines = [line for line in ran("planners").out.splitlines() if line.startswith("llm-")]
+    assert len(lines) == 5
+    assert all(line.split("  ")[-1].strip() == "needs llm.server" for line in lines)
+
+
 def test_a_row_that_is_named_needs_a_server(world, tmp_path, refused, monkeypatch):
     monkeypatch.delenv("CEFITO_LLM_SERVER", raising=False)
     command = ["compare", world.folder, "--out", tmp_path / "out", "--planners"]
