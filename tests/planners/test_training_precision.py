@@ -14,6 +14,7 @@ from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 from tiny_runs import TINY_RUN, often_or_nightly
 
+pytestmark = pytest.mark.usefixtures("asked_server")
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
 LEARNED = [name for name in METHODS if find_method(name).settings.model_fields]
 

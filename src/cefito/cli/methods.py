@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Flag, Json, Settings, known_settings
 from cefito.data.annotations import Taxonomy
-from cefito.planners.methods import METHODS, listed_methods
+from cefito.planners.methods import METHODS, SERVER, Method, PlannerVariant, listed_methods
 
 
 def planners(*, json: Json = False) -> None:
@@ -43,11 +43,17 @@ def planners(*, json: Json = False) -> None:
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
         [
-            (row.name, row.title, row.method, "ablation" if row.ablation else "")
+            (row.name, row.title, row.method, _kind(row, method))
             for method in METHODS.values()
             for row in method.variants
         ],
     )
+
+
+def _kind(row: PlannerVariant, method: Method) -> str:
+    """Return why "all" leaves a row out, or may; empty if it does not."""
+    asks = "needs llm.server" if SERVER in method.needs else ""
+    return "ablation" if row.ablation else asks
 
 
 def new_planner(name: str, /, *, out: Path | None = None) -> None:

@@ -183,7 +183,8 @@ class Server:
             return call()
         except openai.OpenAIError as problem:
             cause: Exception = problem
-            said = reason(problem)
+            text = str(problem)
+            said = reason(text.replace(self._key, "…") if self._key else text)
             status = problem.status_code if isinstance(problem, openai.APIStatusError) else 0
             if isinstance(problem, openai.APITimeoutError):
                 said = f"no answer within {self.config.timeout:g} s (llm.timeout)"
@@ -197,7 +198,6 @@ class Server:
         except (AttributeError, IndexError, TypeError, ValueError) as problem:
             cause, said = problem, "does not answer as a server of chat completions"
             remedy = "Correct llm.server; most addresses end in /v1"
-        said = said.replace(self._key, "…") if self._key else said
         raise RunError(f"{self.address}: {said}. {remedy}.", setting="llm.server") from cause
 
 
@@ -278,8 +278,12 @@ def converse(server: Server, request: Request, key: str) -> Reply:
         response = server.respond(request)
         responses.append(response)
         try:
-            return reply(outcome, plan=_plan(request, response), responses=(*responses,))
-        except InvalidAnswerError as problem:
+            plan = parse(request, response.content)
+            return reply(outcome, plan=plan, responses=(*responses,))
+        except InvalidAnswerError as invalid:
+            problem = "it was cut short" if response.finish == "length" else str(invalid)
+            if response.refusal:
+                problem = "it refuses, but only ids of actions are asked for"
             said = f"This answer is invalid: {problem}. Answer again, with the JSON object alone."
             answered = response.content or "(no answer)"
             request = replace(request, texts=(*request.texts, answered, said))
@@ -290,14 +294,3 @@ def converse(server: Server, request: Request, key: str) -> Reply:
             continue
         return reply("repaired", plan=plan, responses=(*responses,))
     return reply("replaced", responses=(*responses,))
-
-
-def _plan(request: Request, response: Response) -> tuple[int, ...]:
-    if response.refusal:
-        raise InvalidAnswerError("it refuses, but only ids of actions are asked for")
-    try:
-        return parse(request, response.content)
-    except InvalidAnswerError as problem:
-        if response.finish == "length":
-            raise InvalidAnswerError("it was cut short") from problem
-        raise
