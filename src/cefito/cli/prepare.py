@@ -97,6 +97,8 @@ class Observed:
 
 
 NO_CHOICES = StepOptions()
+AS_WRITTEN = FileOptions()
+"""Nothing is left open by files of steps."""
 
 
 def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:

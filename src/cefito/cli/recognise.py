@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
 from cefito.cli.options import OUTPUT, Json
+from cefito.cli.prepare import AS_WRITTEN, FileOptions
 from cefito.data.annotations import json_lines
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
@@ -21,6 +22,7 @@ from cefito.settings import parse_record
 
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
+    from cefito.data.readers.formats import Choices
     from cefito.inference.recordings import Recording
     from cefito.runs.run import Run
     from cefito.timeline.formats import RecognisedVideo, Writer
@@ -204,6 +206,7 @@ def annotate(
     format_: Literal["csv", "eaf", "labelstudio", "via"] = "csv",
     corrected: tuple[Path, ...] = (),
     reading: RecordingOptions = AS_RECORDED,
+    files: FileOptions = AS_WRITTEN,
 ) -> None:
     """Write the recognised steps of films for correction in an annotation tool.
 
@@ -219,7 +222,7 @@ def annotate(
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
     if corrected:
-        _report(out / PROPOSALS, corrected)
+        _report(out / PROPOSALS, corrected, files.choices)
         return
     from cefito.inference.proposals import doubt
     from cefito.runs.run import open_run
@@ -243,9 +246,8 @@ def annotate(
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
 
 
-def _report(proposals: Path, files: tuple[Path, ...]) -> None:
+def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
     """Say what correcting took, for the films of which corrected steps are given."""
-    from cefito.data.readers.formats import Choices
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
     from cefito.inference.recordings import timed_actions
@@ -256,12 +258,13 @@ def _report(proposals: Path, files: tuple[Path, ...]) -> None:
         read = parse_record(RecognisedVideo, line, place, expected, DataError)
         proposed[read.video] = read
     try:
-        found = read_steps(files)
+        found = read_steps(files, choices=choices)
     except DataError as problem:
         if problem.setting != "task":
             raise
         task = next((one.task for one in proposed.values()), None)
-        found = read_steps(files, choices=Choices(task=task))  # of a form that holds none
+        choices = choices.model_copy(update={"task": task})  # of a form that holds none
+        found = read_steps(files, choices=choices)
     left, pairs = [], []
     table = all(file.suffix.lower() in (".csv", ".tsv", ".parquet", ".pq") for file in files)
     for video in found.annotations.videos:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import OUTPUT, Flag, Json
-from cefito.cli.prepare import FileOptions
+from cefito.cli.prepare import AS_WRITTEN, FileOptions
 from cefito.cli.recognise import AS_RECORDED, RecordingOptions
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cefito.runs.run import Run
     from cefito.timeline.verify import Verifier
 
-_AS_WRITTEN = FileOptions()
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
 
@@ -39,7 +38,7 @@ def verify(
     min_probability: float = 0.5,
     false_alarms: float | None = None,
     reading: RecordingOptions = AS_RECORDED,
-    files: FileOptions = _AS_WRITTEN,
+    files: FileOptions = AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,

@@ -90,7 +90,7 @@ def test_parquet(tmp_path):
         ),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
         ("5,5,3\n12,20,1\n", "mine.csv: its first line holds no names of columns, only '5, 5, 3'"),
-        ("a,tea,boil,0,3\n" * 2, "one task for all videos, or put a line with names first"),
+        ("a,tea,boil,0,3\n" * 2, "by the file, or put a line with names first"),
         (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0 "),
         (TABLE + "two,toast,pour,1:60,3,test\n", "line 6: the step runs from '1:60' to '3'"),
         (TABLE + 'two,toast,pour,"1,234.5",3,test\n', "line 6: the step runs from '1,234.5' to"),

@@ -34,6 +34,7 @@ UNPUBLISHED = (
     "use its window files."
 )
 """Note on annotations whose split differs from the one of published tables."""
+_LONGEST = 1e7  # seconds of a video; more are Unix times
 _REPEATS_PUBLISHED = ("crosstask",)
 """Data sets whose published annotations, and so the published windows, contain repeated steps."""
 
@@ -149,6 +150,8 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
         step = Step(start=as_seconds(start), end=as_seconds(end), action=action)
         if not (0 <= step.start <= step.end and math.isfinite(step.end)):
             raise ValueError("the times are not in order")
+        if step.end > _LONGEST:
+            raise ValueError("they seem to be dates; a video starts at 0")
     return step
 
 

@@ -37,6 +37,7 @@ _TABLE = "Expected the columns video and any of task, split, seconds and frame_r
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
+_BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
 _FREE = ("split", "errors")  # fields that may be empty in all rows
 
 
@@ -305,6 +306,9 @@ class _VideoTable:
             if end is None:
                 self._dropped += 1
                 continue
+            if facts.seconds and row.start > _BEYOND * facts.seconds:
+                problem = f"begins at {row.start:g} s of a video of {facts.seconds:g} s"
+                raise DataError(f"{row.place}: {problem}. Correct its unit.", setting="video_table")
             split, place = row.split or facts.split, document.place()
             found.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
         return found

@@ -188,7 +188,6 @@ WHOLE = eaf(STEPS, ("Hands", "Symbolic_Subdivision", HANDS), slots=SLOTS)
     [
         ('SLOT_ID="t5"', 'SLOT_ID="t4"', r"has several time slots 't4'"),
         ('TIER_ID="Hands"', 'TIER_ID="Steps"', "has several tiers 'Steps'"),
-        ('NOTATION_ID="a2"', 'NOTATION_ID="a1"', "has several annotations 'a1'"),
         ('"6000"', f'"{"9" * 400}"', "is not a whole number of at most 18 digits"),
         ('"6000"', '"६०००"', "is not a whole number"),
         ("MEDIA_URL=", 'TIME_ORIGIN="6_000" MEDIA_URL=', "is not a whole number"),

@@ -12,6 +12,7 @@ from cefito.data.readers.formats.document import Document, Format, LooseRecord, 
 from cefito.times import Seconds
 
 _FORM = re.compile(r'"database"\s*:\s*\{'), re.compile(r'"segment"\s*:')
+_BEYOND = 1.5  # times a video's length; what ends later is not in seconds
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
 
 
@@ -22,6 +23,7 @@ class _Segment(LooseRecord):
 
 class _Video(LooseRecord):
     subset: str = ""
+    duration: Seconds | None = None
     task: str = Field("", validation_alias=AliasChoices("class", "task"))
     annotations: tuple[_Segment, ...] = Field(
         (), validation_alias=AliasChoices("annotations", "annotation")
@@ -45,6 +47,9 @@ def _read(document: Document) -> Iterator[StepRow]:
             document.left_out["videos without a segment"] += 1
         split = "test" if splits[name] == "val" and "test" not in used else splits[name]
         for number, part in enumerate(video.annotations, 1):
+            if video.duration and part.segment[1] > _BEYOND * video.duration:
+                problem = f"ends at {part.segment[1]:g} of {video.duration:g} s. Give seconds"
+                raise document.wrong(f"{problem}.", f"video '{name}', segment {number}")
             place, film = document.place(f"video '{name}', segment {number}"), document.film(name)
             yield StepRow(film, part.label, *part.segment, place, video.task, split)
 

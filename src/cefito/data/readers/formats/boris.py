@@ -95,7 +95,7 @@ def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, fl
             if kind == "START":
                 before.append((place, _cell(row, "time")))
                 continue
-            times = [before.pop()[1] if before else "", _cell(row, "time")]
+            times = [before.pop(0)[1] if before else "", _cell(row, "time")]
         else:
             raise document.wrong(f"has no columns 'start (s)', nor START and STOP. {_AGGREGATED}")
         try:
@@ -142,7 +142,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
 def _recognises(document: Document) -> bool:
     columns = document.columns
     if "behavior" in columns:
-        return bool(columns & {"observation id", "start (s)"})
+        return "observation id" in columns or columns >= {"start (s)", "stop (s)", "subject"}
     return "observation id" in columns and _TABLE.search(document.head[:_HEAD]) is not None
 
 

@@ -27,10 +27,11 @@ _NUMBER = (  # of the chapter, in front
     rf"(?:(?:{_WORD} ?|#)?[0-9]{{1,3}}(?![0-9]*[:.,;][0-9])[^\w\[(]{{1,5}})?"
 )
 _BEHIND = re.compile(  # the number of the chapter behind its time: "2.", "#2:", "Step 2", "2 -"
-    rf"[#(]?(?:[0-9]{{1,3}}(?:[.):\]、]|\ufe0f?\u20e3| +-(?= ))|{_WORD} ?[0-9]{{1,3}}[.):]?(?= |-))"
-    r"[ \t\-:]*(?=[^\s0-9])",
+    r"[#(]?(?:[0-9]{1,3}(?:/[0-9]{1,3})?(?:[.):\]、]|\ufe0f?\u20e3| +-(?= ))|[①-⑳]"
+    rf"|(?:{_WORD} ?|#|n[or]\. ?)[0-9]{{1,3}}(?:/[0-9]{{1,3}})?[.):]?(?= |-))[ \t\-:]*(?=[^\s0-9])",
     re.IGNORECASE,
 )
+_ALONE = re.compile(r"0?([0-9]{1,2}) +(?=[^\s0-9])")  # a number with no mark behind it
 _OF_DAY = re.compile(r"[ap]\.?m\b", re.IGNORECASE)
 _LATE = 600  # seconds; a list that begins later may hold times of day
 _FIRST = re.compile(
@@ -77,11 +78,15 @@ def _lines(text: str) -> list[_Chapter]:
 
 def _without_numbers(document: Document, chapters: list[_Chapter]) -> list[_Chapter]:
     """Remove running numbers in front of titles, as in "0:30 2. Add tea"."""
-    numbers = [_BEHIND.match(chapter.title.translate(_PLAIN)) for chapter in chapters]
-    listed = [match for match in numbers if match]
-    if len(listed) < 2 and not any(re.search(r"\b1\b", match[0]) for match in listed):
+    plain = [chapter.title.translate(_PLAIN) for chapter in chapters]
+    numbers = [_BEHIND.match(title) for title in plain]
+    alone = [_ALONE.match(title) for title in plain]
+    if [int(match[1]) for match in alone if match] == [*range(1, sum(map(bool, alone)) + 1)]:
+        numbers = [one or other for one, other in zip(numbers, alone, strict=True)]
+    count = sum(map(bool, numbers))
+    if count < 2 and not any(match and re.search(r"\b1\b", match[0]) for match in numbers):
         return chapters
-    document.notes["titles with a running number, which was removed"] += len(listed)
+    document.notes["titles with a running number, which was removed"] += count
     return [
         chapter._replace(title=chapter.title[match.end() :] if match else chapter.title)
         for chapter, match in zip(chapters, numbers, strict=True)

@@ -66,9 +66,8 @@ def _recognises(document: Document) -> bool:
     labels = _labels(document.head)
     if len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
         return False
-    numbers = all(map(_NUMBER.fullmatch, labels))
     repeated = sum(label == following for label, following in pairwise(labels))
-    return repeated >= _REPEATED * len(labels) and (not numbers or bool(_mapping(document.path)))
+    return repeated >= _REPEATED * len(labels)
 
 
 FORMAT = Format(name="labels of frames", recognises=_recognises, read=_read, step="run of frames")

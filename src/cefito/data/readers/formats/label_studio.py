@@ -13,7 +13,11 @@ from pydantic import Field
 from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds, parse_seconds
 
-_TASKS = re.compile(r'"(?:annotations|predictions)"\s*:'), re.compile(r'"data"\s*:')
+_TASKS = (
+    re.compile(r'"(?:annotations|predictions)"\s*:'),
+    re.compile(r'"data"\s*:'),
+    re.compile(r'"(?:result|was_cancelled|completed_by|total_annotations)"\s*:|:\s*\[\s*\]'),
+)
 _MIN = re.compile(r'"annotation_id"\s*:'), re.compile(r'"(?:annotator|lead_time)"\s*:')
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I)
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
@@ -196,8 +200,9 @@ def _times(
         elif {"start", "end"} <= value.keys() and "text" not in value:
             seconds = document.record(_Range, value, at) if _is_time(value) else None
             times[count] = [(seconds.start, seconds.end)] if seconds is not None else []
-        if result.id and times.get(count):
-            names.setdefault(f"{result.id}", times[count])
+        if (spans := times.get(count)) and names.setdefault(result.id, spans) != spans:
+            names[result.id] = []  # several regions have the id
+    names.pop("", None)
     return names | times
 
 

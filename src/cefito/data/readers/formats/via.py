@@ -90,9 +90,8 @@ def _values(
 
 def _recognises(document: Document) -> bool:
     text = document.head
-    return text.lstrip().startswith("{") and (
-        '"vid_list"' in text or ('"fid_list"' in text and '"metadata"' in text)
-    )
+    named = '"vid_list"' in text or '"fid_list"' in text
+    return text.lstrip().startswith("{") and named and '"attribute"' in text
 
 
 FORMAT = Format(
