@@ -134,6 +134,34 @@ def test_names_of_videos_are_no_paths(films, ran, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["a%5Cb.eaf", "a_b.eaf"]
 
 
+def test_films_of_one_name_are_named_with_their_folders(recognised, films, ran, call, refused, tmp_path):
+    for name in ("P01/cam", "P02/cam", "side"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(films / "FEATURES" / "v10.npy", tmp_path / f"{name}.npy")
+    one, other, side = (tmp_path / f"{name}.npy" for name in ("P01/cam", "P02/cam", "side"))
+    found = recognised(one, other, side)
+    assert [video["video"] for video in found] == ["P01/cam", "P02/cam", "side"]
+    assert [video["video"] for video in recognised(one, side)] == ["cam", "side"]
+    problem = refused("recognise", films / "RUN", one, side, one.parent / ".." / "P01" / "cam.npy")
+    assert "another video is called 'cam', too. Leave one out, or rename the file." in problem
+    annotate = ("annotate", films / "RUN", "--out", tmp_path / "OUT")
+    ran(*annotate, one, other, "--format", "eaf")
+    files = sorted((tmp_path / "OUT").glob("*.eaf"))
+    assert [file.name for file in files] == ["P01_cam.eaf", "P02_cam.eaf"]
+    both = [part for file in files for part in ("--corrected", file)]
+    assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
+    code, _, told = call(*annotate, "--corrected", files[0])
+    assert code == 2
+    assert "not proposed, so not counted: cam (P01/cam or P02/cam?)" in told
+
+
+def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
+    (tmp_path / "a.npy").write_text("no numbers")
+    for missing, message in (("b.npy", "b.npy: no such file"), ("b", "b: no such file, and no")):
+        problem = refused("recognise", films / "RUN", tmp_path / "a.npy", tmp_path / missing)
+        assert message in problem
+
+
 def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
     annotate = ("annotate", films / "RUN", "--out", out)

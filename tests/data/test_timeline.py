@@ -48,6 +48,17 @@ def with_features(folder):
     return folder
 
 
+def test_rows_keep_their_rate(make, tmp_path):
+    """Also where the observations are taken from them; the last step ends with its rows."""
+    source = make(rate=5.0, a=np.ones((42, 4)), b=np.ones((32, 4)), c=np.ones((57, 4)))
+    text = (source / "videos.jsonl").read_text()
+    (source / "videos.jsonl").write_text(text.replace("[6, 11, 1]", "[6, 11.8, 1]"))
+    dataset = open_dataset(prepare(source, tmp_path / "out").folder)
+    assert dataset.timeline.rate == 5
+    assert [len(rows) for rows in dataset.timeline.videos] == [42, 32, 57]
+    assert [len(video.steps) for video in dataset.videos] == [2, 2, 2]
+
+
 def test_written_and_read(make, tmp_path):
     source = with_features(make(rate=np.float64(1 / 3)))
     dataset = open_dataset(prepare(source, tmp_path / "out").folder)

@@ -51,6 +51,17 @@ def test_a_folder(folder, stub, log, tmp_path):
     assert log.works[0]["notes"] == {"a.mp4", "b.mkv", "more/c.MP4"}
 
 
+def test_endings_of_camcorders_and_capitals(write_video, stub, tmp_path):
+    source = tmp_path / "videos"
+    source.mkdir()
+    for name in ("a.MTS", "b.m2ts", "c.MOV"):
+        write_video(tmp_path / f"x.{'ts' if 't' in name.lower() else 'mov'}", 1).rename(
+            source / name
+        )
+    result = extract_videos(source, tmp_path / "out", stub)
+    assert result.written == ["a.MTS", "b.m2ts", "c.MOV"]
+
+
 def test_a_single_video_of_any_ending(write_video, stub, tmp_path):
     path = write_video(tmp_path / "a.mp4", 2).rename(tmp_path / "recording.data")
     assert extract_videos(path, tmp_path / "out", stub).written == ["recording.data"]

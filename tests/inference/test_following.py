@@ -168,6 +168,35 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert "next: " in said
 
 
+def test_times_of_lines(run_with_recogniser, video, monkeypatch, capsys):
+    """Seconds, times of day, or a line each second; milliseconds are refused."""
+
+    def followed(lines, *argv, code=0):
+        text = "\n".join(map(json.dumps, lines))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert main(["follow", str(run_with_recogniser.folder), "-", "--json", *argv]) == code
+        return capsys.readouterr()
+
+    rows = video[1][:20].tolist()
+    bare = followed(rows).out
+    assert followed([{"at": at, "row": row} for at, row in enumerate(rows)]).out == bare
+    assert followed([{"at": 1.769e9 + at, "row": row} for at, row in enumerate(rows)]).out == bare
+    fast = [row for row in rows for _ in range(5)]
+    assert followed(fast, "--feature-rate", "5").out == bare
+    for begin in (0, 1.769e12):
+        lines = [{"at": begin + 1000 * at, "row": row} for at, row in enumerate(rows)]
+        problem = followed(lines, code=2).err
+        assert "line 2 of the input: is 1000 s after the first row. Give times in s" in problem
+    assert "expected 0.01 to 1000 rows" in followed(rows, "--feature-rate", "0", code=2).err
+
+
+def test_a_time_of_day_is_no_time_of_a_video(run_with_recogniser, video):
+    session = Session(run_with_recogniser)
+    with pytest.raises(DataError, match="the first row is at second 1,769,000,000"):
+        session.observe(video[1][0], at=1.769e9)
+    assert session.observe(video[1][0], at=60.0)
+
+
 def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
     rows = [{"at": place, "row": row.tolist()} for place, row in enumerate(video[1][:20])]
     lines = [json.dumps(row) for row in rows] + ["", json.dumps({"at": 20, "row": None})]
@@ -179,6 +208,16 @@ def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         assert main(["follow", run, "-"]) == 2
         assert problem in capsys.readouterr().err
+    for line in (
+        '"x"',
+        "[1, 2]",
+        '{"at": true, "row": null}',
+        '{"at": NaN, "row": null}',
+        "\udcff",
+    ):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"null\n\n{line}\n"))
+        assert main(["follow", run, "-"]) == 2
+        assert "line 3 of the input: expected [" in capsys.readouterr().err
     assert main(["follow", run, "-", "--false-alarms", "1"]) == 2
     assert "named too few errors to count false alarms" in capsys.readouterr().err
     assert main(["follow", run]) == 2

@@ -154,6 +154,23 @@ def test_coin_that_is_malformed(coin, wrong, database, edit, match):
     wrong("coin", coin(database), match)
 
 
+def test_coin_in_lists_of_splits(coin, database, wrong):
+    folder, videos = coin().parent, database["database"]
+    (folder / "COIN.json").unlink()
+    for name, video in (("coin_train_70", "aa"), ("coin_test_30", "bb")):
+        entry = videos[video] | {"subset": "training"}  # as in the lists of PDPP
+        (folder / f"{name}.json").write_text(json.dumps([{video: entry}]))
+    found = read_benchmark("coin", folder).annotations
+    assert found.videos == (
+        Video("bb", "test", 2, (Step(0, 2, 4),)),
+        Video("aa", "train", 1, (Step(1, 4, 2), Step(5, 6.5, 0))),
+    )
+    (folder / "coin_test_30.json").write_text(json.dumps([{"aa": videos["aa"]}]))
+    wrong("coin", folder, r"coin_train_70\.json: repeats video 'aa'")
+    (folder / "coin_train_70.json").rename(folder / "coin.json")
+    wrong("coin", folder, r"coin\.json: its name must contain exactly one of")
+
+
 def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("coin", release, "is of crosstask. Use cefito data")
     wrong("niv", coin(), "is of coin. Use cefito")

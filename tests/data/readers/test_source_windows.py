@@ -139,6 +139,24 @@ def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonom
     wrong("niv", windows(), "action 4 is not one of task 1 .video '.'.", taxonomy=other)
 
 
+def test_a_taxonomy_that_lists_shared_actions_once(windows, wrong, make_source, tiny_taxonomy):
+    """Tasks own the actions of their windows, too, if the names agree."""
+    names = [action["name"] for action in tiny_taxonomy["actions"]]
+    tiny_taxonomy["tasks"][1]["actions"] = [2, 3]
+    other = make_source("other", taxonomy=tiny_taxonomy, features=None)
+
+    def named(entries, wrong=""):
+        for entry in entries:
+            steps = entry["id"]["legal_range"]
+            entry["id"]["actions"] = [names[action] + wrong * (action == 4) for *_, action in steps]
+
+    found = read_benchmark("niv", windows(named), taxonomy=other)
+    assert found.annotations.taxonomy.tasks[1].actions == (2, 3, 4, 5)
+    assert "the taxonomy lists them under others; they count as actions of both" in found.notes[0]
+    path = windows(lambda entries: named(entries, "?!x"))
+    wrong("niv", path, "action 4 is '.*x', in the taxonomy", taxonomy=other)
+
+
 @pytest.mark.parametrize("name", [pytest.param("crosstask", marks=pytest.mark.nightly), "niv"])
 def test_published_annotations_go_round(
     shared_data, real_annotations, write_windows, tmp_path, name
