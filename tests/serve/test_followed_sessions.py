@@ -282,6 +282,13 @@ def test_a_file_that_is_no_session_does_not_stop_the_service(
     assert elsewhere.read_text() == first
 
 
+def test_a_folder_of_sessions_that_is_none_is_refused(place, run_with_recogniser, tmp_path):
+    (tmp_path / "sessions").write_text("")
+    settings = place.settings(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
+    with pytest.raises(DataError, match="sessions: cannot be made"):
+        create_app(settings)
+
+
 @pytest.mark.parametrize(
     "line", ['{"done":' + "[" * 100_000 + "\n", "[]\n", '{"done":"\\ud800"}\n']
 )
@@ -330,9 +337,9 @@ def test_rows_that_are_not_answered_in_time_change_nothing(
     whole = tell(client, whole, rows=rows)
     most = jobs.asked
     assert most >= len(rows)
-    updates, updated = [], StepChain.updated
-    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
-    monkeypatch.setattr(StepChain, "updated", count)
+    updates, filtered = [], StepChain.filtered
+    count = lambda *given: updates.append(1) or filtered(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "filtered", count)
     for left in (1, 4, most - 1):
         updates.clear()
         jobs.left = left
@@ -362,9 +369,9 @@ def test_a_long_session_is_read_in_several_requests(
 @pytest.mark.nightly
 def test_a_flood_of_gaps_costs_what_its_rows_cost(serving, run_with_recogniser, monkeypatch):
     """Eight clients send rows an hour apart while eight others plan; nothing goes on afterwards."""
-    updates, updated = [], StepChain.updated
-    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
-    monkeypatch.setattr(StepChain, "updated", count)
+    updates, filtered = [], StepChain.filtered
+    count = lambda *given: updates.append(1) or filtered(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "filtered", count)
     limits = {"deadline_seconds": 2}
     client = serving(runs=(run_with_recogniser.folder,), limits=limits)
     states = [begin(client) for _ in range(8)]

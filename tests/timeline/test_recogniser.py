@@ -186,9 +186,9 @@ def test_a_gap_passed_at_once_is_that_of_its_rows_one_by_one(recogniser, video):
 @pytest.mark.parametrize("hours", [1, 1000])
 def test_gaps_cost_as_much_as_rows(recogniser, video, monkeypatch, hours):
     """Rows an hour apart: each row is worth some lost ones, however long the gaps."""
-    updates, updated = [], StepChain.updated
-    count = lambda *given: updates.append(1) or updated(*given)  # noqa: E731
-    monkeypatch.setattr(StepChain, "updated", count)
+    updates, filtered = [], StepChain.filtered
+    count = lambda *given: updates.append(1) or filtered(*given)  # noqa: E731
+    monkeypatch.setattr(StepChain, "filtered", count)
     stream = StepStream(recogniser, lost=100)
     for place in range(60):
         stream.observe(video[0][0] if place % 2 else None, at=3600 * hours * place)
