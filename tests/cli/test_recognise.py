@@ -134,7 +134,9 @@ def test_names_of_videos_are_no_paths(films, ran, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["a%5Cb.eaf", "a_b.eaf"]
 
 
-def test_films_of_one_name_are_named_with_their_folders(recognised, films, ran, call, refused, tmp_path):
+def test_films_of_one_name_are_named_with_their_folders(
+    recognised, films, ran, call, refused, tmp_path
+):
     for name in ("P01/cam", "P02/cam", "side"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(films / "FEATURES" / "v10.npy", tmp_path / f"{name}.npy")
