@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ async def measure(port: int, plans: list[bytes], seconds: int, *, flooded: bool)
     for task in done:
         task.result()  # no client ends by itself
     p50, p99 = np.percentile(waited, (50, 99)).round(1).tolist()
-    return {"plans": len(waited), "p50_ms": p50, "p99_ms": p99, "statuses": statuses}
+    load = round(os.getloadavg()[0], 2)  # of all programs on the machine
+    found = {"plans": len(waited), "p50_ms": p50, "p99_ms": p99, "load_average": load}
+    return {**found, "statuses": statuses}
 
 
 async def connected(port: int, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

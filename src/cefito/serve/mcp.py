@@ -302,7 +302,7 @@ async def _sorted_out(messages: Any, accepted: ObjectSendStream[Any], answers: A
 
 def _refusal(problem: Exception) -> JSONRPCError | None:
     """The answer to a line that holds no message, with the id of its request; None if blank."""
-    first = problem.errors()[0] if isinstance(problem, ValidationError) else {}
+    first: Any = problem.errors()[0] if isinstance(problem, ValidationError) else {}
     line, number = first.get("input"), None
     code, fault = INVALID_REQUEST, "the line is no message of JSON-RPC 2.0"
     if first.get("type") == "json_invalid":
