@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -365,6 +365,32 @@ def load_weights(
                 "numbers). Get the file again, or train again."
             )
     module.load_state_dict(dict(tensors), assign=not copy)
+
+
+class Expected(NamedTuple):
+    """Shape, kind and bounds of a tensor."""
+
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    kind: str = "f"  # of NumPy's types: "f", "i" or "b"
+    nan: bool = False  # whether it may hold NaN
+
+
+def check_tensors(
+    tensors: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], place: str
+) -> None:
+    """Refuse arrays other than those expected, out of bounds, or with NaN (RunError)."""
+    for name in sorted({*tensors} ^ {*expected}):
+        where = "is missing" if name in expected else "is unknown"
+        raise RunError(f"{place}: tensor '{name}' {where}.")
+    for name, (shape, low, high, kind, nan) in expected.items():
+        own = tensors[name]
+        if (own.shape, own.dtype.kind) != (shape, kind):
+            found = f"has shape {list(own.shape)} and type {own.dtype}"
+            raise RunError(f"{place}: tensor '{name}' {found}; expected {list(shape)}.")
+        if not ((own >= low) & (own <= high) | (nan & (own != own))).all():
+            raise RunError(f"{place}: tensor '{name}' is not from {low:g} to {high:g} throughout.")
 
 
 def sha256(path: Path) -> str:

@@ -8,7 +8,8 @@ import pytest
 import cefito.study.recognition as recognition
 import cefito.timeline.mstcn as mstcn
 from cefito.cli import main
-from cefito.data.timeline import row_labels
+from cefito.data.prepared import write_dataset
+from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
 from cefito.study.recognition import compare_recognisers
 from row_films import SMALL, prepared_films
@@ -80,6 +81,29 @@ def test_the_command(films, tmp_path, capsys):
         assert "--recognisers: takes --out, --seeds and --json alone" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
+
+
+def test_results_of_other_rows_are_not_kept(films, tmp_path):
+    """Although steps and observations, and so the fingerprint, are the same ones."""
+    first = compare_recognisers(films, tmp_path / "out", ["nearest"], [0])[1]
+    for name, rows, rate in (
+        ("shuffled", [own[::-1].copy() for own in films.timeline.videos], 1.0),
+        ("faster", films.timeline.videos, 2.0),
+    ):
+        other = write_dataset(
+            tmp_path / name,
+            name=films.name,
+            annotations=films.annotations,
+            start=films.start,
+            end=films.end,
+            timeline=Timeline(tuple(rows), rate),
+            provenance=films.provenance,
+        )
+        assert other.fingerprint == films.fingerprint
+        with pytest.raises(ConfigError, match="other rows"):
+            compare_recognisers(other, tmp_path / "out", ["nearest"], [0])
+        found = compare_recognisers(other, tmp_path / f"{name}-out", ["nearest"], [0])[1]
+        assert found["rows"] != first["rows"]
 
 
 def test_what_cannot_be_compared(films, world, tmp_path):

@@ -1,5 +1,6 @@
 """The recogniser on small films of which each action has its own direction, and its stream."""
 
+import json
 import pickle
 from dataclasses import replace
 
@@ -9,9 +10,17 @@ import torch
 
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.timeline.chain import StepChain
 from cefito.timeline.classifier import TemporalNetwork
-from cefito.timeline.recogniser import SETTINGS_FILE, Recogniser, likelihoods, softened
+from cefito.timeline.plan_chain import PlanChain
+from cefito.timeline.recogniser import (
+    RECOGNISER_FILE,
+    SETTINGS_FILE,
+    Recogniser,
+    likelihoods,
+    softened,
+)
 from cefito.timeline.stream import LOST_MORE, StepStream
 from row_films import SMALL, prepared_films
 
@@ -90,12 +99,92 @@ def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
         Recogniser.load(tmp_path, films.taxonomy)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("rate", rate) for rate in (0.0, -1.0, 1e9)),
+        *((name, [1.0, 0.0]) for name in ("trusts", "temperatures")),
+        ("width", 1 << 40),
+        ("width", 9),
+        ("config.members", 20_000),
+        ("config.members", 64),
+        ("config.width", 1 << 16),
+        ("config.width", 1 << 40),
+        ("config.directions", 0),
+        ("config.memories", [0.0]),
+        ("config.memories", [1.0] * 1000),
+        ("config.phases", 10**6),
+        ("config.lag", 1e9),
+    ],
+)
+def test_settings_of_a_shared_run_are_bounded(films, recogniser, tmp_path, key, value):
+    recogniser.save(tmp_path)
+    header = json.loads((tmp_path / SETTINGS_FILE).read_text())
+    *sections, name = key.split(".")
+    (header[sections[0]] if sections else header)[name] = value
+    (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
+    with pytest.raises(RunError, match=r"recogniser\.(json|safetensors).*Train the run again"):
+        Recogniser.load(tmp_path, films.taxonomy)
+
+
+def test_tensors_of_a_shared_run_are_checked(films, recogniser, tmp_path):
+    recogniser.save(tmp_path)
+    path, (tensors, _) = (
+        tmp_path / RECOGNISER_FILE,
+        load_tensors(tmp_path / RECOGNISER_FILE, "pt", ""),
+    )
+    small = [name for name in tensors if not name.startswith(("whole", "past", "ahead"))]
+    changes = {
+        f"{name} {kind}": {**tensors, name: change(tensors[name])}
+        for name in [*small, "past.members.0.1.weight", "ahead.mean", "whole.temporal.outer.bias"]
+        for kind, change in {
+            "of another shape": lambda own: own[None].clone(),
+            "without its values": lambda own: own.double() * torch.nan,
+            "of other numbers": lambda own: own.double() * 0 - 7e9,
+        }.items()
+    }
+    changes |= {
+        f"without {name}": {key: own for key, own in tensors.items() if key != name}
+        for name in small
+    }
+    changes["with more"] = {**tensors, "other.thing": torch.zeros(1)}
+    known = tensors["chain.transitions"]
+    changes["of other sums"] = {**tensors, "chain.transitions": known / 2}
+    changes["of other actions"] = {**tensors, "chain.actions": tensors["chain.actions"].flip(1)}
+    for content in changes.values():
+        write_tensors(path, content)
+        with pytest.raises(RunError, match=rf"{RECOGNISER_FILE}: tensor.*Train the run again"):
+            Recogniser.load(tmp_path, films.taxonomy)
+
+
 def test_rows_at_another_rate(recogniser, video):
     rows = video[0]
     expected = spans(recogniser.recognise(rows).steps())
     found = spans(recogniser.recognise(np.repeat(rows, 2, axis=0), rate=2.0).steps())
     assert [one[0] for one in found] == [one[0] for one in expected]
     assert np.abs(np.array(found) - np.array(expected)).max() <= 1
+
+
+def test_the_fewest_rows_of_steps_that_are_known(recogniser, video):
+    """One row fewer is refused, these are enough, and each step is there."""
+    certain = replace(recogniser.chain, pause=np.ones_like(recogniser.chain.pause))
+    always = replace(recogniser, chain=certain)  # pauses before and between all steps
+    for own, task, plan in ((recogniser, 1, [3, 4, 5]), (always, 1, [5, 3]), (always, 0, [1])):
+        fewest = PlanChain.of(own.chain, plan, task).fewest
+        with pytest.raises(ConfigError, match=f"which need {fewest}, at 1 rows a second"):
+            own.recognise(video[0][: fewest - 1], task=task, plan=plan)
+        for count in range(fewest, fewest + 4):
+            found = own.recognise(video[0][:count], task=task, plan=plan)
+            assert np.isfinite(found.rows).all()
+            assert [one.action for one in found.steps()] == plan
+
+
+def test_a_task_that_fits_worse_than_another_one(recogniser, video):
+    rows = np.concatenate([video[0]] * 60)  # some 3,000
+    for task in (0, 1):
+        found = recogniser.recognise(rows, task=task)
+        assert np.isfinite(found.rows).all()
+        assert {one.action for one in found.steps()} <= {*range(3 * task, 3 * task + 3)}
 
 
 def test_what_is_refused(films, recogniser, video):
@@ -107,6 +196,27 @@ def test_what_is_refused(films, recogniser, video):
             recogniser.recognise(rows, task=task, plan=plan)
     with pytest.raises(ConfigError, match="a video of 2 rows is too short"):
         recogniser.recognise(rows[:2], task=1, plan=[3, 4, 5])
+    for task in (-1, 2, 0.5, np.nan, True):
+        with pytest.raises(ConfigError, match="task"):
+            recogniser.recognise(rows, task=task)
+        with pytest.raises(ConfigError, match="task"):
+            StepStream(recogniser, task=task)
+    for rate in (-1, 0, np.nan, np.inf, 1e-9, 1e9):
+        with pytest.raises(ConfigError, match=r"expected 0.01 to 1000 rows a second"):
+            recogniser.recognise(rows, rate=rate)
+    for action in (-1, 6, np.nan, 3.5):
+        with pytest.raises(ConfigError, match="action"):
+            recogniser.recognise(rows, task=1, plan=[action])
+    for least in (-0.1, np.nan, np.inf):
+        with pytest.raises(ConfigError, match="expected 0 to 1"):
+            recogniser.recognise(rows).steps(least)
+    for action in (-1, 6, 7):
+        with pytest.raises(ConfigError, match="not one of the task"):
+            StepStream(recogniser).correct(action)
+    with pytest.raises(DataError, match="expected numbers"):
+        recogniser.recognise([["a"] * 8])
+    with pytest.raises(DataError, match="holds NaN or infinity"):
+        recogniser.recognise(np.full((2, 8), 1e300))
     rows[4, 2] = np.nan
     with pytest.raises(DataError, match=r"row 4 \(counted from 0\) holds NaN"):
         recogniser.recognise(rows)

@@ -99,6 +99,11 @@ class PreparedDataset:
         """
         return _fingerprint(self.hashes)
 
+    @property
+    def rows_digest(self) -> str | None:
+        """Hash of the rows of whole videos and their rate, which `fingerprint` leaves out."""
+        return self.hashes.get(TIMELINE_FILE)
+
     @cached_property
     def timeline(self) -> Timeline | None:
         """Rows of whole videos; None if the data set was prepared without them.

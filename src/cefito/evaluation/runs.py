@@ -300,6 +300,7 @@ def cross_validate(
                 device=device,
                 progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
                 reuse=True,
+                recogniser=False,
             )
             planner = run.planner
             if known.oracle_task:

@@ -60,7 +60,8 @@ class RowFollower:
         self.stream = StepStream(run.own_recogniser, task)
         self._run = run
         self.told: set[float] = set()  # starts of steps that were reported
-        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])  # of which steps done
+        # findings, beside all that they depend on
+        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:
         """Return a follower of the same rows, which goes on by itself."""
@@ -110,7 +111,7 @@ class RowFollower:
         steps, tasks = stream.steps(), stream.tasks
         going, task = self.goes_on(steps), int(tasks.argmax())
         done = steps[:-1] if going else steps
-        state = task, least, *((step.start, step.action) for step in done)
+        state = task, least, *done
         if state != self._verified[0]:
             self._verified = state, self._findings(done, task, least)
         return Followed(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from cefito.errors import ConfigError
 from cefito.files import FileRecord, value_digest
@@ -44,7 +46,7 @@ class Thresholds(Record):
     """
 
     condition: Condition
-    videos: int  # that they were calibrated on
+    videos: int = Field(ge=0)  # that they were calibrated on
     plans: tuple[float | None, ...]
     next_step: tuple[float | None, ...] | None = None  # None if the method has no such sums
     next_two: tuple[float | None, ...] | None = None
@@ -63,9 +65,23 @@ class CoverageTable(FileRecord):
     weights: str  # `weights_digest` of the run that it was made for
     fingerprint: str  # of the data set that it was calibrated on
     steps: str  # of the run, such as "1-6"; see `Run.steps`
-    folds: int  # 0 if calibrated on validation videos with the run itself
-    levels: tuple[float, ...] = LEVELS
+    folds: int = Field(ge=0)  # 0 if calibrated on validation videos with the run itself
+    levels: tuple[float, ...] = Field(LEVELS, min_length=1, max_length=1000)
     thresholds: tuple[Thresholds, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse levels that do not ascend in [0, 1], and other numbers of thresholds."""
+        if (
+            list(self.levels) != sorted({*self.levels})
+            or not 0 <= self.levels[0] <= self.levels[-1] <= 1
+        ):
+            raise ValueError("levels do not ascend from 0 to 1")
+        for one in self.thresholds:
+            for own in (one.plans, one.next_step, one.next_two):
+                if own is not None and len(own) != len(self.levels):
+                    raise ValueError(f"{len(own)} thresholds of {len(self.levels)} levels")
+        return self
 
     def of(self, condition: Condition, level: float, *, place: str) -> tuple[Thresholds, int]:
         """Return the thresholds of a condition, and the place of a level in them.

@@ -42,6 +42,7 @@ class DatasetReference(Record):
     fingerprint: str  # empty for imported weights
     observed: dict[str, Any] | None = None  # how its observations were made, if known
     simulation: dict[str, Any] | None = None  # how they were simulated, if they were
+    rows: str | None = None  # `PreparedDataset.rows_digest`, if a recogniser was trained on them
 
     @classmethod
     def of(cls, dataset: PreparedDataset) -> DatasetReference:

@@ -96,6 +96,10 @@ def train_run(
         )
     facts: dict[str, Any] = {"selection": selection, "errors": errors}
     info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, **facts)
+    recogniser = recogniser and shortest is not None and dataset.rows_digest is not None
+    if recogniser:
+        rows = info.dataset.model_copy(update={"rows": dataset.rows_digest})
+        info = info.model_copy(update={"dataset": rows})
     train, val = fitting_windows(dataset, **window_sizes(planner, horizon, shortest), **facts)
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
@@ -103,7 +107,9 @@ def train_run(
     with locked(folder, "a training"):
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
-            return open_run(folder, device=device)
+            kept = open_run(folder, device=device)
+            if kept.recogniser is not None or not recogniser:
+                return kept
         fresh = not (folder / RUN_FILE).exists()  # a finished one stays
         if fresh:
             info.write(folder)
@@ -126,7 +132,7 @@ def train_run(
         steps, verifier = None, None
         if shortest is not None:
             chosen = [place for place, one in enumerate(dataset.videos) if one.split != "test"]
-            if recogniser and dataset.timeline is not None:
+            if recogniser:
                 steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
             known = [dataset.videos[place] for place in chosen]
             verifier = Verifier.fit(known, dataset.taxonomy, seed=seed, progress=progress)
@@ -224,6 +230,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     for key, ours, theirs in (
         ("method", info.method, old.method),
         ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
+        ("timeline", info.dataset.rows or old.dataset.rows, old.dataset.rows or info.dataset.rows),
         ("horizon", info.horizon, old.horizon),
         ("range of steps", info.shortest, old.shortest),
         ("seed", info.seed, old.seed),

@@ -101,7 +101,7 @@ def compare_recognisers(
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
     Raises:
-        ConfigError: An unknown recogniser, or a folder of another data set or other settings.
+        ConfigError: An unknown recogniser, or a folder of another data set, rows or settings.
         DataError: The data set holds no rows of whole videos, or no test videos.
     """
     config = config or RecogniserConfig()
@@ -119,6 +119,7 @@ def compare_recognisers(
     known, file = _Known.of(dataset), out / "recognition.json"
     about: dict[str, Any] = {
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+        "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
         "test_videos": [dataset.videos[place].video_id for place in known.test],
     }
@@ -126,7 +127,7 @@ def compare_recognisers(
     if file.exists():
         before = read_json(file, "Choose another folder.")
         if {key: before.get(key) for key in about} != about:
-            problem = "is of another data set, or of other settings"
+            problem = "is of another data set, other rows, or other settings"
             raise ConfigError(f"{file} {problem}. Choose another folder.")
         videos = before["videos"]
     out.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.errors import RunError
+from cefito.files import Expected, check_tensors
 from cefito.timeline.scores import Segment, segments
 
 Floats = NDArray[np.float64]
@@ -30,6 +32,9 @@ _AGAINST = 0.05  # factor of transitions against an order that is given
 _FOREVER = 8**11  # rows after which every video has ended
 _BLOCK = 64  # rows that are joined at once
 _NEVER = 1e-200  # share of a transition over many rows that counts as 0
+_NEAR = 1e-6  # distance of sums of probabilities from 1
+MOST_PHASES = 32
+"""P at most, so that the first of them is never out of a float's range beside the last."""
 _MOST_LEAVE = 0.98  # greatest q, of an action that lasts one row
 
 
@@ -397,8 +402,49 @@ class StepChain:
         return {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Build from what `arrays` returned."""
+    def of_arrays(
+        cls,
+        arrays: dict[str, NDArray[Any]],
+        task_actions: Sequence[Sequence[int]],
+        action_count: int,
+        *,
+        place: str,
+    ) -> Self:
+        """Build from what `arrays` returned, for the tasks that `fit` was given.
+
+        Raises:
+            RunError: Other arrays; `place`, their file, begins the message.
+        """
+        count, size = len(task_actions), max(map(len, task_actions))
+        places = (count, size + 1)
+        expected = {
+            "actions": Expected((count, size), 0, action_count, "i"),
+            "log_tasks": Expected((count,), -1e3, 1e-9),
+            "transitions": Expected((count, size + 1, size + 1), 0, 1),
+            "entered": Expected((count, size), 0, MOST_PHASES - 1, "i"),
+            "leave": Expected((count, size), 0, _MOST_LEAVE),
+            "pause": Expected(places, 0, 1),
+            "resume": Expected(places, 1e-12, _MOST_LEAVE),
+            "phases": Expected((), 1, MOST_PHASES, "i"),
+            "background": Expected((), action_count, action_count, "i"),
+        }
+        check_tensors(arrays, expected, place)
+        actions = np.full((count, size), action_count)
+        for task, ids in enumerate(task_actions):
+            actions[task, : len(ids)] = ids
+        known = np.append(actions < action_count, np.ones((count, 1), dtype=bool), axis=1)
+        sums = arrays["transitions"].sum(axis=2)[known]
+        for name, fits in (
+            ("actions", np.array_equal(arrays["actions"], actions)),
+            ("log_tasks", abs(np.exp(arrays["log_tasks"]).sum() - 1) < _NEAR),
+            ("transitions", (np.abs(sums - 1) < _NEAR).all()),
+            ("entered", (arrays["entered"] < arrays["phases"]).all()),
+            ("leave", (arrays["leave"][known[:, :-1]] > 0).all()),
+        ):
+            if not fits:
+                raise RunError(
+                    f"{place}: tensor '{name}' does not fit the other ones and the tasks."
+                )
         found = ((one.name, arrays[one.name]) for one in fields(cls))
         values: dict[str, Any] = {name: one if one.ndim else one.item() for name, one in found}
         return cls(**values)

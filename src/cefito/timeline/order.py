@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy, Video
 from cefito.data.vocabulary import find_action, find_task, in_words, name_or_id
-from cefito.errors import ConfigError, DataError
-from cefito.files import read_json
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import Expected, check_tensors, read_json
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
@@ -160,8 +160,27 @@ class TaskOrder:
         return {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Build from what `arrays` returned."""
+    def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:
+        """Build from what `arrays` returned, for a task of these actions.
+
+        Raises:
+            RunError: Other arrays; `place`, their file, begins the message.
+        """
+        size, many = len(actions), 1e9
+        expected = {
+            "actions": Expected((size,), 0, many, "i"),
+            "videos": Expected((), 0, many, "i"),
+            "before": Expected((size, size), 0, many),
+            "follows": Expected((size + 1, size + 1), 0, many),
+            "occurs": Expected((size,), 0, many),
+            "length": Expected((size,), -many, many),
+            "spread": Expected((size,), 1e-9, np.inf),
+            "place": Expected((size,), 0, 1, nan=True),
+            "given": Expected((), 0, 1, "b"),
+        }
+        check_tensors(arrays, expected, place)
+        if arrays["actions"].tolist() != sorted(actions):
+            raise RunError(f"{place}: tensor 'actions' has other actions than the task.")
         whole: dict[str, Any] = {"videos": int(arrays["videos"]), "given": bool(arrays["given"])}
         return cls(**{**arrays, **whole})
 
@@ -248,13 +267,16 @@ def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
     Raises:
         ConfigError: Edges in a circle.
     """
-    found = set(edges)
-    while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
-        found |= more
-    if circle := sorted(a for a, b in found if a == b):
+    pairs = list(edges)
+    actions, places = np.unique(np.array(pairs, dtype=np.int64).reshape(-1, 2), return_inverse=True)
+    found = np.zeros((len(actions), len(actions)), dtype=bool)
+    found[tuple(places.reshape(-1, 2).T)] = True
+    for through in range(len(actions)):  # Warshall's closure
+        found |= found[:, through, None] & found[through]
+    if circle := actions[found.diagonal()].tolist():
         listed = ", ".join(f"action {action}" for action in circle)
         raise ConfigError(f"the order goes in a circle through {listed}.")
-    return frozenset(found)
+    return frozenset((int(actions[a]), int(actions[b])) for a, b in np.argwhere(found))
 
 
 _quoted = partial(json.dumps, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -121,7 +122,8 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
 
 def _axis(seconds: float, scale: float, top: int) -> Iterable[str]:
     """Return the labels of an axis of time."""
-    tick = next((each for each in _TICKS if seconds / each <= 10), _TICKS[-1])
+    tick = next((each for each in _TICKS if seconds / each <= 10), 0.0)
+    tick = tick or 10.0 ** math.ceil(math.log10(seconds) - 1)  # for 10 labels at most
     for number in range(int(seconds / tick) + 1):
         middle = "text-anchor='middle' fill='#555'"
         yield _text(_LEFT + number * tick * scale, top + 12, _clock(number * tick), middle)

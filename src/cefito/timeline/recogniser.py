@@ -13,18 +13,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
-from cefito.data.timeline import row_labels
-from cefito.data.vocabulary import find_task
+from cefito.data.timeline import RATES, row_labels
+from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
+from cefito.files import (
+    Expected,
+    check_tensors,
+    load_tensors,
+    load_weights,
+    read_json,
+    write_json,
+    write_tensors,
+)
 from cefito.progress import Progress, silent
 from cefito.settings import Record, read_record, validated
 from cefito.timeline.chain import Floats, StepChain
@@ -60,12 +69,15 @@ class RecognisedStep(Record):
     probability: float  # mean over its rows
 
 
+_Power = Annotated[float, Field(ge=1e-3, le=1e3)]
+
+
 class _Header(Record):
     config: dict[str, Any]  # of `RecogniserConfig`
-    rate: float
-    width: int
-    trusts: tuple[float, float]  # λ of whole videos, and of the past alone
-    temperatures: tuple[float, float]  # T
+    rate: float = Field(ge=RATES[0], le=RATES[1])
+    width: int = Field(ge=1, le=1 << 20)
+    trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
+    temperatures: tuple[_Power, _Power]  # T
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +95,12 @@ class Recognition:
         """Return the likeliest steps in order, but those below a probability.
 
         If they were known, each is there once.
+
+        Raises:
+            ConfigError: A probability that is none.
         """
+        if not 0 <= least <= 1:
+            raise ConfigError(f"probability {least}: expected 0 to 1.", setting="least")
         found = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
         if self.plan is not None:
             found = aligned(self.rows, self.begin, self.plan)
@@ -258,13 +275,16 @@ class Recogniser:
 
         Raises:
             DataError: Rows of another width, or with NaN or infinity.
-            ConfigError: A plan without its task, or with actions of another one.
+            ConfigError: An unknown task, a rate out of range, a plan without its task or with
+                actions of another one, or a video that is too short for it.
         """
         rows = self._checked(rows, rate)
         known = None if task is None else find_task(self.taxonomy, task)
+        if plan is not None:
+            plan = [find_action(self.taxonomy, one, setting="steps_known") for one in plan]
         if plan is None:
             chain = self.chain if known is None else self.chain.given([known])
-        elif known is None or not plan or not set(plan) <= {*self.taxonomy.tasks[known].actions}:
+        elif known is None or not plan or not {*plan} <= {*self.taxonomy.tasks[known].actions}:
             problem = "the steps known are not steps of one task. Give the task, too"
             raise ConfigError(f"{problem}.", setting="steps_known")
         elif len(rows) < (line := PlanChain.of(self.chain, plan, known)).fewest:
@@ -286,7 +306,14 @@ class Recogniser:
 
     def _checked(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
         """Return rows at the rate of the training videos."""
-        found = np.asarray(rows, dtype=np.float32)
+        if rate is not None and not RATES[0] <= rate <= RATES[1]:
+            problem = f"{rate}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
+            raise ConfigError(f"rate {problem}.", setting="rate")
+        try:
+            with np.errstate(over="ignore"):
+                found = np.asarray(rows, dtype=np.float32)
+        except (TypeError, ValueError) as problem:
+            raise DataError(f"rows: expected numbers [rows, {self.width}].") from problem
         if found.ndim != 2 or found.shape[1] != self.width or not len(found):
             shape = list(found.shape)
             raise DataError(f"rows {shape}: expected [rows, {self.width}], as in training.")
@@ -338,35 +365,52 @@ class Recogniser:
     @classmethod
     def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
         """Read what `save` wrote into a run folder (RunError)."""
-        place = str(folder / SETTINGS_FILE)
+        place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
         header = read_record(
             _Header, read_json(folder / SETTINGS_FILE, _REMEDY), place, _REMEDY, RunError
         )
         tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
-        parts: dict[str, dict[str, torch.Tensor]] = {"": {}}
+        parts: dict[str, dict[str, torch.Tensor]] = {}
         for name, tensor in tensors.items():
             part, dot, rest = name.partition(".")
             parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
         networks: dict[str, Any] = {}
-        count = len(taxonomy.actions) + 1
+        count, width = len(taxonomy.actions) + 1, header.width
+        arrays = {
+            part: {name: one.numpy() for name, one in parts.pop(part, {}).items()}
+            for part in ("", "chain", "standard")
+        }
         try:
             config = validated(RecogniserConfig, header.config, place=place)
-            times, reduced = len(config.memories), min(header.width, config.directions)
+            times, reduced = len(config.memories), min(width, config.directions)
+            standard = {
+                "mean": Expected((width,), -1e9, 1e9),
+                "deviation": Expected((width,), 1e-9, 1e9),
+                "directions": Expected((width, reduced), -1e9, 1e9),
+            }
+            check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)
+            check_tensors(arrays["standard"], standard, file)
+            own_actions = [task.actions for task in taxonomy.tasks]
+            chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
             for part, own, averages in (
                 ("whole", reduced, 2 * times),
                 ("past", reduced, times),
                 ("ahead", 2 * reduced + 1, times),
             ):
                 size, causal = own + averages * reduced, part != "whole"
-                networks[part] = RowClassifier(size, count, config, rows=own, causal=causal).eval()
-                load_weights(networks[part], parts.get(part, {}), str(folder / RECOGNISER_FILE))
+                with torch.device("meta"):  # no memory is taken before the shapes are compared
+                    network = RowClassifier(size, count, config, rows=own, causal=causal).eval()
+                load_weights(network, parts.pop(part, {}), file, copy=False)
+                networks[part] = network
+            if parts:
+                raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
         except (ConfigError, RunError) as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
         return cls(
             config=config,
-            chain=StepChain.of_arrays({k: v.numpy() for k, v in parts["chain"].items()}),
-            standard=Standard(**{k: v.numpy() for k, v in parts["standard"].items()}),
-            log_prior=parts[""]["log_prior"].numpy(),
+            chain=chain,
+            standard=Standard(**arrays["standard"]),
+            log_prior=arrays[""]["log_prior"],
             trusts=header.trusts,
             temperatures=header.temperatures,
             rate=header.rate,

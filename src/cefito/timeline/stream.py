@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from copy import copy
 from typing import Any, Self
@@ -134,7 +135,8 @@ class StepStream:
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
         chain, states = self._chain, self._states or self._chain.start
-        told = chain.told(states, action, _TOLD)
+        known = 0 <= action < chain.background
+        told = chain.told(states, action, _TOLD) if known else None
         if told is None:
             raise ConfigError("the step is not one of the task.", setting="done")
         self._settle(len(self._recent) - 1)
@@ -169,7 +171,7 @@ class StepStream:
             return
         first = self._count - len(self._recent)
         for place, row in enumerate(self._window()[:count]):
-            self._settled = self._joined(self._settled, first + place, row)
+            self._join(self._settled, first + place, row)
         del self._recent[:count]
 
     def _window(self) -> list[Floats]:
@@ -227,12 +229,12 @@ class StepStream:
         """
         found, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
-            found = self._joined(found, first + place, row)
+            self._join(found, first + place, row)
         own, shortest = self.recogniser, SHORTEST * self._chain.lasting
 
         def counts(one: Segment, total: float) -> bool:
             length = one.end - one.start
-            told = any(one.start <= place < one.end for place in self._told)
+            told = bisect_left(self._told, one.start) < bisect_left(self._told, one.end)
             whole = length >= shortest[one.action] or one.end == self._count
             return told or (whole and total >= SURE_STEP * length)
 
@@ -242,15 +244,14 @@ class StepStream:
             if counts(one, total)
         ]
 
-    def _joined(
-        self, found: list[tuple[Segment, float]], place: int, row: Floats
-    ) -> list[tuple[Segment, float]]:
+    def _join(self, found: list[tuple[Segment, float]], place: int, row: Floats) -> None:
         """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
         row = softened(row, self.recogniser.temperatures[1])
         action = int(row.argmax())
         if action == self._chain.background:
-            return found
+            return
         if found and found[-1][0].action == action and found[-1][0].end == place:
             last, total = found[-1]
-            return [*found[:-1], (last._replace(end=place + 1), total + float(row[action]))]
-        return [*found, (Segment(action, place, place + 1), float(row[action]))]
+            found[-1] = last._replace(end=place + 1), total + float(row[action])
+        else:
+            found.append((Segment(action, place, place + 1), float(row[action])))

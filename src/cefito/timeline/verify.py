@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, RunError
-from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.markup import counted, shortened
 from cefito.progress import Progress, silent
 from cefito.settings import Record
@@ -42,6 +43,7 @@ _CONFIG = RecogniserConfig(
     learning_rate=4e-3,
 )
 _FOLDS = 4
+_MOST = 1e300  # seconds, or hours
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 _FEWEST = 20  # steps with an error that networks are trained on
 _UNUSUAL = 2.0  # deviations of a length that is named as evidence
@@ -201,6 +203,9 @@ class Verifier:
         if not self.hours:
             problem = "training named too few errors to count false alarms. Give a probability"
             raise ConfigError(f"{problem}.", setting="false_alarms")
+        if not 0 <= alarms_an_hour < np.inf:
+            problem = f"{alarms_an_hour}: expected a number of at least 0"
+            raise ConfigError(f"false alarms an hour {problem}.", setting="false_alarms")
         place = len(self.alarms) - 1 - int(alarms_an_hour * self.hours)
         return 0.0 if place < 0 else float(np.nextafter(self.alarms[place], 1))
 
@@ -223,14 +228,23 @@ class Verifier:
             least: Leave out what is less probable.
 
         Raises:
-            ConfigError: No step.
+            ConfigError: No step, an unknown task or action, or a number that is none.
         """
         if not len(steps):
             raise ConfigError("a video without steps cannot be verified.")
+        task, count = find_task(self.taxonomy, task), len(self.taxonomy.actions)
+        certain = np.ones(len(steps)) if sure is None else np.asarray(sure, dtype=np.float64)
+        if certain.shape != (len(steps),) or not ((certain >= 0) & (certain <= 1)).all():
+            raise ConfigError("sure: expected the probability of each step.", setting="sure")
+        if not 0 <= least <= np.inf:
+            raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
+        for place, step in enumerate(steps, 1):
+            if not (step.action in range(count) and abs(step.start) + abs(step.end) < _MOST):
+                problem = f"step {place} ({step.start} to {step.end} s, action {step.action})"
+                raise ConfigError(f"{problem}: expected seconds, and an action of the taxonomy.")
         order = self.orders[task]
         if not (order.videos or order.given):  # nothing is known of the task
             return Verification(deviations=(), repair=())
-        certain = np.ones(len(steps)) if sure is None else np.asarray(sure)
         rows, first = self.probabilities(steps, task).tolist(), _first_times(order, steps)
         earlier = _earlier([step.action for step in steps])
         every = zip(steps, rows, earlier, certain.tolist(), strict=True)
@@ -363,30 +377,41 @@ class Verifier:
         """Read what `save` wrote into a run folder (RunError)."""
         path = folder / VERIFIER_FILE
         tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
-        orders: list[dict[str, NDArray[Any]]] = [{} for _ in taxonomy.tasks]
-        weights = {}
+        weights: dict[str, torch.Tensor] = {}
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("network."):
+                weights[name.removeprefix("network.")] = tensor
+            else:
+                part, _, entry = name.rpartition(".")
+                parts.setdefault(part, {})[entry] = tensor.numpy()
+        facts = parts.pop("", {})
+        alarms = facts.get("alarms", np.zeros(0))
+        expected = {"alarms": Expected(alarms.shape[:1], 0, 1), "hours": Expected((), 0, _MOST)}
+        if weights:
+            expected["temperature"] = Expected((), 1e-3, 1e3)
         try:
-            for name, tensor in tensors.items():
-                part, _, rest = name.partition(".")
-                if part == "order":
-                    task, _, entry = rest.partition(".")
-                    orders[int(task)][entry] = tensor.numpy()
-                elif part == "network":
-                    weights[rest] = tensor
-            found = cls(tuple(map(TaskOrder.of_arrays, orders)), taxonomy)
+            check_tensors(facts, expected, str(path))
+            orders = tuple(
+                TaskOrder.of_arrays(parts.pop(f"order.{task.id}", {}), task.actions, str(path))
+                for task in taxonomy.tasks
+            )
+            if parts:
+                raise RunError(f"{path}: tensors '{min(parts)}' are unknown.")
+            found = cls(orders, taxonomy)
             if not weights:
                 return found
             network = RowClassifier(_width(), 3, _CONFIG).eval()
             load_weights(network, weights, str(path))
-            return replace(
-                found,
-                network=network,
-                temperature=float(tensors["temperature"]),
-                alarms=tuple(tensors["alarms"].tolist()),
-                hours=float(tensors["hours"]),
-            )
-        except (KeyError, TypeError, ValueError, IndexError) as problem:
-            raise RunError(f"{path}: is not whole. {_REMEDY}") from problem
+        except RunError as problem:
+            raise RunError(f"{problem} {_REMEDY}") from problem
+        return replace(
+            found,
+            network=network,
+            temperature=float(facts["temperature"]),
+            alarms=tuple(np.sort(alarms).tolist()),
+            hours=float(facts["hours"]),
+        )
 
 
 def _labels(video: Video) -> NDArray[np.int64]:
