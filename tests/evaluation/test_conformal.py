@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.errors import ConfigError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.conformal import (
     WindowScores,
     calibrate_run,
@@ -22,7 +23,7 @@ from cefito.evaluation.conformal import (
 from cefito.evaluation.sharing import export_run
 from cefito.inference.answer import answer
 from cefito.planners.base import Queries
-from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition
+from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition, CoverageTable
 from cefito.runs.run import open_run
 from tiny_runs import small_run, stopping_after
 
@@ -236,3 +237,25 @@ def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
             inside = getattr(scores, name) <= (np.inf if limit is None else limit)
             shares += (np.bincount(part.video, inside)[counts > 0] / counts[counts > 0]).tolist()
     assert np.mean(shares) == pytest.approx(level, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": []},
+        {"levels": [0.9, 0.5]},
+        {"levels": [0.5, 1.5]},
+        {"folds": -1},
+        {"thresholds": [{"condition": {"steps": 1}, "videos": -1, "plans": [None] * 50}]},
+        {"thresholds": [{"condition": {"steps": 1}, "videos": 3, "plans": [0.5]}]},
+        {"thresholds": [{"condition": {"steps": 1}, "videos": 3, "plans": [float("nan")] * 50}]},
+    ],
+)
+def test_thresholds_of_a_shared_run_are_checked(tmp_path, change):
+    facts = {"format_version": 1, "weights": "", "fingerprint": "", "steps": "1-3", "folds": 0}
+    path = tmp_path / COVERAGE_FILE
+    path.write_text(json.dumps({**facts, "thresholds": []}))
+    assert CoverageTable.read(path).levels == LEVELS
+    path.write_text(json.dumps({**facts, "thresholds": [], **change}))
+    with pytest.raises(CefitoError, match=rf"{COVERAGE_FILE}.*Calibrate the run again"):
+        CoverageTable.read(path)

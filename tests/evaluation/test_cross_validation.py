@@ -19,6 +19,7 @@ from cefito.planners.methods import load_config
 from cefito.progress import silent
 from cefito.runs.folder import trained_videos
 from cefito.runs.run import open_run
+from row_films import prepared_films
 from tiny_runs import TINY_LENGTHS, TINY_RUN
 
 CHAIN = load_config("paper", method="chain", overrides=TINY_RUN, shared=True)
@@ -118,6 +119,16 @@ def test_several_lengths(world):
         world, config=config, horizon=3, shortest=1, folds=2, without_goal=True, after_done=True
     )
     assert (scores.steps, scores.without_goal, scores.after_done) == ("1-3", True, True)
+
+
+def test_folds_train_no_recogniser_which_nobody_would_use(tmp_path):
+    films = prepared_films(tmp_path)
+    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
+    out = tmp_path / "folds"
+    cross_validate(films, config=config, horizon=2, shortest=1, folds=2, out=out)
+    assert films.timeline is not None
+    for fold in ("fold-1-of-2", "fold-2-of-2"):
+        assert open_run(out / fold).recogniser is None
 
 
 def test_command(world, tmp_path, capsys):

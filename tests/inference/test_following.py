@@ -12,9 +12,11 @@ import pytest
 
 from cefito import Session
 from cefito.cli import main
+from cefito.data.annotations import Step
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.following import RowFollower
 from cefito.inference.planning_run import PlanningRun
+from cefito.runs.train import check_run_folder
 from tiny_runs import next_actions, rows_of
 
 
@@ -222,3 +224,28 @@ def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
     assert "named too few errors to count false alarms" in capsys.readouterr().err
     assert main(["follow", run]) == 2
     assert "give one of" in capsys.readouterr().err
+
+
+def test_findings_are_those_of_the_steps_as_they_are_now(run_with_recogniser, video):
+    """Also when only the ends or probabilities of steps change."""
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1]):
+        session.observe(row, at=float(place))
+        found = session.followed(least=0.01)
+        if found.done:
+            own = [Step(step.start, step.end, step.action) for step in found.done]
+            sure = [step.probability for step in found.done]
+            expected = run_with_recogniser.verifier.verify(
+                own, found.task.id, sure=sure, finished=False, least=0.01
+            )
+            assert tuple(found.findings) == expected.deviations
+
+
+def test_a_run_of_other_rows_is_not_gone_on_with(run_with_recogniser, tmp_path):
+    info = run_with_recogniser.info
+    reference = {rows: info.dataset.model_copy(update={"rows": rows}) for rows in ("a", "b", None)}
+    info.model_copy(update={"dataset": reference["a"]}).write(tmp_path)
+    for rows in ("a", None):  # None: no recogniser is trained, or it was before this was recorded
+        check_run_folder(tmp_path, info.model_copy(update={"dataset": reference[rows]}))
+    with pytest.raises(RunError, match="holds a run with another timeline"):
+        check_run_folder(tmp_path, info.model_copy(update={"dataset": reference["b"]}))

@@ -12,8 +12,9 @@ from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.files import file_names
 from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction, plain
-from cefito.timeline.picture import timeline_picture
-from cefito.timeline.recogniser import RecognisedStep, aligned
+from cefito.timeline.picture import timeline_picture, verified_picture
+from cefito.timeline.plan_chain import aligned
+from cefito.timeline.recogniser import RecognisedStep
 from odd_names import ODD as NAMES
 
 ODD = 'pour "milk" & <whisk>, --> 2'
@@ -134,6 +135,17 @@ def test_the_picture_has_every_step_and_no_markup_of_names():
     assert "<b>" not in drawn
     assert "annotated" in drawn
     assert timeline_picture([video(steps=())]).endswith("</svg>\n")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 14400.0 * 11, 1e9, 1e300])
+def test_pictures_of_any_length_have_few_labels(seconds):
+    pictures = [
+        verified_picture(seconds, [TimedAction(name="a", start=0, end=seconds)], {}),
+        timeline_picture([video().model_copy(update={"seconds": seconds, "steps": ()})]),
+    ]
+    for picture in pictures:
+        assert 1 <= picture.count("text-anchor='middle'") <= 11
+        assert len(picture) < 10_000
 
 
 def test_control_characters_of_names_make_no_broken_files(tmp_path):

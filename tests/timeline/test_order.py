@@ -3,11 +3,12 @@
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError
-from cefito.timeline.order import TaskOrder, graph_text, read_orders
+from cefito.timeline.order import TaskOrder, graph_text, reached, read_orders
 from cefito.timeline.picture import graph_picture
 from odd_names import ODD
 
@@ -45,6 +46,19 @@ def test_orders_that_a_person_gives(order):
     assert TaskOrder.of([], [0, 1]).edges == order.with_edges([]).edges == ()
     with pytest.raises(CefitoError, match="the order goes in a circle through "):
         order.with_edges([(0, 1), (1, 2), (2, 0)])
+
+
+def test_orders_of_hundreds_of_actions_and_those_that_follow():
+    edges = [(a, a + 1) for a in range(0, 600, 2)] + [(a, a + 1) for a in range(1, 599, 2)]
+    assert len(reached(edges)) == 600 * 599 // 2
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        pairs = {(int(a), int(b)) for a, b in rng.integers(0, 9, size=(7, 2)) if a < b}
+        expected = set(pairs)
+        for _ in range(9):
+            expected |= {(a, d) for a, b in expected for c, d in expected if b == c}
+        assert reached(pairs) == expected
+    assert reached([]) == frozenset()
 
 
 @pytest.mark.parametrize("edges", [[["boil", "pour"], ["pour", "Käse & <b>"]], [[0, 1], [1, 3]]])

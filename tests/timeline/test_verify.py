@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
-from cefito.errors import CefitoError, ConfigError
+from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.timeline import verify
-from cefito.timeline.verify import VERIFIER_FILE, Verifier
+from cefito.timeline.verify import VERIFIER_FILE, Verifier, evidence
 
 NAMES = ["boil", "pour", "wait", "stir", "drink", "wash", "hammer"]
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(6)), ("nail", [6])], NAMES)
@@ -104,6 +104,114 @@ def learned():
     return Verifier.fit(shop(60, 1), TAXONOMY)
 
 
+def slow_findings(verifier, steps, sure, least):
+    """What is wrong with each step: its kind, place and probability, each found from all steps."""
+    order, found = verifier.orders[0], []
+    first = {}
+    for place, step in enumerate(steps):
+        if step.action in order.index:
+            first.setdefault(order.index[step.action], place)
+    for place, (step, row) in enumerate(
+        zip(steps, verifier.probabilities(steps, 0).tolist(), strict=True)
+    ):
+        own, probability = order.index.get(step.action, -1), 1 - row[0]
+        before = sum(one.action == step.action for one in steps[:place])
+        broken = [
+            order.probability[a, b]
+            for a, late in first.items()
+            for b, early in first.items()
+            if early < late and place in (early, late) and order.probability[a, b] > 0.5
+        ]
+        log = np.log(max(step.end - step.start, 0.5))
+        score = 0.0 if own < 0 else (log - order.length[own]) / order.spread[own]
+        kind = "order" if row[1] >= row[2] else "wrong"
+        if own < 0 or not order.occurs[own]:
+            kind, probability = "added", max(probability, 1 - (order.usual[own] if own >= 0 else 0))
+        elif before and order.repeated[own] < 0.5:
+            kind, probability = "repeated", max(probability, 1 - order.repeated[own])
+        elif kind == "order" and broken:
+            pass
+        elif abs(score) > 2:
+            kind = "long" if score > 0 else "short"
+            if verifier.network is None:
+                probability = max(probability, 1 - 1 / score**2)
+        probability *= sure[place]
+        if probability >= least and probability > 0:
+            found.append((kind, place + 1, pytest.approx(probability)))
+    return found
+
+
+def slow_evidence(order, steps, place):
+    """Some numbers of the evidence of a step, each counted from all steps."""
+    row = [order.index.get(step.action, -1) for step in steps]
+    own, count = row[place], len(steps)
+    chances = (order.follows + 0.1) / (order.follows.sum(1, keepdims=True) + 0.1 * order.size)
+    lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
+    unmet = [lead[a, own] for a in range(order.size) if a != own and a not in row[:place]]
+    values = [
+        -np.log(chances[row[place - 1] if place else order.size, own]),
+        -np.log(chances[own, row[place + 1] if place + 1 < count else order.size]),
+        row[:place].count(own),
+        sum(unmet) if own >= 0 else 0.0,
+        steps[place].start - (steps[place - 1].end if place else 0.0),
+    ]
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+def test_findings_of_random_steps(counts, learned):
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        starts = np.cumsum(rng.normal(8, 10, size=rng.integers(1, 40))).clip(0)
+        steps = [Step(at, at + rng.exponential(20), int(rng.integers(7))) for at in starts]
+        sure, least = rng.random(len(steps)), float(rng.choice([0.0, 0.5]))
+        for verifier in (counts, learned):
+            found = verifier.verify(steps, 0, sure=sure, least=least, finished=bool(number % 2))
+            ours = [(d.kind, d.step, d.probability) for d in found.deviations if d.step is not None]
+            expected = slow_findings(verifier, steps, sure, least)
+            assert sorted(ours, key=lambda one: one[1]) == expected
+        rows = evidence(counts.orders[0], steps)[:, [6, 7, 15, 17, 19]]
+        for place, row in enumerate(rows):
+            np.testing.assert_allclose(
+                row, slow_evidence(counts.orders[0], steps, place), rtol=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", ["counts", "learned"])
+def test_thousands_of_steps_are_looked_at_once_each(name, request):
+    """Steps are read as often as there are, not as often as their square."""
+
+    class Counted(list):
+        reads = 0
+
+        def __getitem__(self, place):
+            Counted.reads += len(range(len(self))[place]) if isinstance(place, slice) else 1
+            return super().__getitem__(place)
+
+        def __iter__(self):
+            Counted.reads += len(self)
+            return super().__iter__()
+
+    steps = Counted(steps_of([*range(7)] * 300))
+    assert request.getfixturevalue(name).verify(steps, 0, least=0.99).deviations
+    assert Counted.reads < 20 * len(steps)
+
+
+def test_numbers_that_are_none_are_refused(counts, learned):
+    steps = steps_of([0, 1, 2])
+    for task in (-1, 2, np.nan, 0.5):
+        with pytest.raises(ConfigError, match="task"):
+            counts.verify(steps, task)
+    for more in ({"least": np.nan}, {"least": -1}, {"sure": [1, 1]}, {"sure": [1, np.nan, 1]}):
+        with pytest.raises(ConfigError, match=r"probability"):
+            counts.verify(steps, 0, **more)
+    for step in (Step(0, 1, -1), Step(0, 1, 7), Step(np.nan, 1, 0), Step(0, np.inf, 0)):
+        with pytest.raises(ConfigError, match=r"step 4 .*expected seconds, and an action"):
+            counts.verify([*steps, step], 0)
+    for alarms in (np.nan, np.inf, -1):
+        with pytest.raises(ConfigError, match=r"false alarms an hour .*at least 0"):
+            learned.threshold(alarms)
+
+
 def test_errors_of_order_are_learned_and_thresholds_hold(learned):
     unseen = shop(40, 2)
     score = np.concatenate([learned.probabilities(one.steps, 0)[:, 1] for one in unseen])
@@ -129,6 +237,18 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
             assert again.verify(steps, 0) == verifier.verify(steps, 0)
         assert again.alarms == verifier.alarms
     tensors = load_tensors(path, "pt", "", CefitoError)[0]
+    for name in tensors:
+        for own in (tensors[name][None].clone(), tensors[name].double() * np.nan):
+            if not (name.endswith("place") and own.isnan().all()):  # of actions that never occurred
+                write_tensors(path, {**tensors, name: own})
+                with pytest.raises(
+                    RunError, match=rf"{VERIFIER_FILE}: tensor.*Train the run again"
+                ):
+                    Verifier.load(tmp_path, TAXONOMY)
+    for name, own in (("order.-1.before", tensors["hours"]), ("more", tensors["hours"])):
+        write_tensors(path, {**tensors, name: own})
+        with pytest.raises(RunError, match=f"{VERIFIER_FILE}: tensor"):
+            Verifier.load(tmp_path, TAXONOMY)
     for name in ("order.0.before", "temperature", next(n for n in tensors if "network" in n), ""):
         write_tensors(path, {key: one for key, one in tensors.items() if key != name})
         path.write_bytes(path.read_bytes()[: None if name else 100])
