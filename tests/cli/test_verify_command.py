@@ -63,6 +63,12 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
 
 
+def test_steps_of_tables_are_names_also_if_they_are_numbers(run, refused, table):
+    """They are never ids; so are tasks."""
+    assert "video 'one': unknown action '3'" in refused("verify", run, table(one=["3"]))
+    assert "unknown task '0'" in refused("verify", run, table("b.csv", task="0", one=RIGHT))
+
+
 def test_graphs_are_printed_edited_and_written(call, run, world, table, tmp_path):
     orders, path = json.loads(call("graph", run)[1]), tmp_path / "order.json"
     assert len(orders) == len(world.taxonomy.tasks)

@@ -46,6 +46,18 @@ def prepared(make_source, tiny_videos, tmp_path):
     return prepare_custom(folder, tmp_path / "DATA")
 
 
+def test_missing_steps_are_ids_as_numbers_and_names_as_text(
+    make_source, tiny_taxonomy, tiny_videos, tmp_path
+):
+    """Of actions that are called by numbers."""
+    for action in tiny_taxonomy["actions"]:
+        action["name"] = str((action["id"] + 1) % 8)
+    folder = make_source(taxonomy=tiny_taxonomy)
+    line = {"video_id": "a", "steps": [[], [], []], "missing": [3, 2, "3", "0"]}
+    (folder / "errors.jsonl").write_text(json.dumps(line))
+    assert prepare_custom(folder, tmp_path / "DATA").videos[0].missing == (3, 2, 2, 7)
+
+
 def test_errors_beside_videos(prepared, tiny_dataset, tmp_path):
     wrong = {video.video_id: video.missing for video in prepared.videos if not video.clean}
     assert wrong == {"b": (), "c": (2, 3), "e": (), "j": ()}
