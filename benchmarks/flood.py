@@ -26,7 +26,8 @@ from cefito.serve.schemas import MOST_ROWS
 from serve import Server, answer, bodies, request
 
 CLIENTS = 8  # of each kind
-HOUR, LAST = 3600, 10**7  # seconds: of a gap, and the latest time of a row
+HOUR = 3600  # seconds of a gap
+MOST = 4  # requests of a session, whose rows come before second 10⁷
 
 
 def main() -> None:
@@ -84,10 +85,13 @@ async def measure(port: int, plans: list[bytes], seconds: int, *, flooded: bool)
         while True:
             writer.write(request("/v1/sessions", b"{}"))
             path = f"/v1/sessions/{json.loads((await answer(reader))[1])['id']}"
-            for first in range(0, LAST - MOST_ROWS * HOUR, MOST_ROWS * HOUR):
-                rows = [{"at": first + HOUR * row, "row": None} for row in range(MOST_ROWS)]
+            sent = [range(1), *(range(MOST_ROWS * k, MOST_ROWS * (k + 1)) for k in range(MOST))]
+            for hours in sent:
+                rows = [{"at": HOUR * hour, "row": None} for hour in hours]
                 writer.write(request(f"{path}/rows", json.dumps({"rows": rows}).encode()))
-                count("rows", (await answer(reader))[0])
+                status = (await answer(reader))[0]
+                if len(rows) > 1:
+                    count("rows", status)
             writer.write(f"DELETE {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
             await reader.readuntil(b"\r\n\r\n")
 

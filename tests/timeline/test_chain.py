@@ -373,13 +373,22 @@ def test_standard_rows_likelihoods_and_temperatures():
     np.testing.assert_allclose(softened(np.array([0.8, 0.2]), 2.0), [2 / 3, 1 / 3])
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 64, 777])
-def test_many_rows_that_are_not_seen_are_passed_at_once(chain, count):
-    begun = chain.filtered(np.array([[1.0, 1, 1, 9, 1], [1.0, 1, 1, 1, 1]]))[-1:]
-    slow = chain.filtered(np.ones((count, 5)), begun)[-1:] if count else begun
-    fast = chain.ahead(begun, count)
-    np.testing.assert_allclose(fast.within, slow.within, rtol=1e-9, atol=1e-150)
-    np.testing.assert_allclose(fast.logs, slow.logs, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("slow_start", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 64, 777, 3599])
+def test_many_rows_that_are_not_seen_are_passed_at_once(chain, count, slow_start):
+    """Also if the pause before the first step lasts much longer than all else."""
+    if slow_start:
+        resume = chain.resume.copy()
+        resume[:, -1] = 1e-4
+        chain = replace(chain, resume=resume)
+    begun = chain.filtered(np.array([[1.0, 1, 1, 9, 1], [1.0, 1e9, 1, 1, 1]]))[-1:]
+    for _ in range(2):
+        slow = chain.filtered(np.ones((count, 5)), begun)[-1:] if count else begun
+        fast = chain.ahead(begun, count)
+        np.testing.assert_allclose(fast.within, slow.within, rtol=1e-8, atol=1e-150)
+        np.testing.assert_allclose(fast.logs[..., 0], slow.logs[..., 0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(fast.states, slow.states, rtol=1e-8, atol=1e-12)
+        begun = chain.filtered(np.array([[1.0, 1e-9, 1, 1, 1e-200]]), fast)
 
 
 def test_in_the_end_every_video_has_ended(chain):

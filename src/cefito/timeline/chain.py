@@ -279,11 +279,12 @@ class StepChain:
         rows, place = min(rows, _FOREVER), 0
         within, left = states.within[-1], np.zeros(len(self.actions))  # log(α N^n 1)
         while rows:
-            power, scale = self._power(place)
+            power, logs = self._power(place)
             for _ in range(rows % 8):
-                within = (within[:, None, :] @ power)[:, 0]
-                sums = np.maximum(within.sum(axis=1), 1e-300)
-                within, left = within / sums[:, None], left + np.log(sums) + scale
+                weights, most = _scaled(within, logs)
+                sums = weights.sum(axis=1, keepdims=True)
+                within = (weights[:, None, :] @ power)[:, 0] / sums
+                left = left + (most + np.log(sums))[:, 0]
             rows, place = rows // 8, place + 1
         logs, ended = states.logs[-1].copy(), np.log(np.maximum(-np.expm1(left), 1e-300))
         logs[:, 1] = np.logaddexp(logs[:, 1], logs[:, 0] + ended)
@@ -292,19 +293,22 @@ class StepChain:
 
     @cached_property
     def _powers(self) -> dict[int, tuple[Floats, Floats]]:
-        """N^(8^k) [C, S, S] of each k that was needed, up to factors, and their logarithms [C]."""
+        """N^(8^k) of each k that was needed: rows that sum to 1 [C, S, S], and logs of sums [C, S].
+
+        States that are soon left and those that last differ by more than a float holds.
+        """
         matrix = self.matrix.copy()
         matrix[:, :, -1] = 0
-        return {0: (matrix, np.zeros(len(matrix)))}
+        return {0: _rows_and_logs(matrix)}
 
     def _power(self, place: int) -> tuple[Floats, Floats]:
         if place not in self._powers:
-            power, scale = self._power(place - 1)
+            power, logs = self._power(place - 1)
             for _ in range(3):
-                power = power @ power
-                most = power.max(axis=(1, 2))
-                power, scale = power / most[:, None, None], 2 * scale + np.log(most)
-            self._powers[place] = np.where(power < _NEVER, 0.0, power), scale  # no subnormals
+                weights, most = _scaled(power, logs[:, None, :])
+                power, more = _rows_and_logs(weights @ power)
+                logs = logs + most[:, :, 0] + more
+            self._powers[place] = power, logs
         return self._powers[place]
 
     def told(self, states: Filtered, action: int, share: float) -> Filtered | None:
@@ -457,6 +461,22 @@ class Smoothed:
     rows: Floats  # p(label of the row) [n, K + 1]
     begin: Floats  # p(a step of the action begins at the row) [n, K]
     tasks: Floats  # p(task) [C]
+
+
+def _scaled(shares: Floats, logs: Floats) -> tuple[Floats, Floats]:
+    """Return shares · e^logs [..., S] up to a factor, and its logarithm [..., 1]."""
+    with np.errstate(divide="ignore"):
+        found = np.log(shares) + logs
+    most = np.maximum(found.max(axis=-1, keepdims=True), -1e300)  # no state: −∞
+    return np.exp(found - most), most
+
+
+def _rows_and_logs(matrix: Floats) -> tuple[Floats, Floats]:
+    """Return rows of a matrix [C, S, S] that sum to 1, or 0, and the logarithms of sums [C, S]."""
+    sums = matrix.sum(axis=2)
+    sums = np.where(sums > 0, sums, 1.0)
+    rows = matrix / sums[:, :, None]
+    return np.where(rows < _NEVER, 0.0, rows), np.log(sums)  # subnormal numbers are slow
 
 
 def _shrunk(sums: Floats, counts: Floats) -> Floats:
