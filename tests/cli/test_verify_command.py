@@ -63,6 +63,15 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
 
 
+def test_a_log_goes_on_behind_a_line_that_was_cut_short(call, run, table, tmp_path):
+    log = tmp_path / "x.jsonl"
+    for before in ("", "{}\n", '{"logged": "2026-0', "x"):
+        log.write_text(before)
+        assert call("verify", run, table(one=SWAPPED), "--log", log)[0] == 0
+        kept, line = log.read_text()[:-1].rsplit("\n", 1) if before else ("", log.read_text())
+        assert (kept, json.loads(line)["video"]) == (before.rstrip("\n"), "one")
+
+
 def test_graphs_are_printed_edited_and_written(call, run, world, table, tmp_path):
     orders, path = json.loads(call("graph", run)[1]), tmp_path / "order.json"
     assert len(orders) == len(world.taxonomy.tasks)

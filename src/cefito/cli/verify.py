@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,14 +112,18 @@ def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
 
 
 def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
-    """Append findings to a file, for audits."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    with path.open("a", encoding="utf-8") as file:
-        for video in found:
-            for one in video.deviations:
-                facts = {"logged": now, "video": video.video, "task": video.task}
-                value = facts | one.model_dump(mode="json", exclude_none=True)
-                file.write(json_text.dumps(value, ensure_ascii=False) + "\n")
+    """Append findings to a file, for audits, by one write, behind whatever a kill left there."""
+    now, lines = datetime.now(UTC).isoformat(timespec="seconds"), ""
+    for video in found:
+        for one in video.deviations:
+            facts = {"logged": now, "video": video.video, "task": video.task}
+            value = facts | one.model_dump(mode="json", exclude_none=True)
+            lines += json_text.dumps(value, ensure_ascii=False) + "\n"
+    data = lines.encode("utf-8")
+    with path.open("a+b", buffering=len(data) + 2) as file:
+        if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
+            file.write(b"\n")
+        file.write(data)
 
 
 def _show(found: Sequence[VerifiedVideo], least: float) -> None:
