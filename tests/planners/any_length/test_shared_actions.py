@@ -16,11 +16,16 @@ from rapidfuzz.distance import Levenshtein
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import fitting_windows
 from cefito.errors import ConfigError
+from cefito.evaluation.conformal import calibrate_run
+from cefito.inference.answer import answer
+from cefito.inference.sets import LARGEST_SET
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
+from cefito.runs.coverage import Condition
+from cefito.runs.run import open_run
 from cefito.search.constraints import UNCONSTRAINED, Constraints
-from tiny_runs import TINY_LENGTHS
+from tiny_runs import TINY_LENGTHS, small_run
 
 TASKS = ((0, 1, 2, 3, 4), (2, 3, 4, 5, 6), (0, 1, 2, 4, 6))
 ACTIONS = 7
@@ -202,6 +207,64 @@ def test_a_sample_of_questions(fitted):
 def test_many_questions(fitted):
     wrong = attacked(fitted, 1000, seed=1)
     assert not any(wrong.values()), wrong
+
+
+@pytest.fixture(scope="module")
+def calibrated(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibrated") / "run"
+    given = {"overrides": TINY_LENGTHS, "shortest": 1}
+    run = small_run(data, folder, "any-length", **given)
+    calibrate_run(run, folds=0)
+    return open_run(folder)
+
+
+def attack_sets(run, generator, counts):
+    """Sets of plans and of first steps, beside the probabilities of all sequences."""
+    steps = int(generator.integers(0, 4))
+    run = run.with_steps(steps, steps) if steps else run
+    query = asked(generator)
+    level = float(generator.choice([0.5, 0.6, 0.7, 0.8]))
+    every = enumerated(run.planner, query)
+    try:
+        sets = answer(run, query, coverage=level, top_k=2).sets
+    except ConfigError:  # of this condition too few videos
+        counts["not calibrated"] += 1
+        return
+    counts["sets"] += 1
+    goal, done = bool(query.known[0, 1]), query.done is not None
+    condition = Condition(steps=steps or None, goal=goal, done=done, task=query.tasks is not None)
+    found, place = run.calibrated().of(condition, level, place="run")
+    for name, length in (("plans", 9), ("next_step", 1), ("next_two", 2)):
+        part, thresholds = getattr(sets, name), getattr(found, name)
+        if part is None or part.size is None or part.size > LARGEST_SET:
+            continue
+        sums = defaultdict(float)
+        for sequence, value in every.items():
+            sums[sequence[:length]] += value
+        limit = -np.inf if thresholds[place] is None else np.exp(-thresholds[place])
+        listed = {tuple(one.actions): one.probability for one in part.steps}
+        counts["listed"] += len(listed)
+        best = max(sums.values())
+        for sequence, value in sums.items():
+            inside = value >= limit * (1 + 1e-3) or value >= best * (1 + 1e-3)
+            outside = value < limit * (1 - 1e-3) and value < best * (1 - 1e-3)
+            counts["wrong sets"] += (inside and sequence not in listed) or (
+                outside and sequence in listed
+            )
+        near = [np.isclose(one, sums[name], rtol=1e-3, atol=LEAST) for name, one in listed.items()]
+        counts["wrong probabilities"] += near.count(False)
+
+
+@pytest.mark.parametrize(
+    "questions", [6, pytest.param(300, marks=pytest.mark.nightly)], ids=["some", "many"]
+)
+def test_sets_with_a_guarantee(calibrated, questions):
+    counts, generator = Counter(), np.random.default_rng(questions)
+    for _ in range(questions):
+        attack_sets(calibrated, generator, counts)
+    print(dict(counts))  # noqa: T201
+    assert counts["sets"] > questions / 3
+    assert (counts["wrong sets"], counts["wrong probabilities"]) == (0, 0)
 
 
 def test_plans_by_the_least_expected_edit_distance(fitted):
