@@ -384,6 +384,7 @@ def outcomes(form: str, seed: int, count: int, folder: Path) -> Counter:
             counts["same"] += 1
         else:
             others = len(found.keys() - wanted.keys())
+            if others > 2: print(form, broken[at], whole[at], found-wanted)
             counts["fewer" if not others else f"{others} other"] += 1
         counts["damaged"] += 1
     return counts

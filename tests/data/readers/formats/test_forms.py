@@ -345,8 +345,8 @@ REFUSED = {
     "no end but numbers": (table("video,step,start,stop", "0,4"), {}, "or duration=NAME, or end="),
     "no column": (
         "made by hand\nvideo,task,step,start,end\n",
-        {"columns": {"step": "s"}},
-        "line 1: is",
+        {},
+        "above the names of columns",
     ),
     "no tier": (table("video,step,start,end", "0,4"), {"tier": "Steps"}, "has no tiers to choose"),
     "numbers of labels": ("0\n0\n0\n1\n1\n1\n", {"frame_rate": 1}, "Put mapping.txt"),
