@@ -230,9 +230,9 @@ def cvat(draw, videos):
             f'<image id="{frame}" name="frame_{frame:06d}">'
             + "".join(f'<tag label="{escape(name)}"/>' for name in tags.get(frame, ()))
             + "</image>\n"
-            for frame in range(max(tags) + 1)
+            for frame in range(max(tags, default=0) + 1)
         )
-        meta = f"<meta><task><size>{max(tags) + 1}</size><source>{video}.mp4</source></task></meta>"
+        meta = f"<meta><task><size>{max(tags, default=0) + 1}</size><source>{video}.mp4</source></task></meta>"
         text = f"<annotations><version>1.1</version>{meta}\n{images}</annotations>\n"
         found.append((f"{video}.xml", text))
     return found, {"frame_rate": RATE / 100}
@@ -315,6 +315,10 @@ def expected(form: str, videos: list[Film]) -> Counter:
     return Counter(dict.fromkeys(found, 1))
 
 
+MOST = {"CVAT": 6, "labels of frames": 99}
+"""Steps that one damage may change, if more than the two at a border: all of a frame, or behind it."""
+
+
 def read(folder: Path, files: list[tuple[str, bytes]], choices: dict) -> Counter | str:
     """The steps of files, or the message that refuses them."""
     for old in folder.iterdir():
@@ -340,9 +344,7 @@ def damaged(draw: random.Random, data: bytes) -> bytes:
     return draw.choice(
         [
             data[:place],
-            data[:place]
-            + draw.choice([b"\x00", b"\xff\xfe", b"<", b"{", b'"', b"\n"])
-            + data[place:],
+            data[:place] + draw.choice([b"\x00", b"<", b"{", b'"', b"\n"]) + data[place:],
             b"".join([*lines[:number], *lines[number + 1 :]]),
             b"".join([*lines[: number + 1], *lines[number:]]),
         ]
@@ -383,8 +385,8 @@ def outcomes(form: str, seed: int, count: int, folder: Path) -> Counter:
         elif found == wanted:
             counts["same"] += 1
         else:
-            others = len(found.keys() - wanted.keys())
-            if others > 2: print(form, broken[at], whole[at], found-wanted)
+            others = len({step[1:] for step in found} - {step[1:] for step in wanted})
+            assert others <= MOST.get(form, 2), (form, broken[at], whole[at])
             counts["fewer" if not others else f"{others} other"] += 1
         counts["damaged"] += 1
     return counts
@@ -398,5 +400,4 @@ def test_random_annotations_are_read_back(form, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("form", WRITERS)
 def test_ten_thousand_files(form, tmp_path):
-    counts = outcomes(form, 1, FILES // len(WRITERS) + 1, tmp_path)
-    print(form, dict(counts))
+    outcomes(form, 1, FILES // len(WRITERS) + 1, tmp_path)

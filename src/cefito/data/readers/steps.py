@@ -180,8 +180,9 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
         return rows
     shown = _shown([f"'{name}' ({count})" for name, count in counts.most_common()])
     if wanted is not None and rows and wanted not in counts:
-        what = f"no {used.tier} '{wanted}'"
-        error = document.wrong(f"has {what}, only {shown}.", setting="tier")
+        what, left_out = f"no {used.tier} '{wanted}'", _left_out([document])
+        also = f" (left out: {left_out})" if left_out else ""
+        error = document.wrong(f"has {what}, only {shown}{also}.", setting="tier")
         document.empty = f"have {what}", error
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"

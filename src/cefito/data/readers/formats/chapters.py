@@ -35,9 +35,10 @@ _ALONE = re.compile(r"0?([0-9]{1,2}) +(?=[^\s0-9])")  # a number with no mark be
 _OF_DAY = re.compile(r"[ap]\.?m\b", re.IGNORECASE)
 _LATE = 300  # seconds; a list that begins later may hold times of day
 _FIRST = re.compile(
-    rf"[^\w(\[#]{{0,9}}{_NUMBER}{_RANGE}(?:(?<=[)\]])|(?=[^\w,;]|[^\W\x00-\x7f]|$))", re.IGNORECASE
+    rf"[^\w(\[#\"']{{0,9}}{_NUMBER}{_RANGE}(?:(?<=[)\]])|(?=[^\w,;]|[^\W\x00-\x7f]|$))",
+    re.IGNORECASE,
 )
-_LAST = re.compile(rf"(?<=[ \t\-|:(\[]){_RANGE}$", re.IGNORECASE)
+_LAST = re.compile(rf"(?<=[ \t\-|:(\[])(?<![0-9]:){_RANGE}$", re.IGNORECASE)
 _SEVERAL = re.compile(rf"{_TIME}.*{_TIME}|-[ \t]*{_TIME}$")
 _MARKS = " \t\u3000-–—|:.~〜：▸►▶→•·»>"  # between time and title
 _HEAD = 1 << 16  # letters in which chapters are recognised
