@@ -222,13 +222,14 @@ def cvat(draw, videos):
         for name, start, end in steps:
             for frame in range(start // FRAME // 100, max(end // FRAME // 100, 1)):
                 tags.setdefault(frame, []).append(name)
+        size = max(tags, default=0) + 1
         images = "".join(
             f'<image id="{frame}" name="frame_{frame:06d}">'
             + "".join(f'<tag label="{escape(name)}"/>' for name in tags.get(frame, ()))
             + "</image>\n"
-            for frame in range(max(tags, default=0) + 1)
+            for frame in range(size)
         )
-        meta = f"<meta><task><size>{max(tags, default=0) + 1}</size><source>{video}.mp4</source></task></meta>"
+        meta = f"<meta><task><size>{size}</size><source>{video}.mp4</source></task></meta>"
         text = f"<annotations><version>1.1</version>{meta}\n{images}</annotations>\n"
         found.append((f"{video}.xml", text))
     return found, {"frame_rate": RATE / 100}
@@ -312,7 +313,7 @@ def expected(form: str, videos: list[Film]) -> Counter:
 
 
 MOST = {"CVAT": 6, "labels of frames": 99}
-"""Steps that one damage may change, if more than two at a border: those of a frame, or all behind."""
+"""Steps that one damage may change, if more than two: those of a frame, or all behind it."""
 
 
 def read(folder: Path, files: list[tuple[str, bytes]], choices: dict) -> Counter | str:
