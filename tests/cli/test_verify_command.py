@@ -47,6 +47,32 @@ def test_findings_of_a_table(call, run, table):
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
 
 
+def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
+    (tmp_path / "tea.txt").write_text("# tea\n1. boil\n2. pour\n")
+    assert call("data", "procedure", tmp_path / "tea.txt", tmp_path / "tea")[0] == 0
+    for name, text, options in (
+        ("N.CSV", "video,task,step,start,end\na,tea,boil,0,4\na,tea,pour,4,9\n", []),
+        ("n.txt", "0:00 - 0:04 boil\n0:04 - 0:09 pour\n", ["--task", "tea"]),
+        ("n", "boil\nboil\npour\npour\n", ["--task", "tea", "--frame-rate", "1"]),
+        (
+            "eaf.tsv",
+            "Tier\tBegin Time - msec\tEnd Time - msec\tAnnotation\n"
+            "S\t0\t4000\tboil\nS\t4000\t9000\tpour\nN\t0\t9\tx\n",
+            ["--task", "tea", "--tier", "S"],
+        ),
+        ("de.csv", "v;s;a;e\na;boil;0;4\na;pour;4;9\n", ["--task", "tea", "--column", "video=v"]),
+    ):
+        (tmp_path / name).write_text(text)
+        if name == "de.csv":
+            options += [f"--column={one}" for one in ("step=s", "start=a", "end=e")]
+        assert call("verify", tmp_path / "tea", tmp_path / name, *options, "--check")[0] == 0, name
+    (tmp_path / "late.txt").write_text("0:00 boil\n0:04 pour\n")
+    _, _, err = call("verify", tmp_path / "tea", tmp_path / "late.txt", "--task", "tea")
+    assert "the end of their video is unknown: 1 step" in err
+    text = refused("verify", tmp_path / "tea", tmp_path / "eaf.tsv", "--task", "tea")
+    assert text.endswith("Choose the one with the steps. (--tier)\n")
+
+
 def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert call("verify", run, table(one=RIGHT), "--check")[0] == 0
     steps, page, log = table(**{BAD: SWAPPED}), tmp_path / "x.html", tmp_path / "x.jsonl"

@@ -181,13 +181,9 @@ def label_studio(draw, videos):
 def label_studio_csv(draw, videos):
     lines = ["actor,annotation_id,annotator,id,labels,video"]
     for number, (video, steps) in enumerate(videos, 1):
-        spans = [{"start": s // FRAME + 1, "end": e // FRAME, "name": name} for name, s, e in steps]
         values = [
-            {
-                "ranges": [{k: v for k, v in span.items() if k != "name"}],
-                "timelinelabels": [span["name"]],
-            }
-            for span in spans
+            {"ranges": [{"start": s // FRAME + 1, "end": e // FRAME}], "timelinelabels": [name]}
+            for name, s, e in steps
         ]
         lines.append(f"P,{number},1,{number},{cell(json.dumps(values))},/u/{video}.mp4")
     return [("export.csv", "\n".join(lines) + "\n")], {"frame_rate": RATE}
@@ -226,13 +222,14 @@ def cvat(draw, videos):
         for name, start, end in steps:
             for frame in range(start // FRAME // 100, max(end // FRAME // 100, 1)):
                 tags.setdefault(frame, []).append(name)
+        size = max(tags, default=0) + 1
         images = "".join(
             f'<image id="{frame}" name="frame_{frame:06d}">'
             + "".join(f'<tag label="{escape(name)}"/>' for name in tags.get(frame, ()))
             + "</image>\n"
-            for frame in range(max(tags) + 1)
+            for frame in range(size)
         )
-        meta = f"<meta><task><size>{max(tags) + 1}</size><source>{video}.mp4</source></task></meta>"
+        meta = f"<meta><task><size>{size}</size><source>{video}.mp4</source></task></meta>"
         text = f"<annotations><version>1.1</version>{meta}\n{images}</annotations>\n"
         found.append((f"{video}.xml", text))
     return found, {"frame_rate": RATE / 100}
@@ -315,6 +312,10 @@ def expected(form: str, videos: list[Film]) -> Counter:
     return Counter(dict.fromkeys(found, 1))
 
 
+MOST = {"CVAT": 6, "labels of frames": 99}
+"""Steps that one damage may change, if more than two: those of a frame, or all behind it."""
+
+
 def read(folder: Path, files: list[tuple[str, bytes]], choices: dict) -> Counter | str:
     """The steps of files, or the message that refuses them."""
     for old in folder.iterdir():
@@ -324,7 +325,6 @@ def read(folder: Path, files: list[tuple[str, bytes]], choices: dict) -> Counter
     try:
         found = read_rows([folder / name for name, _ in files], Choices(task="tea", **choices))
     except CefitoError as problem:
-        assert "\n" not in str(problem)
         return str(problem)
     return Counter(
         (row.video, row.step, round(row.start * 1000), round((row.end or 0) * 1000))
@@ -340,9 +340,7 @@ def damaged(draw: random.Random, data: bytes) -> bytes:
     return draw.choice(
         [
             data[:place],
-            data[:place]
-            + draw.choice([b"\x00", b"\xff\xfe", b"<", b"{", b'"', b"\n"])
-            + data[place:],
+            data[:place] + draw.choice([b"\x00", b"<", b"{", b'"', b"\n"]) + data[place:],
             b"".join([*lines[:number], *lines[number + 1 :]]),
             b"".join([*lines[: number + 1], *lines[number:]]),
         ]
@@ -379,11 +377,13 @@ def outcomes(form: str, seed: int, count: int, folder: Path) -> Counter:
         broken[at] = (whole[at][0], damaged(draw, whole[at][1]))
         found = read(folder, broken, choices)
         if isinstance(found, str):
+            assert "\n" not in found
             counts["refused"] += 1
         elif found == wanted:
             counts["same"] += 1
         else:
-            others = len(found.keys() - wanted.keys())
+            others = len({step[1:] for step in found} - {step[1:] for step in wanted})
+            assert others <= MOST.get(form, 2), (form, broken[at], whole[at])
             counts["fewer" if not others else f"{others} other"] += 1
         counts["damaged"] += 1
     return counts
@@ -397,5 +397,4 @@ def test_random_annotations_are_read_back(form, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("form", WRITERS)
 def test_ten_thousand_files(form, tmp_path):
-    counts = outcomes(form, 1, FILES // len(WRITERS) + 1, tmp_path)
-    print(form, dict(counts))
+    outcomes(form, 1, FILES // len(WRITERS) + 1, tmp_path)

@@ -123,13 +123,14 @@ def csv_rows(
         for row in reader:
             place = f"{path}, line {reader.line_num + above}"
             extra = row.pop(None, [])  # cells without a column
-            if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
+            filled = [cell for cell in (*row.values(), *extra) if cell and cell.strip()]
+            if not filled or (filled[0].startswith("#") and [*row.values()][1:2] == [None]):
                 continue
             if any(cell.strip() for cell in extra):
-                if len(columns) == 1:
-                    found = f"'{columns[0][:_LETTERS]}', which are no names of columns"
-                    raise DataError(f"{path}, line {above + 1}: is {found}. Remove the line.")
-                raise DataError(f"{place}: has too many cells. Quote names with '{delimiter}'.")
+                remedy = (
+                    f"Quote names with '{delimiter}', or remove what is above the columns' names"
+                )
+                raise DataError(f"{place}: has too many cells. {remedy}.")
             yield place, {name: cell and from_csv(cell) for name, cell in row.items()}
 
 

@@ -27,7 +27,7 @@ from cefito.data.readers.csv_file import (
     table_start,
 )
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
-from cefito.data.readers.formats.document import MAX_RATE, film_address, named_films
+from cefito.data.readers.formats.document import MAX_RATE, STRUCTURED, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes, write_text
 from cefito.markup import counted, in_csv, listed
@@ -37,6 +37,8 @@ _TABLE = "Expected the columns video and any of task, split, seconds and frame_r
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
+_TABULAR = re.compile(r"[^<{[].*[,;\t|]")
+_LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
 _FREE = ("split", "errors")  # fields that may be empty in all rows
 
@@ -129,10 +131,12 @@ def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
     if not used.step:
         head = document.head if used is FORMATS[-1] else ""
-        first = head[table_start(head)[0] :].lstrip().partition("\n")[0]
-        if first and not re.match(r"[^<{[].*[,;\t|]", first):  # no table either
+        first, *others = head[table_start(head)[0] :].lstrip().split("\n")[:_LINES]
+        if first and not _TABULAR.match(first):  # no table either
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
             problem = f"is of no known format ({known}). Give one of these, or a table of steps"
+            if not STRUCTURED.match(head) and any(map(_TABULAR.match, others)):
+                problem = f"has {first.strip()[:_LETTERS]!r} above the names of columns. Remove it"
             raise DataError(f"{document.path}: {problem}.")
         return list(used.read(document))
     document.format = used.name
@@ -176,8 +180,9 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
         return rows
     shown = _shown([f"'{name}' ({count})" for name, count in counts.most_common()])
     if wanted is not None and rows and wanted not in counts:
-        what = f"no {used.tier} '{wanted}'"
-        error = document.wrong(f"has {what}, only {shown}.", setting="tier")
+        what, left_out = f"no {used.tier} '{wanted}'", _left_out([document])
+        also = f" (left out: {left_out})" if left_out else ""
+        error = document.wrong(f"has {what}, only {shown}{also}.", setting="tier")
         document.empty = f"have {what}", error
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"

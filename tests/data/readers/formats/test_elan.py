@@ -199,6 +199,13 @@ def test_repeated_ids_and_odd_numbers(old, new, message, read):
         read(WHOLE.replace(old, new, 1), "Steps")
 
 
+def test_annotations_with_one_id_have_their_own_times(read):
+    text = WHOLE.replace('NOTATION_ID="a2"', 'NOTATION_ID="a1"', 1)
+    assert spans(read(text, "Steps")) == [("boil", 0, 6), ("pour", 6, 9)]
+    with pytest.raises(DataError, match="or that refer to none or several"):
+        read(text.replace('REF="a2"', 'REF="a1"'), "Hands")
+
+
 def test_annotations_that_refer_in_a_circle_are_left_out(read):
     circle = [("c1", "x", "c2", "c2"), ("c2", "y", "c1", "c1"), ("c3", "z", "a1", "c3")]
     text = eaf(STEPS, ("Hands", "Symbolic_Subdivision", circle), slots=SLOTS)

@@ -202,7 +202,7 @@ READ = {
     "The Observer XT": (OBSERVER, {}, ABC),
     "BIDS": ("onset\tduration\ttrial_type\n0\t4\tboil\n4\t5\tpour\n", {}, TWO),
     "Premiere": (
-        "Marker Name\tDescription\tIn\tOut\tDuration\nboil\t\t00:00:00:00\t00:00:04:00\t00:00:04:00\n",
+        "Marker Name\tIn\tOut\tDuration\nboil\t00:00:00:00\t00:00:04:00\t00:00:04:00\n",
         {"frame_rate": 25},
         ABC[:1],
     ),
@@ -210,9 +210,9 @@ READ = {
     "BORIS 7": (BORIS_7.format("0.0", 0, 4, 5, 4, 9), {}, TWO),
     "BORIS 7 with an offset": (BORIS_7.format("10.0", 10, 14, 15, 14, 19), {}, TWO),
     "BORIS 8": (
-        "Observation id,Source,Subject,Behavior,Behavior type,Time,Media file name\n"
-        "o,player #1:tea1.mp4,A,boil,START,0,tea1.mp4\no,player #1:tea1.mp4,A,pour,START,4,tea1.mp4\n"
-        "o,player #1:tea1.mp4,A,boil,STOP,4,tea1.mp4\no,player #1:tea1.mp4,A,pour,STOP,9,tea1.mp4\n",
+        "Observation id,Subject,Behavior,Behavior type,Time,Media file name\n"
+        "o,A,boil,START,0,tea1.mp4\no,A,pour,START,4,tea1.mp4\n"
+        "o,A,boil,STOP,4,tea1.mp4\no,A,pour,STOP,9,tea1.mp4\n",
         {},
         TWO,
     ),
@@ -345,8 +345,8 @@ REFUSED = {
     "no end but numbers": (table("video,step,start,stop", "0,4"), {}, "or duration=NAME, or end="),
     "no column": (
         "made by hand\nvideo,task,step,start,end\n",
-        {"columns": {"step": "s"}},
-        "line 1: is",
+        {},
+        "above the names of columns",
     ),
     "no tier": (table("video,step,start,end", "0,4"), {"tier": "Steps"}, "has no tiers to choose"),
     "numbers of labels": ("0\n0\n0\n1\n1\n1\n", {"frame_rate": 1}, "Put mapping.txt"),

@@ -74,6 +74,16 @@ def test_frames_of_cvat(read):
         read(CVAT_TRACKS, frame_rate=10)
 
 
+def test_deleted_frames_of_cvat_are_bridged(read):
+    frames = [(frame, "a" if frame < 10 else "b") for frame in range(20) if frame not in (4, 14)]
+    text = cvat(*frames).replace("<size>99<", "<size>20<")
+    found = read(text, frame_rate=1)
+    assert spans(found) == [("a", 0, 10), ("b", 10, 20)]
+    assert "CVAT: 2 gaps of deleted frames, which were bridged." in found.notes
+    untagged = text.replace("</annotations>", '<image id="4" name="frame_000004"/></annotations>')
+    assert spans(read(untagged, frame_rate=1))[:2] == [("a", 0, 4), ("a", 5, 10)]
+
+
 def test_several_tasks_of_cvat(read):
     text = CVAT.replace("<task>", "<project><tasks><task>").replace(
         "</task>", "</task><task><id>6</id><name>two.mp4</name></task></tasks></project>"

@@ -141,7 +141,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
 def _recognises(document: Document) -> bool:
     columns = document.columns
-    if "behavior" in columns:
+    if "behavior" in columns and "video" not in columns:
         return "observation id" in columns or columns >= {"start (s)", "stop (s)", "subject"}
     return "observation id" in columns and _TABLE.search(document.head[:_HEAD]) is not None
 

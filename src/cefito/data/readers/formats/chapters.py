@@ -33,11 +33,12 @@ _BEHIND = re.compile(  # the number of the chapter behind its time: "2.", "#2:",
 )
 _ALONE = re.compile(r"0?([0-9]{1,2}) +(?=[^\s0-9])")  # a number with no mark behind it
 _OF_DAY = re.compile(r"[ap]\.?m\b", re.IGNORECASE)
-_LATE = 600  # seconds; a list that begins later may hold times of day
+_LATE = 300  # seconds; a list that begins later may hold times of day
 _FIRST = re.compile(
-    rf"[^\w(\[#]{{0,9}}{_NUMBER}{_RANGE}(?:(?<=[)\]])|(?=[^\w,;]|[^\W\x00-\x7f]|$))", re.IGNORECASE
+    rf"[^\w(\[#\"']{{0,9}}{_NUMBER}{_RANGE}(?:(?<=[)\]])|(?=[^\w,;]|[^\W\x00-\x7f]|$))",
+    re.IGNORECASE,
 )
-_LAST = re.compile(rf"(?<=[ \t\-|:(\[]){_RANGE}$", re.IGNORECASE)
+_LAST = re.compile(rf"(?<=[ \t\-|:(\[])(?<![0-9]:){_RANGE}$", re.IGNORECASE)
 _SEVERAL = re.compile(rf"{_TIME}.*{_TIME}|-[ \t]*{_TIME}$")
 _MARKS = " \t\u3000-–—|:.~〜：▸►▶→•·»>"  # between time and title
 _HEAD = 1 << 16  # letters in which chapters are recognised
@@ -112,7 +113,7 @@ def _read(document: Document) -> Iterator[StepRow]:
         yield StepRow(document.video, chapter.title, start, end, where)
     faults.check()
     if starts and starts[0] >= _LATE:
-        late = "first time after ten minutes; times were read as minutes and seconds of the video"
+        late = "first time after five minutes; times were read as those of the video, not of a day"
         document.notes[late] += 1
     if others := sum(bool(line.strip()) for line in text.split("\n")) - len(listed):
         document.left_out["lines without a time"] += others

@@ -13,7 +13,7 @@ from pathlib import Path
 from cefito.data.annotations import SPLITS
 from cefito.data.readers.formats.document import Document, Format, StepRow
 
-_LABEL = re.compile(r"[^\s,;|\"<>{}\[\]=]{1,100}")
+_LABEL = re.compile(r"[^\t,;|\"<>{}\[\]=]{1,100}")
 _NUMBER = re.compile(r"[0-9.,:+-]+")
 _BACKGROUND = ("background", "bg", "sil", "null", "void", "no_action")
 _REPEATED = 0.5  # least share of lines that repeat the one before
@@ -47,7 +47,7 @@ def _mapping(path: Path) -> dict[str, str]:
     folders = path.resolve().parents[:2]
     file = next((file for at in folders if (file := at / "mapping.txt").is_file()), None)
     lines = file.read_text("utf-8", "replace").splitlines() if file else []
-    return {cells[0]: cells[1] for line in lines if len(cells := line.split()) == 2}
+    return {cells[0]: cells[1] for line in lines if len(cells := line.split(maxsplit=1)) == 2}
 
 
 def _split(document: Document) -> str:
@@ -62,7 +62,7 @@ def _split(document: Document) -> str:
 
 
 def _recognises(document: Document) -> bool:
-    """Whether all lines are single words, most of which repeat the one before."""
+    """Whether all lines are names, most of which repeat the one before."""
     labels = _labels(document.head)
     if len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
         return False

@@ -28,6 +28,7 @@ _TEXTS = (  # names of forms, ways out, and what the text has
         _MARKERS,
         r"^\s*[0-9]{3,6} +\S+ +\S+ +[CDWK]\S* +(?:[0-9]{3} +)?(?:[0-9]{2}[:;]){3}[0-9]{2}\s",
     ),
+    ("an Avid log (ALE)", _MARKERS, r"\AHeading\s+FIELD_DELIM"),
     ("an export of Datavyu", _TABLE, r"\A#[0-9]\r?\n|^[^\n,(]+ \((?:MATRIX|NOMINAL|TEXT),"),
     ("the CSV of VIA", "Give its project (.json).", r"^# ?CSV_HEADER ?="),
     ("a project of VIA 2", "VIA 3 has temporal segments. Annotate steps with it.", "_via_img_meta"),
