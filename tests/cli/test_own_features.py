@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batch.conftest import own  # noqa: F401
 from cefito.cli import main
 
 
 @pytest.fixture(scope="module")
-def made(own):
+def made(own):  # noqa: F811
     """The folder of `own`, with runs of T = 2 and 3."""
     train = ["train", str(own / "data"), "--method", "nearest", "--horizon", "2,3"]
     assert main([*train, "--out", str(own / "runs")]) == 0

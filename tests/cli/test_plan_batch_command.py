@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from batch.conftest import own  # noqa: F401
 from cefito.cli import main
 from cefito.errors import RunError
 
@@ -11,7 +12,7 @@ FOLDER = "features"
 
 
 @pytest.fixture
-def plan(own, tmp_path, monkeypatch, capsys):
+def plan(own, tmp_path, monkeypatch, capsys):  # noqa: F811
     """A function that plans a source of `own` in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
@@ -45,7 +46,7 @@ def test_a_data_set_and_again(plan, tmp_path):
     )
 
 
-def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):
+def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
     head, bad = "features,start,end\n", f"{FOLDER}/v0.npy,1,99\n"
     (own / "some.csv").write_text(f"{head}{FOLDER}/v0.npy,1,9\n{bad}")
     (own / "none.csv").write_text(head + bad)

@@ -5,6 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
+from batch.conftest import own  # noqa: F401
+
 VIDEO = "--video world-0036"
 TRAIN = "train {data} --out out"
 CEFITO = f"{TRAIN} --horizon 3 --method cefito --preset paper"
@@ -108,7 +110,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def places(world, trained, run_of_lengths, own):
+def places(world, trained, run_of_lengths, own):  # noqa: F811
     named = {"data": world.folder, "run": trained, "lengths": run_of_lengths.folder}
     return named | {"own": own / "run", "own_data": own / "data", "features": own / "features"}
 
