@@ -154,7 +154,7 @@ def test_films_of_one_name_are_named_with_their_folders(
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
     code, _, told = call(*annotate, "--corrected", files[0])
     assert code == 2
-    assert "not proposed, so not counted: cam (P01/cam or P02/cam?)" in told
+    assert "film 'cam' may be the proposed 'P01/cam' or 'P02/cam'" in told
 
 
 def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
