@@ -37,7 +37,7 @@ def films(draw: random.Random, *, touching: bool = False) -> list[Film]:
     """One to three videos with steps that overlap, touch, leave gaps or are in no order."""
     found = []
     for number in range(draw.randint(1, 3)):
-        times = sorted(draw.sample(range(0, 20_000, 1), 2 * draw.randint(1, 6)))
+        times = sorted(draw.sample(range(1, 20_000), 2 * draw.randint(1, 6)))
         times = [FRAME * time for time in times]
         pairs = (
             [*pairwise([0, *times])] if touching else [*zip(times[::2], times[1::2], strict=True)]

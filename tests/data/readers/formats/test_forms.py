@@ -132,6 +132,16 @@ READ = {
         {"columns": {"start": "start_ns", "end": "end_ns"}},
         TWO,
     ),
+    "hundredths": (
+        table("video,step,start_cs,end_cs", "0,400"),
+        {"columns": {"start": "start_cs", "end": "end_cs"}},
+        ABC[:1],
+    ),
+    "quoted names and a video column of BIDS": (
+        '"onset","duration","trial_type","video"\n0,4,boil,v\n4,5,pour,v\n',
+        {},
+        TWO,
+    ),
     "minutes": (
         table("video,step,start_min,end_min", "0,0.5", "0.5,1:30"),
         {"columns": {"start": "start_min", "end": "end_min"}},
@@ -260,6 +270,12 @@ def test_forms_that_are_read(case, read):
 EDL = "TITLE: t\nFCM: NON-DROP FRAME\n\n001  A  V  C  {0} {1} {0} {1}\n* FROM CLIP NAME: boil\n"
 REFUSED = {
     # other texts with times are no chapters
+    "times in quotes": ('"0:00:00";"0:00:04";"boil"\n"0:00:04";"0:00:09";"x"\n', {}, "no column"),
+    "a damaged head": (
+        "WEBV<TT\n\n00:00.000 --> 00:04.000\nboil\n\n00:04.000 --> 00:09.000\npour\n",
+        {},
+        "is of no known format",
+    ),
     "EDL": (EDL.format("00:00:00:00", "00:00:04:00"), {"frame_rate": 25}, "edit decision list"),
     "lengths at the end": ("boil 3:45\npour 4:10\nstir 5:01\n", {}, "is of no known format"),
     "a transcript": ("Ann 0:00\nhello\nBen 0:12\nhi\n", {}, "is of no known format"),

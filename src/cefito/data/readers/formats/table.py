@@ -47,6 +47,7 @@ _UNITS: tuple[tuple[str, float, re.Pattern[str]], ...] = (  # name, seconds or 0
     ("nanoseconds", 1e-9, _words("ns", "nsecs?", "nanos?", "nanosec(?:ond)?s?")),
     ("microseconds", 1e-6, _words("[uµμ]s", "usecs?", "micros?", "microsec(?:ond)?s?")),
     ("milliseconds", 1e-3, _words("ms", "msecs?", "millis?", "millisec(?:ond)?s?")),
+    ("hundredths of a second", 1e-2, _words("cs", "csecs?", "centisec(?:ond)?s?")),
     ("minutes", 60, _words("mins?", "minutes?")),
     ("hours", 3600, _words("hrs?", "hours?")),
 )
