@@ -90,12 +90,24 @@ def tokens(value):
     return f"{value['evaluated']['token_forwards']:,} token forwards"
 
 
+SCREENED = ("--screening", "on")
+
+
 def test_a_search_that_is_not_exact_says_so(trained, ran, plans):
     how = ("--search", "guided", "--proposals", 5)
     value = plans(*how)
     assert value["exact"] is False
     said = "not exact: there may be better plans; --search exhaustive finds out; " + tokens(value)
     assert ran("plan", trained, "--video", VIDEO, *how).err.splitlines()[1] == said
+    exact, screened = plans("--search", "exhaustive"), plans("--search", "exhaustive", *SCREENED)
+    assert (exact["exact"], "margin" in exact) == (True, False)
+    assert screened["exact"] is False
+    assert screened["margin"] > 0
+    assert screened["plans"][0]["actions"] == exact["plans"][0]["actions"]
+    said = f"not exact: screened in bfloat16, by a margin of {screened['margin']:.2g}; "
+    how = ("--search", "exhaustive", *SCREENED)
+    lines = ran("plan", trained, "--video", VIDEO, *how).err.splitlines()
+    assert lines[1] == said + tokens(screened)
 
 
 def test_every_setting_of_the_search_is_an_option(trained):
