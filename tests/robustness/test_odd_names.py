@@ -11,7 +11,7 @@ import pytest
 from cefito.cli import main
 from cefito.data.prepared import open_dataset
 from cefito.inference.recordings import open_recordings
-from cefito.markup import from_csv
+from cefito.markup import from_csv, in_csv
 from cefito.runs.run import open_run, write_run
 from cefito.timeline.formats import WRITERS, plain
 from cefito.timeline.recogniser import Recogniser
@@ -51,14 +51,20 @@ def odd(tmp_path_factory):
     call("data", "prepare", "custom", folder / "SOURCE", folder / "DATA")
     train = ("train", folder / "DATA", "--steps", "1-3", "--out", folder / "RUN")
     call(*train, "--no-recogniser", *as_arguments(TINY_LENGTHS))
-    run = open_run(folder / "RUN")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seeing(odd):
+    """The run with a recogniser."""
     config = RecogniserConfig(
-        members=1, width=16, training_steps=100, folds=2, trusts=(0.6,), learning_rate=1e-2
+        members=1, width=16, training_steps=30, folds=2, trusts=(0.6,), learning_rate=3e-2
     )
-    dataset = open_dataset(folder / "DATA")
-    recogniser = Recogniser.fit(dataset, [*range(len(names))], config=config)
-    (folder / "SEEING").mkdir()
-    write_run(replace(run, folder=folder / "SEEING", recogniser=recogniser))
+    run = open_run(odd / "RUN")
+    recogniser = Recogniser.fit(open_dataset(odd / "DATA"), [*range(16)], config=config)
+    folder = odd / "SEEING"
+    folder.mkdir()
+    write_run(replace(run, folder=folder, recogniser=recogniser))
     return folder
 
 
@@ -85,12 +91,12 @@ def test_graphs_are_read_again(odd, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("form", ["csv", "eaf", "labelstudio", "via"])
-def test_proposals_are_read_again(form, odd, tmp_path, capsys):
+def test_proposals_are_read_again(form, odd, seeing, tmp_path, capsys):
     out = tmp_path / "OUT"
     videos = [name for name in ODD if not name.startswith(("-", "@"))]  # they would be options
     call(
         "annotate",
-        odd / "SEEING",
+        seeing,
         *videos,
         "--dataset",
         odd / "DATA",
@@ -105,7 +111,7 @@ def test_proposals_are_read_again(form, odd, tmp_path, capsys):
     steps = sum(len(line["steps"]) for line in lines)
     capsys.readouterr()
     corrected = [part for path in files for part in ("--corrected", path)]
-    call("annotate", odd / "SEEING", "--out", out, *corrected)
+    call("annotate", seeing, "--out", out, *corrected)
     said = capsys.readouterr().err
     assert (
         f"{sum(bool(line['steps']) for line in lines)} films, {steps} steps: {steps} kept" in said
@@ -132,15 +138,15 @@ def table(path, *columns):
 
 
 @pytest.mark.parametrize("form", sorted(WRITERS))
-def test_folders_of_recognised_steps(form, odd, tmp_path):
+def test_folders_of_recognised_steps(form, odd, seeing, tmp_path):
     out = tmp_path / "OUT"
-    run = open_run(odd / "SEEING")
+    run = open_run(seeing)
     recordings = [*open_recordings(run, ODD, dataset=odd / "DATA")]
     assert [one.name for one in recordings] == [*ODD]
     videos = [name for name in ODD if not name.startswith(("-", "@"))]
     call(
         "recognise",
-        odd / "SEEING",
+        seeing,
         *videos,
         "--dataset",
         odd / "DATA",
@@ -159,7 +165,9 @@ def test_plans_of_a_batch(ending, odd, tmp_path):
     with (tmp_path / "queries.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("id", "task"))
-        rows.writerows((name, ODD[-1 - place % len(TASKS)]) for place, name in enumerate(ODD))
+        rows.writerows(
+            map(in_csv, (name, ODD[-1 - place % len(TASKS)])) for place, name in enumerate(ODD)
+        )
     out = tmp_path / f"plans.{ending}"
     call("plan-batch", odd / "RUN", tmp_path / "queries.csv", "--out", out, "--top-k", 1)
     found = []
@@ -181,9 +189,9 @@ def test_plans_of_a_batch(ending, odd, tmp_path):
 
 
 def test_reports_and_archives(odd, tmp_path):
-    call("export", odd / "SEEING", tmp_path / "run.zip")
+    call("export", odd / "RUN", tmp_path / "run.zip")
     with zipfile.ZipFile(tmp_path / "run.zip") as archive:
         assert not [name for name in archive.namelist() if ".." in name or name.startswith("/")]
-    call("report", odd / "RUN", "--out", tmp_path / "report.html")
+    call("report", odd / "RUN", "--sample", 3, "--out", tmp_path / "report.html")
     assert "<b>&amp;" not in (tmp_path / "report.html").read_text()
     assert sorted(contents(tmp_path)) == ["report.html", "run.zip"]
