@@ -44,6 +44,12 @@ def test_an_instruction_verifies_steps(tea, tmp_path, capsys):
     assert found["repair"] == ["fetch a cup"]
 
 
+def test_only_ends_of_lines_end_a_step(tmp_path):
+    text = tmp_path / "tea.txt"
+    text.write_bytes("# Tea\r\n1. boil\u2028water\r2. pour\x0bmilk\n".encode())
+    assert read_procedures(text)[0].names == ["boil water", "pour milk"]
+
+
 def test_its_orders_are_constraints(tea):
     taxonomy = written_verifier(tea).taxonomy
     given = {"before": [str(tea / "order.json")]}

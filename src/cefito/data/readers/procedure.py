@@ -25,6 +25,7 @@ from cefito.data.annotations import Taxonomy, nfc
 from cefito.errors import DataError
 from cefito.files import read_text
 
+_END = re.compile(r"\r\n?|\n")  # of a line; others may be within a name
 _STEP = re.compile(r"(\d+)\s*[.):](?!\d)\s*(.+)")
 _OPTIONAL = re.compile(r"\s*[(\[]\s*optional\s*[)\]][.,;]?\s*", re.IGNORECASE)
 _EXPECTED = "Expected '# name of the task' and numbered steps, as in '1. boil water (optional)'."
@@ -64,9 +65,8 @@ def read_procedures(path: Path) -> list[Procedure]:
         DataError: A line of another form, a task without steps, or a step named twice.
     """
     found: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
-    for number, line in enumerate(
-        nfc(read_text(path, _EXPECTED)).removeprefix("\ufeff").splitlines(), 1
-    ):
+    lines = _END.split(nfc(read_text(path, _EXPECTED)).removeprefix("\ufeff"))
+    for number, line in enumerate(lines, 1):
         text = " ".join(line.split())
         if not text:
             continue

@@ -54,6 +54,11 @@ BROKEN = {
     "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
     "boris only points": ("BORIS", BORIS.replace("STATE", "POINT"), "holds no state event with a"),
     "label studio csv": ("Label Studio", "annotation_id,annotator,id\n1,1,1\n", "holds no region"),
+    "activitynet with half a character": (
+        "ActivityNet",
+        '{"database": {"v": {"annotations": [{"segment": [1, 2], "label": "a\\udc00"}]}}}',
+        "is damaged JSON",
+    ),
     "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
     "label studio ranges": ("Label Studio", EXPORT.replace('"ranges"', '"range"'), "(ranges: Fiel"),
     "label studio film": (

@@ -281,14 +281,18 @@ class Document:
         return found
 
     def json(self, text: str | None = None) -> Any:
-        """Parse JSON, by default the whole file; objects with repeated keys are refused."""
+        """Parse JSON, by default the whole file; refuse repeated keys and half characters."""
+        text = self.text if text is None else text
 
         def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             found = dict(pairs)
             return found if len(found) == len(pairs) else self.unique(pairs, "entries")
 
         with explained(self.place(), "is damaged JSON", _AGAIN, *NOT_JSON):
-            return json.loads(self.text if text is None else text, object_pairs_hook=unique)
+            value = json.loads(text, object_pairs_hook=unique)
+            if "\\ud" in text.casefold():  # half of a surrogate pair is no character
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
 
     def record(self, kind: type[_AnyRecord], value: object, where: str = "") -> _AnyRecord:
         """Make a record of a part of JSON."""

@@ -20,7 +20,7 @@ _REPEATED = 0.5  # least share of lines that repeat the one before
 
 
 def _labels(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().splitlines()]
+    return [line.strip() for line in text.strip().split("\n")]
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -46,7 +46,7 @@ def _mapping(path: Path) -> dict[str, str]:
     """Names of labels by number, of mapping.txt in the folder of a file or the one above."""
     folders = path.resolve().parents[:2]
     file = next((file for at in folders if (file := at / "mapping.txt").is_file()), None)
-    lines = file.read_text("utf-8", "replace").splitlines() if file else []
+    lines = file.read_text("utf-8", "replace").split("\n") if file else []
     return {cells[0]: cells[1] for line in lines if len(cells := line.split(maxsplit=1)) == 2}
 
 
