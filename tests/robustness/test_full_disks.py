@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "export": ("export", "{run}", "{to}/run.zip"),
     "graph": ("graph", "{run}", "--out", "{to}/order.json"),
-    "data steps": ("data", "steps", "{here}/WRONG.csv", "{to}/STEPS.csv"),
+    "data steps": ("data", "steps", "{here}/WRONG.csv", "--out", "{to}/STEPS.csv"),
     "data prepare": (
         *("data", "prepare", "custom", "{here}/WRONG.csv", "{to}/DATA"),
         *("--features", "{here}/features"),
