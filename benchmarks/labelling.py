@@ -25,8 +25,8 @@ from cefito.data import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
 from cefito.inference.proposals import Corrections, compare
-from cefito.timeline.formats import TimedAction
-from cefito.timeline.recogniser import Recogniser
+from cefito.recognition.recogniser import Recogniser
+from cefito.tracks.formats import TimedAction
 
 
 def proposed(data: PreparedDataset, films: int, draw: int) -> list[Corrections]:

@@ -27,8 +27,8 @@ import common
 from cefito.data.annotations import Video
 from cefito.data.readers.source import read_common
 from cefito.files import write_json
-from cefito.timeline.order import reached, read_orders
-from cefito.timeline.verify import Verifier, repair
+from cefito.verification.order import reached, read_orders
+from cefito.verification.verifier import Verifier, repair
 
 _DRAWS = 1000
 KINDS = ("any", "order", "technique", "measurement", "preparation", "timing", "temperature")

@@ -226,9 +226,9 @@ def run_with_recogniser(
 ) -> Run:
     """The same run with a recogniser of steps in the rows of whole videos; not to be changed."""
     from cefito.data.timeline import Timeline
+    from cefito.recognition.recogniser import Recogniser
+    from cefito.recognition.settings import RecogniserConfig
     from cefito.runs.run import write_run
-    from cefito.timeline.recogniser import Recogniser
-    from cefito.timeline.settings import RecogniserConfig
 
     every = tuple(rows_of(world, video).astype(np.float16) for video in range(len(world.videos)))
     dataset = replace(world, hashes=dict(world.hashes))

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.cli import main
+from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import Run, open_run, write_run
-from cefito.timeline.recogniser import Recogniser
-from cefito.timeline.settings import RecogniserConfig
 from tiny_runs import TINY_LENGTHS, as_arguments
 
 PLANS = {"tea": ["boil", "pour", "wait"], "toast": ["cut", "heat", "spread"]}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from cefito.data.readers.custom import prepare
-from cefito.timeline.settings import RecogniserConfig
+from cefito.recognition.settings import RecogniserConfig
 
 SMALL = RecogniserConfig(
     members=1, width=16, training_steps=60, folds=2, learning_rate=0.02, weight_decay=0.01

@@ -14,7 +14,16 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
-METHOD = ("data", "encoders", "field", "planners", "search", "timeline", "training")
+METHOD = (
+    "data",
+    "encoders",
+    "field",
+    "planners",
+    "recognition",
+    "search",
+    "training",
+    "verification",
+)
 """Rooms of what the library is for; all others are apparatus around it."""
 
 

@@ -20,7 +20,7 @@ GROUND = (
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders"} | _LEARNED
 _PLANNERS = {"planners"} | _METHODS
-_RUNS = {"runs", "timeline"} | _PLANNERS
+_RUNS = {"runs", "tracks", "recognition", "verification"} | _PLANNERS
 _FRONT = {"inference", "evaluation", "study", "batch", "executors"} | _RUNS
 ROOMS: dict[str, set[str]] = {
     "encoders": set(),
@@ -30,8 +30,10 @@ ROOMS: dict[str, set[str]] = {
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
     "planners": {"executors"} | _METHODS,  # knows no run folders
-    "timeline": {"data"},  # knows no planner
-    "runs": {"timeline"} | _PLANNERS,
+    "recognition": {"data"},  # knows no planner
+    "verification": {"data", "recognition"},
+    "tracks": {"data", "recognition"},
+    "runs": {"recognition", "verification"} | _PLANNERS,
     "inference": _RUNS,
     "evaluation": {"inference"} | _RUNS,
     "study": {"inference", "evaluation", "executors"} | _RUNS,

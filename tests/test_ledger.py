@@ -29,7 +29,7 @@ from cefito.search.settings import SEARCHES
 from cefito.study.recognition import RECOGNISERS
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.trials import ROWS
-from cefito.timeline.formats import WRITERS
+from cefito.tracks.formats import WRITERS
 from test_documentation import commands, options
 
 TESTS = Path(__file__).parent

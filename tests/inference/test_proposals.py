@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cefito.inference.proposals import compare
-from cefito.timeline.formats import TimedAction
+from cefito.tracks.formats import TimedAction
 
 
 def timed(*steps):

@@ -12,10 +12,10 @@ from cefito.cli import main
 from cefito.data.prepared import open_dataset
 from cefito.inference.recordings import open_recordings
 from cefito.markup import from_csv, in_csv
+from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import open_run, write_run
-from cefito.timeline.formats import WRITERS, plain
-from cefito.timeline.recogniser import Recogniser
-from cefito.timeline.settings import RecogniserConfig
+from cefito.tracks.formats import WRITERS, plain
 from odd_names import ODD
 from tiny_runs import TINY_LENGTHS, as_arguments, contents
 

@@ -17,11 +17,11 @@ from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
+from cefito.recognition.chain import StepChain
+from cefito.recognition.stream import LOST, LOST_MORE
 from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
-from cefito.timeline.chain import StepChain
-from cefito.timeline.stream import LOST, LOST_MORE
-from cefito.timeline.verify import Verifier
+from cefito.verification.verifier import Verifier
 from grey_videos import jpeg
 from tiny_models import tiny_dinov2
 from tiny_runs import next_actions, rows_of

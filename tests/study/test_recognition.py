@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import cefito.recognition.mstcn as mstcn
 import cefito.study.recognition as recognition
-import cefito.timeline.mstcn as mstcn
 from cefito.cli import main
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels

@@ -103,7 +103,7 @@ def procedure(text: Path, target: Path, /) -> None:
             --order.
     """
     from cefito.data.readers.procedure import read_procedures, taxonomy_of
-    from cefito.timeline.order import orders_value
+    from cefito.verification.order import orders_value
 
     found = read_procedures(text)
     taxonomy = taxonomy_of(found, text.stem)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
     from cefito.runs.run import Run
-    from cefito.timeline.verify import Deviation
+    from cefito.verification.verifier import Deviation
 
 _SHOWN = 3  # next steps
 _LATEST = 3600.0  # seconds; a first row that is later has a time of day

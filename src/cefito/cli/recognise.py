@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cefito.data.readers.formats import Choices
     from cefito.inference.recordings import Recording
     from cefito.runs.run import Run
-    from cefito.timeline.formats import RecognisedVideo, Writer
+    from cefito.tracks.formats import RecognisedVideo, Writer
 
 StepsFormat = Literal["csv", "eaf", "labelstudio", "via", "vtt", "jsonl"]
 PROPOSALS = "proposals.jsonl"
@@ -123,7 +123,7 @@ def recognise(
     with log_warnings():
         opened = open_run(run)
         if order is not None:
-            from cefito.timeline.order import read_orders
+            from cefito.verification.order import read_orders
 
             own = opened.own_recogniser.given_orders(read_orders(order, opened.taxonomy))
             opened = replace(opened, recogniser=own)
@@ -141,7 +141,7 @@ def recognise(
     if out is not None and chosen is not None:
         _write(found, out, chosen)
     if plot is not None:
-        from cefito.timeline.picture import timeline_picture
+        from cefito.report.picture import timeline_picture
 
         write_text(plot, timeline_picture(found))
         talk(f"wrote {plot}")
@@ -153,7 +153,7 @@ def recognise(
 
 def _format(out: Path, name: str | None, count: int) -> Writer:
     """Return the format of a file or of a folder of files; refuse what cannot be written."""
-    from cefito.timeline.formats import WRITERS
+    from cefito.tracks.formats import WRITERS
 
     endings = {writer.ending: writer for writer in WRITERS.values()}
     writer = endings.get(out.suffix) if name is None else WRITERS[name]
@@ -226,7 +226,7 @@ def annotate(
         return
     from cefito.inference.proposals import doubt
     from cefito.runs.run import open_run
-    from cefito.timeline.formats import WRITERS, json_lines
+    from cefito.tracks.formats import WRITERS, json_lines
 
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
@@ -251,7 +251,7 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
     from cefito.inference.recordings import timed_actions
-    from cefito.timeline.formats import RecognisedVideo, TimedAction
+    from cefito.tracks.formats import RecognisedVideo, TimedAction
 
     expected, proposed = "Expected what cefito annotate wrote.", dict[str, RecognisedVideo]()
     for place, line in json_lines(proposals, expected):

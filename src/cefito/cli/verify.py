@@ -19,12 +19,12 @@ from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
 from cefito.markup import percent
-from cefito.timeline.order import graph_text, reached, read_orders
+from cefito.verification.order import graph_text, reached, read_orders
 
 if TYPE_CHECKING:
     from cefito.inference.recordings import VerifiedVideo
     from cefito.runs.run import Run
-    from cefito.timeline.verify import Verifier
+    from cefito.verification.verifier import Verifier
 
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
@@ -173,7 +173,7 @@ def graph(
         out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
             default JSON is printed.
     """
-    from cefito.timeline.picture import graph_picture
+    from cefito.report.picture import graph_picture
 
     form = "json"
     if out is not None:

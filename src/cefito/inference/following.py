@@ -12,10 +12,10 @@ from pydantic import Field
 
 from cefito.data.annotations import Step
 from cefito.planners.chain.states import TaskStates
+from cefito.recognition.recogniser import RecognisedStep
+from cefito.recognition.stream import StepStream
 from cefito.settings import Record
-from cefito.timeline.recogniser import RecognisedStep
-from cefito.timeline.stream import StepStream
-from cefito.timeline.verify import Deviation
+from cefito.verification.verifier import Deviation
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 from cefito.data.readers.formats.document import film_address
 from cefito.errors import DataError
 from cefito.settings import Record
-from cefito.timeline.formats import RecognisedVideo, TimedAction, plain
+from cefito.tracks.formats import RecognisedVideo, TimedAction, plain
 
 TOLERANCE = 2.0
 """Seconds that a border may be off without being moved."""

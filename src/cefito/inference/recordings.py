@@ -27,9 +27,9 @@ from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
 from cefito.settings import Record
-from cefito.timeline.formats import RecognisedVideo, TimedAction
-from cefito.timeline.order import written_orders
-from cefito.timeline.verify import Deviation, Verifier
+from cefito.tracks.formats import RecognisedVideo, TimedAction
+from cefito.verification.order import written_orders
+from cefito.verification.verifier import Deviation, Verifier
 
 if TYPE_CHECKING:
     import torch

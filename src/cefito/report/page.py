@@ -26,9 +26,9 @@ from cefito.files import check_target, write_text
 from cefito.inference.recordings import VerifiedVideo
 from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
+from cefito.report.picture import timeline_picture, verified_picture
 from cefito.report.schema import ComparisonReport, GalleryQuery, LossCurve, RunReport
 from cefito.study.figures import COLORS, plot_coverage, plot_reliability
-from cefito.timeline.picture import timeline_picture, verified_picture
 
 _EDGE = "#d0d7de"
 _WIDTH, _HEIGHT = 420, 230  # pixels

@@ -32,7 +32,7 @@ from cefito.settings import flattened
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
-from cefito.timeline.formats import RecognisedVideo
+from cefito.tracks.formats import RecognisedVideo
 
 GALLERY = 300
 """Default number of queries in the gallery."""

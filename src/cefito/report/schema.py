@@ -10,7 +10,7 @@ from cefito.files import FileRecord
 from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
-from cefito.timeline.formats import RecognisedVideo
+from cefito.tracks.formats import RecognisedVideo
 
 Kind = Literal["right", "order", "repetition", "substitution"]
 """A planned step: right; annotated in another place; planned before; another action."""

@@ -31,6 +31,7 @@ from cefito.files import write_json
 from cefito.planners.base import Planner
 from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.planners.shared.settings import PlanningConfig
+from cefito.recognition.recogniser import RECOGNISER_FILE, Recogniser, Recognition
 from cefito.runs.bundle import unpacked
 from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
@@ -49,9 +50,8 @@ from cefito.runs.folder import (
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
-from cefito.timeline.recogniser import RECOGNISER_FILE, Recogniser, Recognition
-from cefito.timeline.verify import VERIFIER_FILE, Verifier
 from cefito.training.trainer import TrainingContext
+from cefito.verification.verifier import VERIFIER_FILE, Verifier
 
 __all__ = ["Run", "open_run", "write_run"]
 

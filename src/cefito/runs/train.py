@@ -16,6 +16,7 @@ from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
+from cefito.recognition.recogniser import Recogniser
 from cefito.runs.folder import (
     RUN_FILE,
     DatasetReference,
@@ -29,9 +30,8 @@ from cefito.runs.folder import (
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
-from cefito.timeline.recogniser import Recogniser
-from cefito.timeline.verify import Verifier
 from cefito.training.trainer import TrainingContext
+from cefito.verification.verifier import Verifier
 
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
+from cefito.report.picture import graph_picture
 from cefito.serve.middleware import DOCS, UPLOAD, Metrics, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
@@ -37,8 +38,7 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
-from cefito.timeline.order import graph_text
-from cefito.timeline.picture import graph_picture
+from cefito.verification.order import graph_text
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:

@@ -20,14 +20,14 @@ from cefito.errors import ConfigError, DataError
 from cefito.files import read_json, write_json, write_text
 from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows, Standard, whole_features
+from cefito.recognition.mstcn import fit_mstcn
+from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.scores import OVERLAPS, VideoScores, segments
+from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.stream import StepStream
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
-from cefito.timeline.chain import Floats
-from cefito.timeline.classifier import Rows, Standard, whole_features
-from cefito.timeline.mstcn import fit_mstcn
-from cefito.timeline.recogniser import Recogniser
-from cefito.timeline.scores import OVERLAPS, VideoScores, segments
-from cefito.timeline.settings import RecogniserConfig
-from cefito.timeline.stream import StepStream
 
 Predict = Callable[[Rows], Floats]  # p(label) [n, K + 1] of standardised rows [n, D]
 Yardstick = Callable[..., Predict]

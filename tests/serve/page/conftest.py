@@ -22,10 +22,10 @@ from cefito.data.readers.step_source import read_steps
 from cefito.data.timeline import Timeline, row_labels
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
+from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import Run, write_run
 from cefito.serve.settings import ServiceSettings
-from cefito.timeline.recogniser import Recogniser
-from cefito.timeline.settings import RecogniserConfig
 from grey_videos import LEVELS, draw_greys
 from tiny_models import tiny_dinov2
 from tiny_runs import TINY_LENGTHS, TINY_RUN, small_run

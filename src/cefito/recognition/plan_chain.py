@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.timeline.chain import Floats, Smoothed, StepChain
-from cefito.timeline.scores import Segment
+from cefito.recognition.chain import Floats, Smoothed, StepChain
+from cefito.recognition.scores import Segment
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.timeline.scores import Segment, VideoScores, segments, summary
+from cefito.recognition.scores import Segment, VideoScores, segments, summary
 
 NOTHING = 9
 

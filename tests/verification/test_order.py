@@ -8,8 +8,8 @@ import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError
-from cefito.timeline.order import TaskOrder, graph_text, reached, read_orders
-from cefito.timeline.picture import graph_picture
+from cefito.report.picture import graph_picture
+from cefito.verification.order import TaskOrder, graph_text, reached, read_orders
 from odd_names import ODD
 
 NAMES = ["boil", "pour", "wait", "Käse & <b>", "cut"]

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 from cefito.data.readers.formats.label_studio import RECOGNISED
 from cefito.markup import in_csv
+from cefito.recognition.recogniser import RecognisedStep
 from cefito.settings import Record
-from cefito.timeline.recogniser import RecognisedStep
 
 _FRAME_RATE = 24  # of Label Studio's Video tag, unless it is changed
 _SCHEMA = "http://www.mimer.mpi.nl/ELAN/EAFv3.0"  # no place to load from; only a name

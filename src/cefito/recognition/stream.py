@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.timeline.chain import Filtered, Floats
-from cefito.timeline.classifier import RowMemory, Rows
-from cefito.timeline.recogniser import (
+from cefito.recognition.chain import Filtered, Floats
+from cefito.recognition.classifier import RowMemory, Rows
+from cefito.recognition.recogniser import (
     RecognisedStep,
     Recogniser,
     likelihoods,
     recognised_step,
     softened,
 )
-from cefito.timeline.scores import Segment
+from cefito.recognition.scores import Segment
 
 LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+import cefito.verification.verifier as verifying
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.timeline import verify
-from cefito.timeline.verify import VERIFIER_FILE, Verifier, evidence
+from cefito.verification.verifier import VERIFIER_FILE, Verifier, evidence
 
 NAMES = ["boil", "pour", "wait", "stir", "drink", "wash", "hammer"]
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(6)), ("nail", [6])], NAMES)
@@ -95,7 +95,7 @@ def shop(count, seed):
 def small_networks():
     with pytest.MonkeyPatch.context() as patch:
         small = {"members": 1, "width": 16, "training_steps": 60}
-        patch.setattr(verify, "_CONFIG", verify._CONFIG.model_copy(update=small))
+        patch.setattr(verifying, "_CONFIG", verifying._CONFIG.model_copy(update=small))
         yield
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.progress import Progress, silent
-from cefito.timeline.chain import Floats
-from cefito.timeline.classifier import Rows
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows
 
 CHANNELS, FIRST, REFINED, STAGES = 64, 11, 10, 3  # layers of a stage; stages that refine
 EPOCHS, RATE, DROPOUT = 50, 5e-4, 0.5

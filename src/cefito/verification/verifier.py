@@ -23,11 +23,11 @@ from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.markup import counted, shortened
 from cefito.progress import Progress, silent
+from cefito.recognition.classifier import RowClassifier, fit_classifier
+from cefito.recognition.recogniser import best_temperature, softened
+from cefito.recognition.settings import RecogniserConfig
 from cefito.settings import Record
-from cefito.timeline.classifier import RowClassifier, fit_classifier
-from cefito.timeline.order import Floats, TaskOrder, log_length
-from cefito.timeline.recogniser import best_temperature, softened
-from cefito.timeline.settings import RecogniserConfig
+from cefito.verification.order import Floats, TaskOrder, log_length
 
 VERIFIER_FILE = "verifier.safetensors"
 DeviationKind = Literal["missing", "order", "added", "repeated", "long", "short", "wrong"]

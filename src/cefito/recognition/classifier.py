@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.timeline.settings import RecogniserConfig
+from cefito.recognition.settings import RecogniserConfig
 
 Rows = NDArray[np.float32]
 _LONGEST_MEAN = 1800  # L, rows

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cefito.errors import RunError
 from cefito.files import Expected, check_tensors
-from cefito.timeline.scores import Segment, segments
+from cefito.recognition.scores import Segment, segments
 
 Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many

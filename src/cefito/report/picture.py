@@ -8,9 +8,9 @@ from html import escape
 
 from cefito.data.annotations import Taxonomy
 from cefito.markup import shortened
-from cefito.timeline.formats import RecognisedVideo, TimedAction, plain
-from cefito.timeline.order import Edges
-from cefito.timeline.recogniser import RecognisedStep
+from cefito.recognition.recogniser import RecognisedStep
+from cefito.tracks.formats import RecognisedVideo, TimedAction, plain
+from cefito.verification.order import Edges
 
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights

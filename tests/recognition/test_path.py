@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.timeline.formats import RecognisedVideo, elan
-from cefito.timeline.recogniser import RecognisedStep
+from cefito.recognition.recogniser import RecognisedStep
+from cefito.tracks.formats import RecognisedVideo, elan
 
 STEPS = ("boil water", "add tea", "pour", "stir")
 SCENES = np.random.default_rng(0).normal(size=(len(STEPS) + 1, 12))

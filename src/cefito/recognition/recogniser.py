@@ -35,9 +35,8 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.progress import Progress, silent
-from cefito.settings import Record, read_record, validated
-from cefito.timeline.chain import Floats, StepChain
-from cefito.timeline.classifier import (
+from cefito.recognition.chain import Floats, StepChain
+from cefito.recognition.classifier import (
     Past,
     RowClassifier,
     Rows,
@@ -48,9 +47,10 @@ from cefito.timeline.classifier import (
     temporal_steps,
     whole_features,
 )
-from cefito.timeline.plan_chain import PlanChain, aligned
-from cefito.timeline.scores import Segment, VideoScores, segments, summary
-from cefito.timeline.settings import RecogniserConfig
+from cefito.recognition.plan_chain import PlanChain, aligned
+from cefito.recognition.scores import Segment, VideoScores, segments, summary
+from cefito.recognition.settings import RecogniserConfig
+from cefito.settings import Record, read_record, validated
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"

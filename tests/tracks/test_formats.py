@@ -11,10 +11,10 @@ from cefito.cli import main
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.files import file_names
-from cefito.timeline.formats import WRITERS, RecognisedVideo, TimedAction, plain
-from cefito.timeline.picture import timeline_picture, verified_picture
-from cefito.timeline.plan_chain import aligned
-from cefito.timeline.recogniser import RecognisedStep
+from cefito.recognition.plan_chain import aligned
+from cefito.recognition.recogniser import RecognisedStep
+from cefito.report.picture import timeline_picture, verified_picture
+from cefito.tracks.formats import WRITERS, RecognisedVideo, TimedAction, plain
 from odd_names import ODD as NAMES
 
 ODD = 'pour "milk" & <whisk>, --> 2'

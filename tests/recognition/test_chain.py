@@ -6,10 +6,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cefito.timeline.chain import StepChain
-from cefito.timeline.classifier import RowMemory, Standard, past_features, whole_features
-from cefito.timeline.plan_chain import PlanChain, aligned
-from cefito.timeline.recogniser import likelihoods, softened
+from cefito.recognition.chain import StepChain
+from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
+from cefito.recognition.plan_chain import PlanChain, aligned
+from cefito.recognition.recogniser import likelihoods, softened
 
 TASKS = [[0, 1, 2], [1, 3]]
 LABELS = [

@@ -11,17 +11,17 @@ import torch
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.timeline.chain import StepChain
-from cefito.timeline.classifier import TemporalNetwork
-from cefito.timeline.plan_chain import PlanChain
-from cefito.timeline.recogniser import (
+from cefito.recognition.chain import StepChain
+from cefito.recognition.classifier import TemporalNetwork
+from cefito.recognition.plan_chain import PlanChain
+from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
     SETTINGS_FILE,
     Recogniser,
     likelihoods,
     softened,
 )
-from cefito.timeline.stream import LOST_MORE, StepStream
+from cefito.recognition.stream import LOST_MORE, StepStream
 from row_films import SMALL, prepared_films
 
 
