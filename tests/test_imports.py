@@ -29,9 +29,10 @@ ROOMS: dict[str, set[str]] = {
     "field": {"data"},
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
-    "planners": {"executors"} | _METHODS,  # knows no run folders
-    "recognition": {"data"},  # knows no planner
-    "verification": {"data", "recognition"},
+    # knows no run folders; of recognition and verification the settings alone
+    "planners": {"executors", "recognition", "verification"} | _METHODS,
+    "recognition": {"data", "training"},  # knows no planner
+    "verification": {"data", "recognition", "training"},
     "tracks": {"data", "recognition"},
     "runs": {"recognition", "verification"} | _PLANNERS,
     "inference": _RUNS,

@@ -10,6 +10,7 @@ from cefito.recognition.chain import StepChain
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.recognition.plan_chain import PlanChain, aligned
 from cefito.recognition.recogniser import likelihoods, softened
+from cefito.recognition.settings import RecogniserConfig
 
 TASKS = [[0, 1, 2], [1, 3]]
 LABELS = [
@@ -347,29 +348,29 @@ def averaged(rows, time):
 
 def test_features_of_rows():
     rows = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
-    past, times = past_features(rows, [2.0, 5.0]), (2.0, 5.0)
-    memory = RowMemory(times)
+    given = RecogniserConfig(memories=(1.0, 2.5)), 2.0
+    past, memory = past_features(rows, *given), RowMemory(*given)
     np.testing.assert_array_equal(past, [memory.features(row) for row in rows])
     centred = np.stack([row - rows[: count + 1].mean(axis=0) for count, row in enumerate(rows)])
     np.testing.assert_allclose(past[:, :2], centred, atol=1e-6)
     np.testing.assert_allclose(past[:, 4:6], averaged(centred, 5), atol=1e-6)
     changed = np.concatenate([rows[:-1], rows[-1:] + 3])
-    np.testing.assert_array_equal(past_features(changed, times)[:-1], past[:-1])
-    whole = whole_features(rows, times)
+    np.testing.assert_array_equal(past_features(changed, *given)[:-1], past[:-1])
+    whole = whole_features(rows, *given)
     assert whole.shape == (7, 10)
     np.testing.assert_allclose(whole[:, 4:6], averaged(whole[:, :2], 5), atol=1e-6)
-    assert (whole_features(rows[:1], times) == 0).all()
-    assert (np.abs(whole_features(changed, times) - whole)[0] > 1e-3).any()
-    back = whole_features(rows[::-1], times)[::-1]
+    assert (whole_features(rows[:1], *given) == 0).all()
+    assert (np.abs(whole_features(changed, *given) - whole)[0] > 1e-3).any()
+    back = whole_features(rows[::-1], *given)[::-1]
     np.testing.assert_allclose(back[:, 2:6], whole[:, 6:], atol=1e-6)
 
 
 def test_standard_rows_likelihoods_and_temperatures():
     assert Standard.of([np.eye(2)], 2).scaled(np.array([1e6, 0.5])).tolist() == [5, 0]
     logs = np.log([[0.5, 0.25, 0.25], [0.01, 0.99, 1e-30]])
-    np.testing.assert_allclose(likelihoods(logs, 1.0)[0], [1.001, 0.501, 0.501])
-    assert likelihoods(logs, 0.5)[0, 1] == pytest.approx(0.5**0.5 + 1e-3)
-    assert likelihoods(logs - 900, 1.0)[1].min() == pytest.approx(1e-3)
+    np.testing.assert_allclose(likelihoods(logs, 1.0, 1e-3)[0], [1.001, 0.501, 0.501])
+    assert likelihoods(logs, 0.5, 1e-3)[0, 1] == pytest.approx(0.5**0.5 + 1e-3)
+    assert likelihoods(logs - 900, 1.0, 1e-3)[1].min() == pytest.approx(1e-3)
     np.testing.assert_allclose(softened(np.array([0.8, 0.2]), 2.0), [2 / 3, 1 / 3])
 
 

@@ -18,9 +18,9 @@ from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
     SETTINGS_FILE,
     Recogniser,
-    likelihoods,
     softened,
 )
+from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
 from row_films import SMALL, prepared_films
 
@@ -227,7 +227,7 @@ def test_what_is_refused(films, recogniser, video):
 
 def test_the_present_row_is_the_forward_pass(recogniser, video):
     rows, _, truth = video
-    seen = likelihoods(recogniser.log_seen(rows, past=True), recogniser.trusts[1])
+    seen = recogniser.likelihoods(recogniser.log_seen(rows, past=True), past=True)
     stream, right = StepStream(recogniser), 0
     assert stream.now.argmax() == 6
     filtered = recogniser.chain.filtered(seen)
@@ -377,7 +377,8 @@ def test_short_steps_are_done_only_if_they_go_on_or_were_told(recogniser, video)
 
 def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():
     torch.manual_seed(0)
-    network, rows = TemporalNetwork(5, 3, 4, causal=True).eval(), torch.randn(90, 5)
+    config = RecogniserConfig(temporal_layers=4, temporal_channels=16)
+    network, rows = TemporalNetwork(5, 3, config, causal=True).eval(), torch.randn(90, 5)
     with torch.inference_mode():
         whole, past = network(rows.T[None])[0].T, network.beginning()
         single = torch.stack([network.ahead(row, past) for row in rows])

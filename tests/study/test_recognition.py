@@ -1,17 +1,20 @@
 """`cefito compare --recognisers`: scores of recognisers on whole test videos."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
-import cefito.recognition.mstcn as mstcn
 import cefito.study.recognition as recognition
 from cefito.cli import main
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
+from cefito.recognition.mstcn import fit_mstcn, mstcn_probabilities
+from cefito.recognition.settings import MSTCNConfig
 from cefito.study.recognition import compare_recognisers
+from cefito.training.trainer import TrainingContext
 from row_films import SMALL, prepared_films
 
 
@@ -26,7 +29,7 @@ def always_a_pause(videos, labels, label_count, *_):
 
 
 def test_scores_of_recognisers(films, tmp_path, monkeypatch):
-    monkeypatch.setattr(recognition, "fit_mstcn", always_a_pause)
+    monkeypatch.setattr(recognition, "_mstcn", always_a_pause)
     names = ["recogniser", "nearest", "mstcn"]
     table, found = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
     rows, videos = found["rows"], found["videos"]
@@ -55,15 +58,15 @@ def test_scores_of_recognisers(films, tmp_path, monkeypatch):
     assert (again, same) == (table, found)
 
 
-def test_mstcn_learns_the_steps_of_films(films, monkeypatch):
+def test_mstcn_learns_the_steps_of_films(films):
     """Also of videos shorter than its dilations."""
-    monkeypatch.setattr(mstcn, "EPOCHS", 15)
     rows = [own.astype(np.float32) for own in films.timeline.videos]
     labels = [
         row_labels(video.steps, len(own), 1.0, 6)
         for video, own in zip(films.videos, rows, strict=True)
     ]
-    predict = mstcn.fit_mstcn(rows[:10], labels[:10], 7, 0)
+    given = {"config": MSTCNConfig(epochs=15), "seed": 0, "context": TrainingContext()}
+    predict = partial(mstcn_probabilities, fit_mstcn(rows[:10], labels[:10], 7, **given))
     found = predict(rows[12])
     assert found.sum(axis=1) == pytest.approx(1)
     assert (found.argmax(axis=1) == labels[12]).mean() > 0.9

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-import cefito.verification.verifier as verifying
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
+from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import VERIFIER_FILE, Verifier, evidence
 
+SMALL = VerifierConfig(members=1, width=16, training_steps=60)
 NAMES = ["boil", "pour", "wait", "stir", "drink", "wash", "hammer"]
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(6)), ("nail", [6])], NAMES)
 
@@ -19,7 +20,7 @@ def steps_of(actions, seconds=10.0):
 
 def fitted(rows, *more):
     videos = [Video(f"v{n}", "train", 0, steps_of(row)) for n, row in enumerate(rows)]
-    return Verifier.fit([*videos, *more], TAXONOMY)
+    return Verifier.fit([*videos, *more], TAXONOMY, config=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -91,17 +92,9 @@ def shop(count, seed):
     return videos
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_networks():
-    with pytest.MonkeyPatch.context() as patch:
-        small = {"members": 1, "width": 16, "training_steps": 60}
-        patch.setattr(verifying, "_CONFIG", verifying._CONFIG.model_copy(update=small))
-        yield
-
-
 @pytest.fixture(scope="module")
 def learned():
-    return Verifier.fit(shop(60, 1), TAXONOMY)
+    return Verifier.fit(shop(60, 1), TAXONOMY, config=SMALL)
 
 
 def slow_findings(verifier, steps, sure, least):
@@ -230,7 +223,7 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
     path = tmp_path / VERIFIER_FILE
     for verifier in (counts, learned):
         verifier.save(tmp_path)
-        again = Verifier.load(tmp_path, TAXONOMY)
+        again = Verifier.load(tmp_path, TAXONOMY, config=SMALL)
         for steps in map(steps_of, ([0, 2, 1, 3], [5, 5, 0], [6])):
             both = [one.probabilities(steps, 0) for one in (again, verifier)]
             np.testing.assert_array_equal(*both)
@@ -244,13 +237,13 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
                 with pytest.raises(
                     RunError, match=rf"{VERIFIER_FILE}: tensor.*Train the run again"
                 ):
-                    Verifier.load(tmp_path, TAXONOMY)
+                    Verifier.load(tmp_path, TAXONOMY, config=SMALL)
     for name, own in (("order.-1.before", tensors["hours"]), ("more", tensors["hours"])):
         write_tensors(path, {**tensors, name: own})
         with pytest.raises(RunError, match=f"{VERIFIER_FILE}: tensor"):
-            Verifier.load(tmp_path, TAXONOMY)
+            Verifier.load(tmp_path, TAXONOMY, config=SMALL)
     for name in ("order.0.before", "temperature", next(n for n in tensors if "network" in n), ""):
         write_tensors(path, {key: one for key, one in tensors.items() if key != name})
         path.write_bytes(path.read_bytes()[: None if name else 100])
         with pytest.raises(CefitoError, match=VERIFIER_FILE):
-            Verifier.load(tmp_path, TAXONOMY)
+            Verifier.load(tmp_path, TAXONOMY, config=SMALL)

@@ -15,18 +15,20 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from importlib import resources
 from importlib.metadata import EntryPoint
 from importlib.resources.abc import Traversable
 from operator import not_
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner, Shape
 from cefito.plugins import Registry
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -41,6 +43,7 @@ from cefito.settings import (
     validated,
 )
 from cefito.settings import preset_names as names_in
+from cefito.verification.settings import VerifierConfig
 
 CLASSIFIER = "task classifier"
 DESCRIPTIONS = "descriptions of states"
@@ -245,12 +248,61 @@ class RunConfig:
     method: str
     preset: str
     settings: Any  # the sections that the method reads, of its class of settings
+    parts: Mapping[str, Any] = field(default_factory=dict)  # those of `PARTS`, if there are any
 
     @property
     def sections(self) -> dict[str, Any]:
         """The settings as plain values for JSON, section by section."""
         sections: dict[str, Any] = self.settings.model_dump(mode="json")
-        return sections
+        return sections | {name: part.model_dump(mode="json") for name, part in self.parts.items()}
+
+
+PARTS: dict[str, type[Settings]] = {"recogniser": RecogniserConfig, "verifier": VerifierConfig}
+"""Sections of what a run of several lengths has beside its planner."""
+
+
+def _parts(method: Method) -> dict[str, type[Settings]]:
+    """Return the sections of `PARTS` that runs of a method have."""
+    if not (method.abilities or method.planner.abilities).any_length:
+        return {}
+    return {name: kind for name, kind in PARTS.items() if name not in method.settings.model_fields}
+
+
+def run_settings(name: str) -> type[Settings]:
+    """Return the class of all settings of a run: its method's, and those of its other parts."""
+    method = find_method(name)
+    return _extended(method.settings, *_parts(method).items())
+
+
+@cache
+def _extended(kind: type[Settings], *parts: tuple[str, type[Settings]]) -> type[Settings]:
+    if not parts:
+        return kind
+    sections: dict[str, Any] = {name: (part, part()) for name, part in parts}
+    made = create_model(kind.__name__, __base__=kind, __module__=kind.__module__, **sections)
+    return cast("type[Settings]", made)
+
+
+def run_config(
+    method: str,
+    preset: str,
+    values: Mapping[str, Any],
+    *,
+    place: str,
+    extra: Literal["ignore"] | None = None,
+) -> RunConfig:
+    """Validate all settings of a run, by section; sections that are missing have their defaults.
+
+    Raises:
+        ConfigError: An unknown key, or a value that is invalid.
+    """
+    whole, found = (
+        validated(run_settings(method), values, place=place, extra=extra),
+        find_method(method),
+    )
+    sections = {name: getattr(whole, name) for name in type(whole).model_fields}
+    parts = {name: sections.pop(name) for name in _parts(found)}
+    return RunConfig(method, preset, found.settings.model_construct(**sections), parts)
 
 
 def preset_names() -> list[str]:
@@ -261,7 +313,8 @@ def preset_names() -> list[str]:
 def preset_files(preset: str, method: str) -> list[PresetFile]:
     """Read the files that a method's settings come from, bases first."""
     folders: list[Traversable] = [PRESETS]
-    for kind in find_method(method).settings.__mro__:
+    whole = run_settings(method)
+    for kind in (*whole.__mro__, *_parts(find_method(method)).values()):
         package = getattr(sys.modules[kind.__module__], "__package__", None)
         if issubclass(kind, Settings) and package:
             folders.append(resources.files(package) / "presets")
@@ -294,7 +347,7 @@ def load_config(
             it.
     """
     place = f"preset '{preset}' (cefito config show {preset} shows all settings)"
-    kind = find_method(method).settings
+    kind = run_settings(method)
     overrides = overrides or {}
     for key in overrides:
         section = key.partition(".")[0]
@@ -316,12 +369,12 @@ def load_config(
         for name, part in values.items()
         if name in kind.model_fields or _reader(name) is None
     }
-    return RunConfig(method, Path(preset).stem, validated(kind, own, place=place))
+    return run_config(method, Path(preset).stem, own, place=place)
 
 
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse dotted keys that no method reads (ConfigError)."""
-    kinds = [method.settings for method in METHODS.values()]
+    kinds = [run_settings(method) for method in METHODS]
     for key in keys:
         check_key(key, *kinds, place="settings (cefito config show shows all)")
 
@@ -329,7 +382,7 @@ def check_keys(keys: Iterable[str]) -> None:
 def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
     """Refuse dotted keys of sections that only other methods read (ConfigError)."""
     names = list(dict.fromkeys(methods))
-    read = dict.fromkeys(part for name in names for part in find_method(name).settings.model_fields)
+    read = dict.fromkeys(part for name in names for part in run_settings(name).model_fields)
     for key in keys:
         section = key.partition(".")[0]
         if section not in read and _reader(section) is not None:
@@ -362,13 +415,13 @@ def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Se
 
 def precisions(precision: Precision, method: str) -> dict[str, Precision]:
     """Return the precision of every training of a method by dotted key, as overrides."""
-    keys = setting_names(find_method(method).settings)
-    return {key: precision for key in keys if key.endswith("training.precision")}
+    keys = setting_names(run_settings(method))
+    return {key: precision for key in keys if key.rpartition(".")[2] == "precision"}
 
 
 def _reader(section: str) -> type[Settings] | None:
     """The settings class of a method with a section; None if no method has it."""
-    kinds = (method.settings for method in METHODS.values())
+    kinds = map(run_settings, METHODS)
     return next((kind for kind in kinds if section in kind.model_fields), None)
 
 

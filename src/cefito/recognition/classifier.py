@@ -13,7 +13,7 @@ comes next depends on the task and the time t: a network of next steps sees m_t 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.recognition.settings import RecogniserConfig
+from cefito.progress import Advance
+from cefito.recognition.settings import RecogniserConfig, RowNetworksConfig
+from cefito.runtime import resolve
+from cefito.training.steps import Steps, take_steps
+from cefito.training.trainer import TrainingContext
 
 Rows = NDArray[np.float32]
-_LONGEST_MEAN = 1800  # L, rows
 _CLIPPED = 5.0  # standard deviations
 _LEAST_DEVIATION = 1e-3
 
@@ -63,18 +66,21 @@ class RowMemory:
     """The features of one row after another; its size does not grow.
 
     Args:
-        times: Time constants τ, in rows.
+        config: The time constants τ, and L.
+        rate: Rows a second.
     """
 
-    def __init__(self, times: Sequence[float]) -> None:
-        self._shares = (1 - np.exp(-1 / np.asarray(times, dtype=np.float32)))[:, None]  # [M, 1]
+    def __init__(self, config: RecogniserConfig, rate: float) -> None:
+        times = np.asarray(_times(config, rate), dtype=np.float32)
+        self._longest = config.longest_mean
+        self._shares = (1 - np.exp(-1 / times))[:, None]  # [M, 1]
         self._mean: Any = 0.0
         self._averages: Rows | None = None  # [M, D]
         self._rows = 0
 
     def features(self, row: Rows) -> Rows:
         """Return the features [(M + 1) D] of the next standardised row [D]."""
-        self._rows = min(self._rows + 1, _LONGEST_MEAN)
+        self._rows = min(self._rows + 1, self._longest)
         self._mean = self._mean + (row - self._mean) / np.float32(self._rows)
         centred = row - self._mean
         if self._averages is None:
@@ -88,22 +94,27 @@ class RowMemory:
         return np.concatenate([self._mean, [time], features])
 
 
-def past_features(rows: Rows, times: Sequence[float]) -> Rows:
+def _times(config: RecogniserConfig, rate: float) -> list[float]:
+    """Return the time constants of the averages, in rows."""
+    return [time * rate for time in config.memories]
+
+
+def past_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D]."""
-    memory = RowMemory(times)
+    memory = RowMemory(config, rate)
     return np.stack([memory.features(row) for row in rows])
 
 
-def ahead_features(rows: Rows, times: Sequence[float], rate: float) -> Rows:
+def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1]."""
-    memory = RowMemory(times)
+    memory = RowMemory(config, rate)
     seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
     return np.stack([memory.ahead(*one) for one in seen])
 
 
-def whole_features(rows: Rows, times: Sequence[float]) -> Rows:
+def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D]."""
-    centred = rows - rows.mean(axis=0)
+    centred, times = rows - rows.mean(axis=0), _times(config, rate)
     averages = [_averaged(centred, time) for time in times]
     averages += [_averaged(centred[::-1], time)[::-1] for time in times]
     return np.concatenate([centred, *averages], axis=1)
@@ -120,12 +131,6 @@ def _averaged(rows: Rows, time: float) -> Rows:
     return averages.astype(np.float32)
 
 
-_CROP, _CROPS = 512, 4  # rows of a part of a video, and parts of a batch
-_FEWEST = 200  # batches
-_CHANNELS = 64
-_RATE, _DECAY, _NORM = 2e-3, 1e-2, 1.0  # learning rate, weight decay, largest gradient
-_INPUT_DROPOUT, _DROPOUT = 0.3, 0.5
-_SMOOTH, _JUMP = 0.15, 4.0  # weight and largest part of the smoothing loss (MS-TCN)
 Past = list[deque[Tensor]]
 """What a causal network keeps of each layer's rows."""
 
@@ -139,19 +144,20 @@ class TemporalNetwork(nn.Module):
     Args:
         size: Numbers of a row, P.
         labels: K + 1.
-        layers: L.
+        config: Its settings, those that begin with `temporal_`.
         causal: Whether later rows are not seen.
     """
 
-    def __init__(self, size: int, labels: int, layers: int, *, causal: bool) -> None:
+    def __init__(self, size: int, labels: int, config: RecogniserConfig, *, causal: bool) -> None:
         super().__init__()
-        self.causal = causal
-        self.inner = nn.Conv1d(size, _CHANNELS, 1)
+        self.causal, self.config = causal, config
+        width, layers = config.temporal_channels, range(config.temporal_layers)
+        self.inner = nn.Conv1d(size, width, 1)
         self.dilated = nn.ModuleList(
-            nn.Conv1d(_CHANNELS, _CHANNELS, 3, dilation=2**layer) for layer in range(layers)
+            nn.Conv1d(width, width, 3, dilation=2**layer) for layer in layers
         )
-        self.joined = nn.ModuleList(nn.Conv1d(_CHANNELS, _CHANNELS, 1) for _ in range(layers))
-        self.outer = nn.Conv1d(_CHANNELS, labels, 1)
+        self.joined = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in layers)
+        self.outer = nn.Conv1d(width, labels, 1)
 
     @property
     def _layers(self) -> list[tuple[Any, Any, int]]:
@@ -161,18 +167,20 @@ class TemporalNetwork(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return logits [B, K + 1, n] of rows [B, P, n]."""
-        hidden = self.inner(F.dropout(rows, _INPUT_DROPOUT, self.training))
+        config = self.config
+        hidden = self.inner(F.dropout(rows, config.temporal_input_dropout, self.training))
         for dilated, joined, span in self._layers:
             padding = (2 * span, 0) if self.causal else (span, span)
             made = joined(dilated(F.pad(hidden, padding)).relu())
-            hidden = hidden + F.dropout(made, _DROPOUT, self.training)
+            hidden = hidden + F.dropout(made, config.temporal_dropout, self.training)
         logits: Tensor = self.outer(hidden.relu())
         return logits
 
     def beginning(self) -> Past:
         """Return what a causal network has seen before the first row: zeros."""
         spans = [2 * span + 1 for _, _, span in self._layers]
-        return [deque([torch.zeros(_CHANNELS)] * span, maxlen=span) for span in spans]
+        nothing = torch.zeros(self.config.temporal_channels)
+        return [deque([nothing] * span, maxlen=span) for span in spans]
 
     def ahead(self, row: Tensor, past: Past) -> Tensor:
         """Return the logits [K + 1] of the next row [P], which is added to the past."""
@@ -194,7 +202,8 @@ class RowClassifier(nn.Module):
         size: Features of a row, F; the first P are the row itself.
         labels: K + 1.
         config: Its settings.
-        rows: P; 0 for no temporal network.
+        temporal: Settings of the temporal network; None for none.
+        rows: P.
         causal: Whether the temporal network sees no later rows.
     """
 
@@ -205,8 +214,9 @@ class RowClassifier(nn.Module):
         self,
         size: int,
         labels: int,
-        config: RecogniserConfig,
+        config: RowNetworksConfig,
         *,
+        temporal: RecogniserConfig | None = None,
         rows: int = 0,
         causal: bool = False,
     ) -> None:
@@ -223,11 +233,9 @@ class RowClassifier(nn.Module):
             )
             for _ in range(config.members)
         )
-        self.rows = rows if config.temporal_layers else 0
-        self.temporal = None
-        if self.rows:
-            layers = config.temporal_layers
-            self.temporal = TemporalNetwork(self.rows, labels, layers, causal=causal)
+        self.rows, self.temporal = rows, None
+        if temporal is not None and temporal.temporal_layers:
+            self.temporal = TemporalNetwork(rows, labels, temporal, causal=causal)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return log p(label | row) [n, K + 1] of rows [n, F], without the temporal network."""
@@ -258,44 +266,73 @@ def fit_classifier(
     videos: Sequence[Rows],  # features [n, F] of each
     labels: Sequence[NDArray[np.integer]],  # [n] of each
     label_count: int,
-    config: RecogniserConfig,
+    config: RowNetworksConfig,
     *,
-    generator: torch.Generator,
-    advance: Callable[[], None] = lambda: None,
+    seed: int,
+    name: str = "",
+    section: str = "recogniser",
+    context: TrainingContext,
+    advance: Advance,
+    temporal: RecogniserConfig | None = None,
     rows: int = 0,
     causal: bool = False,
 ) -> RowClassifier:
     """Train on random rows of annotated videos, by the cross-entropy of the label.
 
-    The learning rate rises over a tenth of the batches and falls as a cosine after it. Dropout and
-    initial weights are drawn from the generator's seed. The temporal network, with `rows` = P, sees
-    random parts of videos; a loss keeps its logarithms alike from row to row.
+    Dropout and initial weights are drawn from the seed, batches from a generator of the same seed.
+    The temporal network, with `rows` = P, sees random parts of videos; a loss keeps its logarithms
+    alike from row to row. Networks are kept in the context's folder by name once they are finished.
     """
-    given = torch.from_numpy(np.concatenate(videos))
-    truth = torch.from_numpy(np.concatenate(labels).astype(np.int64))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator.initial_seed())
-        network = RowClassifier(given.shape[1], label_count, config, rows=rows, causal=causal)
-        network.mean.copy_(given.mean(dim=0))
-        network.deviation.copy_(given.std(dim=0, correction=0) + 1e-3)
-        network.train()
-        given = (given - network.mean) / network.deviation
-        for member in network.members:
-            rate, decay = config.learning_rate, config.weight_decay
-            for step in _steps(member, rate, decay, config.training_steps):
-                batch = torch.randint(len(given), (config.batch_size,), generator=generator)
-                step(F.cross_entropy(member(given[batch]), truth[batch]))
-                advance()
-        if network.temporal is not None:
-            own = [torch.from_numpy(video[:, :rows]) for video in videos]
-            answers = [torch.from_numpy(label.astype(np.int64)) for label in labels]
-            weights = torch.tensor([float(len(video)) for video in videos])
-            count = temporal_steps(len(given), config)
-            for step in _steps(network.temporal, _RATE, _DECAY, count):
-                chosen = torch.multinomial(weights, _CROPS, True, generator=generator).tolist()
-                parts = [(own[video], answers[video]) for video in chosen]
-                step(_temporal_loss(network.temporal, parts, generator))
-                advance()
+    device = torch.device(context.device)
+    precision = "float32" if temporal is None else resolve(temporal.precision, device)
+    counts = [config.training_steps] * config.members
+    if temporal is not None:
+        counts.append(temporal_steps(sum(map(len, videos)), temporal))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        given = torch.from_numpy(np.concatenate(videos))
+        network = RowClassifier(
+            given.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
+        )
+
+        def train() -> None:
+            generator = torch.Generator().manual_seed(seed)
+            network.mean.copy_(given.mean(dim=0))
+            network.deviation.copy_(given.std(dim=0, correction=0) + 1e-3)
+            network.to(device).train()
+            scaled = (given.to(device) - network.mean) / network.deviation
+            truth = torch.from_numpy(np.concatenate(labels).astype(np.int64)).to(device)
+            steps = Steps(
+                count=config.training_steps,
+                learning_rate=config.learning_rate,
+                setting=f"{section}.learning_rate",
+                weight_decay=config.weight_decay,
+                precision=precision,
+            )
+            for member in network.members:
+
+                def loss(member: nn.Module = member) -> Tensor:
+                    batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
+                    batch = batch.to(device)
+                    return F.cross_entropy(member(scaled[batch]), truth[batch])
+
+                take_steps(member, loss, steps, advance)
+            if network.temporal is not None:
+                of_parts = _TemporalLoss(network.temporal, videos, labels, generator)
+                steps = Steps(
+                    count=counts[-1],
+                    learning_rate=network.temporal.config.temporal_learning_rate,
+                    setting=f"{section}.temporal_learning_rate",
+                    weight_decay=network.temporal.config.temporal_weight_decay,
+                    clip=network.temporal.config.temporal_clip,
+                    precision=precision,
+                )
+                take_steps(network.temporal, of_parts, steps, advance)
+            network.cpu()
+
+        settings = [config.model_dump(mode="json"), precision]
+        if not context.keep(name, network, train, seed=seed, settings=settings):
+            advance(sum(counts))
     return network.eval()
 
 
@@ -303,45 +340,43 @@ def temporal_steps(rows: int, config: RecogniserConfig) -> int:
     """Number of batches that the temporal network is trained on, for videos of so many rows."""
     if not config.temporal_layers:
         return 0
-    return max(_FEWEST, -(-config.temporal_passes * rows // (_CROP * _CROPS)))
+    seen = config.temporal_rows * config.temporal_parts  # rows of a batch
+    return max(config.temporal_steps, -(-config.temporal_passes * rows // seen))
 
 
-def _steps(
-    network: nn.Module, rate: float, decay: float, count: int
-) -> Iterator[Callable[[Tensor], None]]:
-    """Yield functions that take a step of the optimiser by a loss."""
-    optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, rate, total_steps=count, pct_start=0.1
-    )
+class _TemporalLoss:
+    """Cross-entropy and smoothing of random parts of videos, features [n, F ≥ P] and labels [n]."""
 
-    def step(loss: Tensor) -> None:
-        optimiser.zero_grad()
-        loss.backward()
-        if isinstance(network, TemporalNetwork):
-            nn.utils.clip_grad_norm_(network.parameters(), _NORM)
-        optimiser.step()
-        schedule.step()
+    def __init__(
+        self,
+        network: TemporalNetwork,
+        videos: Sequence[Rows],
+        labels: Sequence[NDArray[np.integer]],
+        generator: torch.Generator,
+    ) -> None:
+        self.network, self.generator = network, generator
+        size = network.inner.in_channels
+        self.rows = [torch.from_numpy(video[:, :size]) for video in videos]
+        self.labels = [torch.from_numpy(label.astype(np.int64)) for label in labels]
+        self.weights = torch.tensor([float(len(video)) for video in videos])
 
-    for _ in range(count):
-        yield step
-
-
-def _temporal_loss(
-    network: TemporalNetwork, videos: Sequence[tuple[Tensor, Tensor]], generator: torch.Generator
-) -> Tensor:
-    """Cross-entropy and smoothing of random parts of videos, rows [n, P] and labels [n] of each."""
-    rows, labels = [], []
-    for own, truth in videos:
-        last = max(len(own) - _CROP, 0)
-        start = int(torch.randint(last + 1, (1,), generator=generator))
-        rows.append(own[start : start + _CROP])
-        labels.append(truth[start : start + _CROP])
-    padded = nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2)
-    truth = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1)
-    logits = network(padded)
-    logs = logits.log_softmax(dim=1)
-    change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-_JUMP, _JUMP).square()
-    smooth = (change * (truth[:, None, 1:] >= 0)).mean() if change.numel() else change.sum()
-    loss: Tensor = F.cross_entropy(logits, truth, ignore_index=-1) + _SMOOTH * smooth
-    return loss
+    def __call__(self) -> Tensor:
+        config, generator = self.network.config, self.generator
+        device = self.network.inner.weight.device
+        chosen = torch.multinomial(self.weights, config.temporal_parts, True, generator=generator)
+        rows, labels = [], []
+        for video in chosen.tolist():
+            last = max(len(self.rows[video]) - config.temporal_rows, 0)
+            start = int(torch.randint(last + 1, (1,), generator=generator))
+            part = slice(start, start + config.temporal_rows)
+            rows.append(self.rows[video][part])
+            labels.append(self.labels[video][part])
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2)
+        truth = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1).to(device)
+        logits = self.network(padded.to(device))
+        logs, most = logits.log_softmax(dim=1), config.temporal_jump
+        change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most).square()
+        smooth = (change * (truth[:, None, 1:] >= 0)).mean() if change.numel() else change.sum()
+        wrong = F.cross_entropy(logits, truth, ignore_index=-1)
+        loss: Tensor = wrong + config.temporal_smoothing * smooth
+        return loss

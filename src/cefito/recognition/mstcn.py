@@ -6,7 +6,7 @@ probabilities of the stage before. Sizes and training are as published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -15,25 +15,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.progress import Progress, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
-
-CHANNELS, FIRST, REFINED, STAGES = 64, 11, 10, 3  # layers of a stage; stages that refine
-EPOCHS, RATE, DROPOUT = 50, 5e-4, 0.5
-SMOOTH, JUMP = 0.15, 4.0  # weight and largest part of the smoothing loss
+from cefito.recognition.settings import MSTCNConfig
+from cefito.training.steps import Steps, take_steps
+from cefito.training.trainer import TrainingContext
 
 
 class _Layer(nn.Module):
-    """h + W ReLU([V_d * h]_d), with one or two dilations d, of h [1, 64, n]."""
+    """h + W ReLU([V_d * h]_d), with one or two dilations d, of h [1, channels, n]."""
 
-    def __init__(self, dilations: Sequence[int]) -> None:
+    def __init__(self, dilations: Sequence[int], config: MSTCNConfig) -> None:
         super().__init__()
-        self.dilations = dilations
+        self.dilations, self.dropout, size = dilations, config.dropout, config.channels
         self.dilated = nn.ModuleList(
-            nn.Conv1d(CHANNELS, CHANNELS, 3, padding=one, dilation=one) for one in dilations
+            nn.Conv1d(size, size, 3, padding=span, dilation=span) for span in dilations
         )
-        self.joined = nn.Conv1d(CHANNELS * len(dilations), CHANNELS, 1)
+        self.joined = nn.Conv1d(size * len(dilations), size, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
         parts, layers = [], cast(Sequence[nn.Conv1d], self.dilated)
@@ -43,12 +41,15 @@ class _Layer(nn.Module):
             else:  # the outer weights meet padding alone
                 parts.append(F.conv1d(hidden, one.weight[..., 1:2], one.bias))
         made = self.joined(torch.cat(parts, dim=1).relu())
-        return hidden + F.dropout(made, DROPOUT, self.training)
+        return hidden + F.dropout(made, self.dropout, self.training)
 
 
-def _stage(size: int, labels: int, dilations: Sequence[Sequence[int]]) -> nn.Sequential:
-    layers = map(_Layer, dilations)
-    return nn.Sequential(nn.Conv1d(size, CHANNELS, 1), *layers, nn.Conv1d(CHANNELS, labels, 1))
+def _stage(
+    size: int, labels: int, dilations: Sequence[Sequence[int]], config: MSTCNConfig
+) -> nn.Sequential:
+    inner = nn.Conv1d(size, config.channels, 1)
+    layers = [_Layer(spans, config) for spans in dilations]
+    return nn.Sequential(inner, *layers, nn.Conv1d(config.channels, labels, 1))
 
 
 class MSTCN(nn.Module):
@@ -57,14 +58,18 @@ class MSTCN(nn.Module):
     Args:
         size: Numbers of a row, D.
         labels: K + 1.
+        config: Its settings.
     """
 
-    def __init__(self, size: int, labels: int) -> None:
+    def __init__(self, size: int, labels: int, config: MSTCNConfig) -> None:
         super().__init__()
-        dual = [(2**place, 2 ** (FIRST - 1 - place)) for place in range(FIRST)]
-        single = [(2**place,) for place in range(REFINED)]
-        self.first = _stage(size, labels, dual)
-        self.rest = nn.ModuleList(_stage(labels, labels, single) for _ in range(STAGES))
+        last = config.layers - 1
+        dual = [(2**place, 2 ** (last - place)) for place in range(config.layers)]
+        single = [(2**place,) for place in range(config.refining_layers)]
+        self.first = _stage(size, labels, dual, config)
+        self.rest = nn.ModuleList(
+            _stage(labels, labels, single, config) for _ in range(config.refining_stages)
+        )
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
@@ -74,14 +79,14 @@ class MSTCN(nn.Module):
         return found
 
 
-def _loss(stages: Sequence[Tensor], truth: Tensor) -> Tensor:
-    """Σ over stages of −log p(label) + 0.15 min(|log p_t − log p_t−1|, 4)², means over rows."""
-    total = torch.zeros(())
+def _loss(stages: Sequence[Tensor], truth: Tensor, config: MSTCNConfig) -> Tensor:
+    """Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows."""
+    total, most = torch.zeros((), device=truth.device), config.jump
     for logs in stages:
-        change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-JUMP, JUMP)
+        change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most)
         total = total + F.nll_loss(logs, truth[None])
         if change.numel():
-            total = total + SMOOTH * change.square().mean()
+            total = total + config.smoothing * change.square().mean()
     return total
 
 
@@ -89,30 +94,42 @@ def fit_mstcn(
     videos: Sequence[Rows],
     labels: Sequence[NDArray[np.int64]],
     label_count: int,
+    config: MSTCNConfig,
+    *,
     seed: int,
-    progress: Progress = silent,
-) -> Callable[[Rows], Floats]:
-    """Train on standardised rows [n, D] and labels [n] of videos, one of them a batch.
-
-    Return a function that gives p(label) [n, K + 1] of the rows [n, D] of a video.
-    """
-    with torch.random.fork_rng(devices=[]):
+    context: TrainingContext,
+) -> MSTCN:
+    """Train on standardised rows [n, D] and labels [n] of videos, one of them a batch."""
+    device, count = torch.device(context.device), config.epochs * len(videos)
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        context.progress("mstcn", total=count) as advance,
+    ):
         torch.manual_seed(seed)
-        network, order = MSTCN(videos[0].shape[1], label_count), np.random.default_rng(seed)
-        optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
-        with progress("mstcn", total=EPOCHS * len(videos)) as advance:
-            for place in (one for _ in range(EPOCHS) for one in order.permutation(len(videos))):
-                optimiser.zero_grad()
-                stages = network(torch.from_numpy(videos[place]).T[None])
-                _loss(stages, torch.from_numpy(labels[place])).backward()
-                optimiser.step()
-                advance()
-    network.eval()
+        network = MSTCN(videos[0].shape[1], label_count, config)
+        order = np.random.default_rng(seed)
+        places = (one for _ in range(config.epochs) for one in order.permutation(len(videos)))
 
-    @torch.inference_mode()
-    def predict(rows: Rows) -> Floats:
-        logs = network(torch.from_numpy(rows).T[None])[-1][0]
-        found: Floats = logs.T.double().exp().numpy()
-        return found
+        def loss() -> Tensor:
+            place = next(places)
+            stages = network(torch.from_numpy(videos[place]).T[None].to(device))
+            return _loss(stages, torch.from_numpy(labels[place]).to(device), config)
 
-    return predict
+        def train() -> None:
+            rate, setting = config.learning_rate, "recogniser.learning_rate"
+            steps = Steps(count=count, learning_rate=rate, setting=setting, one_cycle=False)
+            take_steps(network.to(device), loss, steps, advance)
+            network.cpu()
+
+        settings = config.model_dump(mode="json")
+        if not context.keep("mstcn", network, train, seed=seed, settings=settings):
+            advance(count)
+    return network.eval()
+
+
+@torch.inference_mode()
+def mstcn_probabilities(network: MSTCN, rows: Rows) -> Floats:
+    """Return p(label) [n, K + 1] of the standardised rows [n, D] of a video."""
+    logs = network(torch.from_numpy(rows).T[None])[-1][0]
+    probabilities: Floats = logs.T.double().exp().numpy()
+    return probabilities

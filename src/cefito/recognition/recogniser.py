@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -34,7 +33,7 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
-from cefito.progress import Progress, silent
+from cefito.progress import Advance
 from cefito.recognition.chain import Floats, StepChain
 from cefito.recognition.classifier import (
     Past,
@@ -51,11 +50,11 @@ from cefito.recognition.plan_chain import PlanChain, aligned
 from cefito.recognition.scores import Segment, VideoScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig
 from cefito.settings import Record, read_record, validated
+from cefito.training.trainer import TrainingContext
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
 _REMEDY = "Train the run again."
-_LEAST = 1e-3  # ε, likelihood of a row that no network expected
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 
 
@@ -140,14 +139,16 @@ class Recogniser:
         *,
         config: RecogniserConfig | None = None,
         seed: int = 0,
-        progress: Progress = silent,
+        context: TrainingContext | None = None,
     ) -> Self:
-        """Train on some videos of a data set with a timeline.
+        """Train on some videos of a data set with a timeline, or go on where a call was killed.
 
         Raises:
             DataError: The data set has no rows of whole videos, or no such video.
+            RunError: The training diverged, or what the context's folder keeps is of another one.
         """
         config, timeline = config or RecogniserConfig(), dataset.timeline
+        context = context or TrainingContext()
         if timeline is None or not len(videos):
             problem = (
                 "holds no rows of whole videos" if timeline is None else "no video to train on"
@@ -171,11 +172,11 @@ class Recogniser:
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
         total = 2 * sum(steps) + steps[-1]
         held: list[_Held] = []
-        with progress("recogniser", total=total) as advance:
-            given = config, timeline.rate, dataset.taxonomy, seed, advance
+        with context.progress("recogniser", total=total) as advance:
+            given = config, timeline.rate, dataset.taxonomy, seed, context, advance
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, *given)
+                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
                 held += [
                     _Held.of(fitted, known.rows[place], known.labels[place])
                     for place in np.flatnonzero(order == fold)
@@ -196,32 +197,38 @@ class Recogniser:
         rate: float,
         taxonomy: Taxonomy,
         seed: int,
-        advance: Any,
+        context: TrainingContext,
+        advance: Advance,
         *,
+        name: str = "",
         ahead: bool = False,
     ) -> Self:
         count, standard = len(taxonomy.actions), Standard.of(known.rows, config.directions)
-        times = [time * rate for time in config.memories]
         scaled = [standard.scaled(rows) for rows in known.rows]
         width = scaled[0].shape[1]
-        tasks: list[tuple[Any, list[NDArray[np.int64]], int]]
-        tasks = [(whole_features, known.labels, width), (past_features, known.labels, width)]
+        tasks = [
+            ("whole", whole_features, known.labels, width),
+            ("past", past_features, known.labels, width),
+        ]
         if ahead:
             coming = [next_labels(own, count) for own in known.labels]
-            tasks.append((partial(ahead_features, rate=rate), coming, 2 * width + 1))
-        networks = [
-            fit_classifier(
-                [features(rows, times) for rows in scaled],
+            tasks.append(("ahead", ahead_features, coming, 2 * width + 1))
+        networks = {
+            part: fit_classifier(
+                [features(rows, config, rate) for rows in scaled],
                 labels,
                 count + 1,
                 config,
-                generator=torch.Generator().manual_seed(2 * seed + place),
+                seed=2 * seed + place,
+                name=name + part,
+                context=context,
                 advance=advance,
+                temporal=config,
                 rows=own,
                 causal=place > 0,
             )
-            for place, (features, labels, own) in enumerate(tasks)
-        ]
+            for place, (part, features, labels, own) in enumerate(tasks)
+        }
         chain = StepChain.fit(
             known.labels,
             known.tasks,
@@ -235,9 +242,9 @@ class Recogniser:
             config=config,
             chain=chain,
             standard=standard,
-            whole=networks[0],
-            past=networks[1],
-            ahead=networks[2] if ahead else None,
+            whole=networks["whole"],
+            past=networks["past"],
+            ahead=networks.get("ahead"),
             log_prior=np.log(counts / counts.sum()),
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
@@ -292,7 +299,7 @@ class Recogniser:
             raise ConfigError(
                 f"{problem} {line.fewest}, at {self.rate:g} rows a second.", setting="steps_known"
             )
-        seen = likelihoods(self.log_seen(rows, past=False), self.trusts[0])
+        seen = self.likelihoods(self.log_seen(rows, past=False), past=False)
         found = chain.smoothed(seen) if plan is None else line.smoothed(seen)
         tasks = found.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
         return Recognition(
@@ -327,20 +334,22 @@ class Recogniser:
         taken: Rows = found[middle.clip(max=len(found) - 1)]
         return taken
 
-    @property
-    def times(self) -> list[float]:
-        """Time constants of the averages, in rows."""
-        return [time * self.rate for time in self.config.memories]
-
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
         """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
-        features = past_features if past else whole_features
-        return self.of_features(features(self.standard.scaled(rows), self.times), past=past)
+        return self.of_features(self._features(rows, past=past), past=past)
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
         """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
         logs = (self.past if past else self.whole).log_probabilities(features, seen)
         return logs - self.config.prior_power * self.log_prior
+
+    def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
+        """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
+        return likelihoods(logs, self.trusts[past], self.config.unexpected)
+
+    def _features(self, rows: Rows, *, past: bool) -> Rows:
+        features = past_features if past else whole_features
+        return features(self.standard.scaled(rows), self.config, self.rate)
 
     def save(self, folder: Path) -> None:
         """Write the weights and settings into a run folder."""
@@ -399,7 +408,9 @@ class Recogniser:
             ):
                 size, causal = own + averages * reduced, part != "whole"
                 with torch.device("meta"):  # no memory is taken before the shapes are compared
-                    network = RowClassifier(size, count, config, rows=own, causal=causal).eval()
+                    network = RowClassifier(
+                        size, count, config, temporal=config, rows=own, causal=causal
+                    ).eval()
                 load_weights(network, parts.pop(part, {}), file, copy=False)
                 networks[part] = network
             if parts:
@@ -447,15 +458,16 @@ class _Held:
     chain: StepChain
     logs: tuple[Floats, Floats]  # `Recogniser.log_seen` by all rows, and by the past
     labels: NDArray[np.int64]
+    unexpected: float  # ε
 
     @classmethod
     def of(cls, fitted: Recogniser, rows: Rows, labels: NDArray[np.int64]) -> _Held:
         whole, past = (fitted.log_seen(rows, past=past) for past in (False, True))
-        return cls(fitted.chain, (whole, past), labels)
+        return cls(fitted.chain, (whole, past), labels, fitted.config.unexpected)
 
     def rows(self, trust: float, *, past: bool) -> Floats:
         """Return p(label) of each row [n, K + 1]."""
-        seen = likelihoods(self.logs[past], trust)
+        seen = likelihoods(self.logs[past], trust, self.unexpected)
         if not past:
             return self.chain.smoothed(seen).rows
         return self.chain.by_label(self.chain.filtered(seen).states)
@@ -477,10 +489,10 @@ def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tu
     return trust, best_temperature(best, truth)
 
 
-def likelihoods(logs: Floats, trust: float) -> Floats:
+def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
     """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
-    return scaled + _LEAST
+    return scaled + unexpected
 
 
 def recognised_step(

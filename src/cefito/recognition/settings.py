@@ -1,4 +1,4 @@
-"""Settings of the recogniser of steps."""
+"""Settings of recognisers of steps, and of networks of single rows, which the verifier has too."""
 
 from __future__ import annotations
 
@@ -6,43 +6,73 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cefito.runtime import Precision
 from cefito.settings import Settings
 
 
-class RecogniserConfig(Settings):
-    """How steps are recognised in the rows of whole videos (not in the paper).
-
-    The defaults were chosen by folds over the training videos of two data sets.
-    """
+class RowNetworksConfig(Settings):
+    """Networks of one hidden layer, whose probabilities are averaged, and their training."""
 
     members: int = Field(3, ge=1, le=64, description="Networks whose probabilities are averaged.")
-    directions: int = Field(
-        300,
-        ge=1,
-        le=1 << 16,
-        description="Principal components that the numbers of a row are reduced to.",
-    )
     width: int = Field(128, ge=1, le=1 << 16, description="Hidden units of each.")
-    memories: tuple[Annotated[float, Field(gt=0, le=1e5)], ...] = Field(
-        (2.0, 6.0, 20.0),
-        max_length=16,
-        description="Time constants of averages of past rows, in seconds.",
-    )
-    temporal_layers: int = Field(
-        8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
-    )
-    temporal_passes: int = Field(
-        60,
-        ge=1,
-        le=10_000,
-        description="Times that its training sees as many rows as the videos have.",
-    )
     training_steps: int = Field(400, ge=1, le=10**6, description="Batches that each is trained on.")
     batch_size: int = Field(256, ge=1, le=1 << 16)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(1.0, ge=0)
     input_dropout: float = Field(0.2, ge=0, lt=1)
     dropout: float = Field(0.5, ge=0, lt=1)
+
+
+class RecogniserConfig(RowNetworksConfig):
+    """How steps are recognised in the rows of whole videos (not in the paper).
+
+    The defaults were chosen by folds over the training videos of two data sets.
+    """
+
+    directions: int = Field(
+        300,
+        ge=1,
+        le=1 << 16,
+        description="Principal components that the numbers of a row are reduced to.",
+    )
+    memories: tuple[Annotated[float, Field(gt=0, le=1e5)], ...] = Field(
+        (2.0, 6.0, 20.0),
+        max_length=16,
+        description="Time constants of averages of past rows, in seconds.",
+    )
+    longest_mean: int = Field(
+        1800, ge=1, le=10**6, description="Rows that the mean of the video so far reaches back."
+    )
+    temporal_layers: int = Field(
+        8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
+    )
+    temporal_channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
+    temporal_passes: int = Field(
+        60,
+        ge=1,
+        le=10_000,
+        description="Times that its training sees as many rows as the videos have.",
+    )
+    temporal_steps: int = Field(
+        200, ge=1, le=10**6, description="Batches that it is trained on at least."
+    )
+    temporal_rows: int = Field(
+        512, ge=1, le=1 << 16, description="Rows of a part of a video that it is trained on."
+    )
+    temporal_parts: int = Field(4, ge=1, le=1 << 10, description="Parts of a batch.")
+    temporal_learning_rate: float = Field(2e-3, gt=0)
+    temporal_weight_decay: float = Field(1e-2, ge=0)
+    temporal_clip: float = Field(
+        1.0, ge=0, description="Bound on the norm of its gradient; 0 for none."
+    )
+    temporal_input_dropout: float = Field(0.3, ge=0, lt=1)
+    temporal_dropout: float = Field(0.5, ge=0, lt=1)
+    temporal_smoothing: float = Field(
+        0.15, ge=0, description="Weight of the loss of changes from row to row (MS-TCN)."
+    )
+    temporal_jump: float = Field(
+        4.0, gt=0, description="Largest change of a logarithm in that loss (MS-TCN)."
+    )
     phases: int = Field(
         4, ge=1, le=32, description="Most phases of a step; durations are negative binomial."
     )
@@ -58,9 +88,42 @@ class RecogniserConfig(Settings):
     prior_power: float = Field(
         0.8, ge=0, le=10, description="Power of the frequency that probabilities are divided by."
     )
+    unexpected: float = Field(
+        1e-3, gt=0, le=1, description="Likelihood of a row that no network expected."
+    )
     lag: float = Field(
         30.0, gt=0, le=3600, description="Seconds after which a row's step is settled."
+    )
+    sure_step: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Mean probability of its rows from which a step counts as done, row by row.",
+    )
+    shortest_step: float = Field(
+        0.4,
+        ge=0,
+        le=1,
+        description="Share of the mean time of its action from which it does, unless it goes on "
+        "or was told.",
     )
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
     )
+    precision: Precision = Field(
+        "float32", description="Precision of matrix products in training: float32, bfloat16, auto."
+    )
+
+
+class MSTCNConfig(Settings):
+    """MS-TCN++; the defaults are as published."""
+
+    channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
+    layers: int = Field(11, ge=1, le=16, description="Layers of the first stage.")
+    refining_layers: int = Field(10, ge=1, le=16, description="Layers of a stage that refines.")
+    refining_stages: int = Field(3, ge=0, le=64, description="Stages that refine.")
+    epochs: int = Field(50, ge=1, le=10**6, description="Times that each video is seen.")
+    learning_rate: float = Field(5e-4, gt=0)
+    dropout: float = Field(0.5, ge=0, lt=1)
+    smoothing: float = Field(0.15, ge=0, description="Weight of the loss of changes.")
+    jump: float = Field(4.0, gt=0, description="Largest change of a logarithm in that loss.")

@@ -17,7 +17,6 @@ from cefito.recognition.classifier import RowMemory, Rows
 from cefito.recognition.recogniser import (
     RecognisedStep,
     Recogniser,
-    likelihoods,
     recognised_step,
     softened,
 )
@@ -30,10 +29,6 @@ LOST_MORE = 10
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
-SURE_STEP = 0.2
-"""Mean probability of its rows from which a step counts as done."""
-SHORTEST = 0.4
-"""Share of the mean time of its action from which it does, unless it goes on or was told."""
 
 
 class StepStream:
@@ -56,7 +51,7 @@ class StepStream:
         self._chain = recogniser.chain
         if task is not None:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
-        self._memory = RowMemory(recogniser.times)
+        self._memory = RowMemory(recogniser.config, recogniser.rate)
         self._past, self._seen_ahead = (
             None if network is None or network.temporal is None else network.temporal.beginning()
             for network in (recogniser.past, recogniser.ahead)
@@ -156,9 +151,8 @@ class StepStream:
             if own.ahead is not None:
                 given = self._memory.ahead(features, self.seconds)[None]
                 self._ahead = own.ahead.log_probabilities(given, self._seen_ahead)[0, :-1]
-            seen = likelihoods(
-                own.of_features(features[None], past=True, seen=self._past), own.trusts[1]
-            )[0]
+            logs = own.of_features(features[None], past=True, seen=self._past)
+            seen = own.likelihoods(logs, past=True)[0]
         self._states = self._chain.filtered(seen[None], self._states)
         self._recent.append((self._states, seen))
         self._count += 1
@@ -224,19 +218,20 @@ class StepStream:
     def steps(self) -> list[RecognisedStep]:
         """Return the steps recognised so far in order, the present one among them.
 
-        Steps of a mean probability below `SURE_STEP` are left out, and those too short for
+        Steps of a mean probability below `sure_step` are left out, and those too short for
         their action.
         """
         found, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
             self._join(found, first + place, row)
-        own, shortest = self.recogniser, SHORTEST * self._chain.lasting
+        own, config = self.recogniser, self.recogniser.config
+        shortest = config.shortest_step * self._chain.lasting
 
         def counts(one: Segment, total: float) -> bool:
             length = one.end - one.start
             told = bisect_left(self._told, one.start) < bisect_left(self._told, one.end)
             whole = length >= shortest[one.action] or one.end == self._count
-            return told or (whole and total >= SURE_STEP * length)
+            return told or (whole and total >= config.sure_step * length)
 
         return [
             recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)

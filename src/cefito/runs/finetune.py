@@ -20,13 +20,13 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.checks import check_finetuning
-from cefito.planners.methods import RunConfig, check_sections
+from cefito.planners.methods import RunConfig, check_sections, run_config
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
-from cefito.settings import Settings, changed, flattened, validated
+from cefito.settings import changed, flattened
 from cefito.training.settings import TrainingConfig
 
 _SHARE = 4  # divides the epochs of a training, by default
@@ -79,7 +79,7 @@ def finetune(
     if run.chosen_steps is not None:
         problem = "is finetuned for all numbers of steps that it plans. Leave the horizon out"
         raise ConfigError(f"{run.place}: {problem}.", setting="horizon")
-    config = RunConfig(run.method, run.info.preset, _settings(run, epochs, settings or {}))
+    config = _config(run, epochs, settings or {})
     start = Start.make(run, dataset)
     return train_run(
         start.dataset,
@@ -97,22 +97,25 @@ def finetune(
     )
 
 
-def _settings(run: Run, epochs: int | None, settings: Mapping[str, Any]) -> Settings:
+def _config(run: Run, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
     """Return the settings of a run with the epochs of a finetuning and further changes."""
-    old, share = run.settings, _SHARE if run.info.started_from is None else 1
-    values = old.model_dump(mode="json")
-    given = {
+    place, named = "settings of the finetuning", (run.method, run.info.preset)
+    old, share = run_config(*named, run.info.config, place=place), _SHARE
+    if run.info.started_from is not None:
+        share = 1
+    fewer = {
         key: epochs or max(1, math.ceil(value / share))
-        for key, value in flattened(values).items()
+        for key, value in flattened(old.sections).items()
         if key.endswith(".optimiser.epochs")
     }
-    values = changed(values, {**given, **settings})
-    new = validated(type(old), values, place="settings of the finetuning")
+    new = run_config(*named, changed(old.sections, {**fewer, **settings}), place=place)
     for key in settings:
-        if not isinstance(getattr(old, key.partition(".")[0]), TrainingConfig | PlanningConfig):
+        section = key.partition(".")[0]
+        trained = isinstance(getattr(old.settings, section, None), TrainingConfig | PlanningConfig)
+        if not trained and section not in old.parts:
             raise ConfigError(
                 f"setting '{key}': a finetuned run has the networks that it begins with. Change "
-                "settings of trainings and search only.",
+                "settings of trainings, search, recogniser and verifier only.",
                 setting=key,
             )
     return new

@@ -29,7 +29,7 @@ from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.planners.base import Planner
-from cefito.planners.methods import METHODS, find_method, method_settings
+from cefito.planners.methods import METHODS, find_method, method_settings, run_config
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.recogniser import RECOGNISER_FILE, Recogniser, Recognition
 from cefito.runs.bundle import unpacked
@@ -339,7 +339,9 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
     try:
         method = find_method(info.method)
         settings = method_settings(info.method, info.config, place="settings of the run")
-        info = info.model_copy(update={"config": settings.model_dump(mode="json")})
+        values = {**info.config, **settings.model_dump(mode="json")}
+        config = run_config(info.method, info.preset, values, place=str(place), extra="ignore")
+        info = info.model_copy(update={"config": config.sections})
     except ConfigError as problem:
         reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
@@ -350,7 +352,8 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         taxonomy = Taxonomy.read(folder / _TAXONOMY)
         planner = method.planner.load(folder, settings=settings, context=context)
         recogniser = Recogniser.load(folder, taxonomy) if recognises else None
-        verifier = Verifier.load(folder, taxonomy) if verifies else None
+        learned = config.parts.get("verifier")
+        verifier = Verifier.load(folder, taxonomy, config=learned) if verifies else None
     except (ConfigError, DataError, *_MALFORMED) as problem:
         if is_out_of_memory(problem):
             raise MemoryError(f"the run's planner does not fit: {problem}") from problem

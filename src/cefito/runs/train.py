@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cefito.data.windows import Errors, Selection, Windows, fitting_windows, joi
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
+from cefito.planners.methods import METHODS, PARTS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.recogniser import Recogniser
 from cefito.runs.folder import (
@@ -129,15 +130,11 @@ def train_run(
             if fresh:
                 _withdraw(folder)
             raise
-        steps, verifier = None, None
+        parts: dict[str, Any] = {}
         if shortest is not None:
-            chosen = [place for place, one in enumerate(dataset.videos) if one.split != "test"]
-            if recogniser:
-                steps = Recogniser.fit(dataset, chosen, seed=seed, progress=progress)
-            known = [dataset.videos[place] for place in chosen]
-            verifier = Verifier.fit(known, dataset.taxonomy, seed=seed, progress=progress)
+            parts = _fit_parts(dataset, config, seed, context, recogniser=recogniser)
             if start is not None and start.run.verifier is not None:
-                verifier = verifier.continued(start.run.verifier)
+                parts["verifier"] = parts["verifier"].continued(start.run.verifier)
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
@@ -146,10 +143,39 @@ def train_run(
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
-            recogniser=steps,
-            verifier=verifier,
+            **parts,
         )
         return write_run(made)
+
+
+def _fit_parts(
+    dataset: PreparedDataset,
+    config: RunConfig,
+    seed: int,
+    context: TrainingContext,
+    *,
+    recogniser: bool,
+) -> dict[str, Any]:
+    """Train what a run of several lengths has beside its planner, on videos that are not test."""
+    chosen = [place for place, video in enumerate(dataset.videos) if video.split != "test"]
+    context = replace(context, key=context.key + (dataset.rows_digest or ""))
+    parts: dict[str, Any] = {}
+    if recogniser:
+        parts["recogniser"] = Recogniser.fit(
+            dataset,
+            chosen,
+            config=config.parts.get("recogniser"),
+            seed=seed,
+            context=context.part("recogniser"),
+        )
+    parts["verifier"] = Verifier.fit(
+        [dataset.videos[place] for place in chosen],
+        dataset.taxonomy,
+        config=config.parts.get("verifier"),
+        seed=seed,
+        context=context.part("verifier"),
+    )
+    return parts
 
 
 def _withdraw(folder: Path) -> None:
@@ -237,13 +263,19 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         ("selection", info.selection, old.selection),
         ("choice of windows with errors", info.errors, old.errors),
         ("start", _begun(info), _begun(old)),
-        ("config", info.config, old.config),
+        ("config", info.config, {**_absent(info, old), **old.config}),
     ):
         if ours != theirs:
             raise RunError(
                 f"{folder}: holds a run with another {key}, which cannot be resumed with this one. "
                 "Choose another folder or remove it."
             )
+
+
+def _absent(info: RunInfo, old: RunInfo) -> dict[str, Any]:
+    """The default settings of parts that a run of an earlier version does not name."""
+    absent = info.config.keys() & PARTS.keys() - old.config.keys()
+    return {name: PARTS[name]().model_dump(mode="json") for name in absent}
 
 
 def train_runs(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows, Standard, whole_features
-from cefito.recognition.mstcn import fit_mstcn
+from cefito.recognition.mstcn import fit_mstcn, mstcn_probabilities
 from cefito.recognition.recogniser import Recogniser
 from cefito.recognition.scores import OVERLAPS, VideoScores, segments
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import MSTCNConfig, RecogniserConfig
 from cefito.recognition.stream import StepStream
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
+from cefito.training.trainer import TrainingContext
 
 Predict = Callable[[Rows], Floats]  # p(label) [n, K + 1] of standardised rows [n, D]
 Yardstick = Callable[..., Predict]
@@ -110,7 +112,7 @@ def compare_recognisers(
         "recogniser": config,
         "rows": still,
         "hmm": still.model_copy(update={"phases": 1}),
-        "mstcn": fit_mstcn,
+        "mstcn": _mstcn,
         "nearest": _nearest,
     }
     if not names or not {*names} <= methods.keys():
@@ -151,10 +153,14 @@ def _measured(
     raw, more = [known.raw[video] for video in known.test], [dict[str, float]() for _ in known.test]
     if isinstance(method, RecogniserConfig):
         own = Recogniser.fit(
-            known.data, known.train, config=method, seed=seed, progress=prefixed(progress, name)
+            known.data,
+            known.train,
+            config=method,
+            seed=seed,
+            context=TrainingContext(progress=prefixed(progress, name)),
         )
         if name == "rows":
-            features = [whole_features(own.standard.scaled(rows), own.times) for rows in raw]
+            features = [whole_features(own.standard.scaled(rows), method, own.rate) for rows in raw]
             found = [np.exp(own.whole.log_probabilities(each)) for each in features]
         else:
             recognised = [own.recognise(rows) for rows in raw]
@@ -176,6 +182,18 @@ def _measured(
         "columns": {key: [round(one[key], 4) for one in columns] for key in columns[0]}
     }
     return measured | ({} if name == "nearest" else {"ece": _calibration_error(known, found)})
+
+
+def _mstcn(
+    videos: Sequence[Rows],
+    labels: Sequence[NDArray[np.int64]],
+    label_count: int,
+    seed: int,
+    progress: Progress,
+) -> Predict:
+    context = TrainingContext(progress=progress)
+    network = fit_mstcn(videos, labels, label_count, MSTCNConfig(), seed=seed, context=context)
+    return partial(mstcn_probabilities, network)
 
 
 def _nearest(

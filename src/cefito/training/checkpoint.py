@@ -70,13 +70,17 @@ class _Counters(Record):
 
 
 def save_checkpoint(
-    path: Path, state: TrainingState, module: nn.Module, optimiser: torch.optim.Optimizer
+    path: Path,
+    state: TrainingState,
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer | None = None,
 ) -> None:
     """Replace the checkpoint; if writing fails, the previous one stays."""
     tensors = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
     tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best_weights.items()}
-    for index, slots in optimiser.state_dict()["state"].items():
+    moments = {} if optimiser is None else optimiser.state_dict()["state"]
+    for index, slots in moments.items():
         tensors |= {f"optimiser.{index}.{slot}": tensor for slot, tensor in slots.items()}
     counters = {name: getattr(state, name) for name in _Counters.model_fields if name != "digest"}
     digest = _digest(counters, tensors)
@@ -104,9 +108,9 @@ def checkpoint_epoch(path: Path) -> int:
 
 
 def load_checkpoint(
-    path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer
+    path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer | None = None
 ) -> TrainingState:
-    """Load a checkpoint into a module and its optimiser."""
+    """Load a checkpoint into a module and its optimiser; into the module alone without one."""
     tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
     try:
         counters = _Counters.model_validate_json(metadata["state"], strict=True)
@@ -133,7 +137,8 @@ def load_checkpoint(
     for name, tensor in parts["optimiser"].items():
         index, _, slot = name.partition(".")
         slots.setdefault(int(index), {})[slot] = tensor
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": slots})
+    if optimiser is not None:
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": slots})
     device = next(module.parameters()).device
     return TrainingState(
         **plain,

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -307,6 +307,28 @@ class TrainingContext:
             loss, training=training, seed=seed, key=key, precision=precision, folder=place
         )
         return run.run(name, self.progress)
+
+    def keep(
+        self, name: str, network: nn.Module, train: Callable[[], None], *, seed: int, settings: Any
+    ) -> bool:
+        """Train a network in place by `train`, or take the weights that an earlier call reached.
+
+        Return whether it was trained now. Nothing is kept of a network that is not finished.
+
+        Raises:
+            RunError: What was kept is of other data, settings or seed, or was changed.
+        """
+        key = json.dumps([name, self.key, seed, settings, str(self.device) != "cpu"])
+        place, state = self._place(key), TrainingState(key=sha256(key.encode()).hexdigest())
+        path = None if place is None else place / f"{name}.safetensors"
+        if path is not None and path.exists():
+            load_checkpoint(path, state.key, network)
+            return False
+        train()
+        if path is not None:
+            state.finished = True
+            save_checkpoint(path, state, network)
+        return True
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:

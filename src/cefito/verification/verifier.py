@@ -9,7 +9,7 @@ videos held out in turn, whose alarms are counted, too. Otherwise the probabilit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,31 +22,19 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.markup import counted, shortened
-from cefito.progress import Progress, silent
+from cefito.progress import Advance
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.recogniser import best_temperature, softened
-from cefito.recognition.settings import RecogniserConfig
 from cefito.settings import Record
+from cefito.training.trainer import TrainingContext
 from cefito.verification.order import Floats, TaskOrder, log_length
+from cefito.verification.settings import VerifierConfig
 
 VERIFIER_FILE = "verifier.safetensors"
 DeviationKind = Literal["missing", "order", "added", "repeated", "long", "short", "wrong"]
 _REMEDY = "Train the run again."
-_CONFIG = RecogniserConfig(
-    members=3,
-    temporal_layers=0,
-    width=48,
-    training_steps=400,
-    weight_decay=0.5,
-    dropout=0.3,
-    input_dropout=0.1,
-    learning_rate=4e-3,
-)
-_FOLDS = 4
 _MOST = 1e300  # seconds, or hours
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
-_FEWEST = 20  # steps with an error that networks are trained on
-_UNUSUAL = 2.0  # deviations of a length that is named as evidence
 _LONGEST_WORDS = 60  # letters of a name
 _WORDS: dict[DeviationKind, str] = {
     "missing": "missing",
@@ -90,6 +78,7 @@ class Verifier:
 
     orders: tuple[TaskOrder, ...]  # by task
     taxonomy: Taxonomy
+    config: VerifierConfig = field(default_factory=VerifierConfig)
     network: RowClassifier | None = None  # of no error, an error of order, another error
     temperature: float = 1.0
     alarms: tuple[float, ...] = ()  # p(error) of right steps held out, ascending
@@ -101,26 +90,32 @@ class Verifier:
         videos: Sequence[Video],
         taxonomy: Taxonomy,
         *,
+        config: VerifierConfig | None = None,
         seed: int = 0,
-        progress: Progress = silent,
+        context: TrainingContext | None = None,
     ) -> Self:
-        """Count the orders, and train networks if enough steps of the videos name errors."""
-        found = cls(cls._orders(videos, taxonomy), taxonomy)
-        if sum(bool(step.errors) for video in videos for step in video.steps) < _FEWEST:
+        """Count the orders, and train networks if enough steps of the videos name errors.
+
+        A training that was killed goes on if the context has a folder.
+        """
+        config, context = config or VerifierConfig(), context or TrainingContext()
+        found = cls(cls._orders(videos, taxonomy), taxonomy, config)
+        named = sum(bool(step.errors) for video in videos for step in video.steps)
+        if named < config.fewest_errors:
             return found
-        parts = np.random.default_rng(seed).permutation(len(videos)) % _FOLDS
+        parts = np.random.default_rng(seed).permutation(len(videos)) % config.folds
         held: list[tuple[Floats, NDArray[np.int64]]] = []
-        with progress("verifier", total=_FOLDS + 1) as advance:
-            for part in range(_FOLDS):
+        total = (config.folds + 1) * config.members * config.training_steps
+        with context.progress("verifier", total=total) as advance:
+            for part in range(config.folds):
                 rest = [one for one, of in zip(videos, parts, strict=True) if of != part]
                 own = [one for one, of in zip(videos, parts, strict=True) if of == part]
-                fitted = cls(cls._orders(rest, taxonomy), taxonomy)._trained(rest, seed)
+                fitted = cls(cls._orders(rest, taxonomy), taxonomy, config)
+                fitted = fitted._trained(rest, seed, context, advance, f"fold-{part + 1}")
                 held += [
                     (fitted.probabilities(v.steps, v.task), _labels(v)) for v in own if v.steps
                 ]
-                advance()
-            found = found._trained(videos, seed)
-            advance()
+            found = found._trained(videos, seed, context, advance, "network")
         rows, truth = (np.concatenate(each) for each in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
         wrong = 1 - softened(rows, temperature)[:, 0]
@@ -140,7 +135,14 @@ class Verifier:
             for task in taxonomy.tasks
         )
 
-    def _trained(self, videos: Sequence[Video], seed: int) -> Self:
+    def _trained(
+        self,
+        videos: Sequence[Video],
+        seed: int,
+        context: TrainingContext,
+        advance: Advance,
+        name: str,
+    ) -> Self:
         """Train on the evidence of each video by the others without errors."""
         rows, labels = [], []
         for video in videos:
@@ -154,8 +156,17 @@ class Verifier:
                 order = TaskOrder.of(others, order.actions.tolist())
             rows.append(evidence(order, video.steps))
             labels.append(_labels(video))
-        generator = torch.Generator().manual_seed(seed)
-        network = fit_classifier(rows, labels, 3, _CONFIG, generator=generator)
+        network = fit_classifier(
+            rows,
+            labels,
+            3,
+            self.config,
+            seed=seed,
+            name=name,
+            section="verifier",
+            context=context,
+            advance=advance,
+        )
         return replace(self, network=network)
 
     def continued(self, before: Verifier) -> Self:
@@ -303,7 +314,7 @@ class Verifier:
         else:
             seconds, log = step.end - step.start, log_length(step.start, step.end)
             score = (log - order.length[own]) / order.spread[own]
-            if abs(score) > _UNUSUAL:
+            if abs(score) > self.config.unusual:
                 kind = "long" if score > 0 else "short"
                 said = f"{seconds:.0f} s; usual are {np.exp(order.length[own]):.0f} s"
                 if self.network is None:
@@ -373,8 +384,11 @@ class Verifier:
         write_tensors(folder / VERIFIER_FILE, tensors)
 
     @classmethod
-    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
-        """Read what `save` wrote into a run folder (RunError)."""
+    def load(
+        cls, folder: Path, taxonomy: Taxonomy, *, config: VerifierConfig | None = None
+    ) -> Self:
+        """Read what `save` wrote into a run folder, with the settings of the run (RunError)."""
+        config = config or VerifierConfig()
         path = folder / VERIFIER_FILE
         tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
         weights: dict[str, torch.Tensor] = {}
@@ -398,10 +412,10 @@ class Verifier:
             )
             if parts:
                 raise RunError(f"{path}: tensors '{min(parts)}' are unknown.")
-            found = cls(orders, taxonomy)
+            found = cls(orders, taxonomy, config)
             if not weights:
                 return found
-            network = RowClassifier(_width(), 3, _CONFIG).eval()
+            network = RowClassifier(_width(), 3, config).eval()
             load_weights(network, weights, str(path))
         except RunError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem

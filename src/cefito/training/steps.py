@@ -1,0 +1,63 @@
+"""Training for a number of steps, by batches that the loss draws itself; nothing is validated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cefito.errors import RunError
+from cefito.progress import Advance
+from cefito.runtime import Resolved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How many steps of AdamW, and how large they are."""
+
+    count: int
+    learning_rate: float  # the largest
+    setting: str  # that holds it
+    weight_decay: float = 0.0
+    clip: float = 0.0  # bound on the gradient's norm; 0 for none
+    # the learning rate rises over a tenth of the steps and falls as a cosine; else it is constant
+    one_cycle: bool = True
+    precision: Resolved = "float32"  # of matrix products
+
+
+def take_steps(
+    network: nn.Module, loss: Callable[[], Tensor], steps: Steps, advance: Advance
+) -> None:
+    """Train a network in place; `loss` is called once a step and returns a scalar.
+
+    Raises:
+        RunError: The loss became NaN or infinite.
+    """
+    rate = steps.learning_rate
+    optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=steps.weight_decay)
+    schedule = None
+    if steps.one_cycle:
+        rise = 0.1 if steps.count != 10 else 0.11  # PyTorch divides by a rise of no step
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, rate, total_steps=steps.count, pct_start=rise
+        )
+    device, reduced = next(network.parameters()).device.type, steps.precision == "bfloat16"
+    for step in range(steps.count):
+        optimiser.zero_grad()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=reduced):
+            value = loss()
+        if not bool(value.isfinite()):
+            raise RunError(
+                f"the loss became {float(value)} at step {step + 1}; the training has diverged. "
+                f"Lower the learning rate ({steps.setting}, now {rate:g}).",
+                setting=steps.setting,
+            )
+        value.backward()
+        if steps.clip:
+            nn.utils.clip_grad_norm_(network.parameters(), steps.clip)
+        optimiser.step()
+        if schedule is not None:
+            schedule.step()
+        advance(1)

@@ -1,0 +1,26 @@
+"""Settings of the verifier."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cefito.recognition.settings import RowNetworksConfig
+
+
+class VerifierConfig(RowNetworksConfig):
+    """How errors are learned from videos whose steps name them (not in the paper)."""
+
+    width: int = Field(48, ge=1, le=1 << 16, description="Hidden units of each.")
+    learning_rate: float = Field(4e-3, gt=0)
+    weight_decay: float = Field(0.5, ge=0)
+    input_dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.3, ge=0, lt=1)
+    folds: int = Field(
+        4, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
+    )
+    fewest_errors: int = Field(
+        20, ge=1, le=10**9, description="Steps with an error that networks are trained on at least."
+    )
+    unusual: float = Field(
+        2.0, gt=0, description="Deviations of a length that is named as evidence."
+    )
