@@ -18,6 +18,7 @@ from cefito.evaluation.runs import FOLD_SCORES, cross_validate
 from cefito.planners.methods import load_config
 from cefito.progress import silent
 from cefito.runs.folder import trained_videos
+from cefito.runs.options import TrainOptions
 from cefito.runs.run import open_run
 from row_films import prepared_films
 from tiny_runs import TINY_LENGTHS, TINY_RUN
@@ -32,7 +33,13 @@ def kept(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("folds") / "out"
     plans = folder.parent / "plans.jsonl"
     scores = cross_validate(
-        world, config=CHAIN, horizon=3, folds=3, out=folder, plans_file=plans, seed=1
+        world,
+        config=CHAIN,
+        horizon=3,
+        folds=3,
+        out=folder,
+        plans_file=plans,
+        options=TrainOptions(seed=1),
     )
     return folder, scores, plans
 
@@ -93,7 +100,13 @@ def test_test_videos_are_never_read(world):
 
 def test_an_interrupted_cross_validation_continues(world, kept, tmp_path):
     place = tmp_path / "out"
-    arguments = {"config": CHAIN, "horizon": 3, "folds": 3, "seed": 1, "out": place}
+    arguments = {
+        "config": CHAIN,
+        "horizon": 3,
+        "folds": 3,
+        "out": place,
+        "options": TrainOptions(seed=1),
+    }
 
     def interrupted(description, *, total=None):
         if description.startswith("fold 2 of 3"):
@@ -101,7 +114,7 @@ def test_an_interrupted_cross_validation_continues(world, kept, tmp_path):
         return silent(description, total=total)
 
     with pytest.raises(KeyboardInterrupt):
-        cross_validate(world, **arguments, progress=interrupted)
+        cross_validate(world, **arguments | {"options": TrainOptions(seed=1, progress=interrupted)})
     assert not (place / FOLD_SCORES).exists()
     weights = place / "fold-1-of-3" / "chain.safetensors"
     written = weights.stat().st_mtime_ns

@@ -183,10 +183,11 @@ def cross_validate(
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
     """
     from cefito.evaluation.runs import cross_validate
+    from cefito.runs.options import TrainOptions
 
     check_one(horizon, steps)
     shortest, longest = steps_range(horizon or steps or "")
-    several = shortest < longest
+    several, given = shortest < longest, scoring.settings()
     with log_warnings():
         data = open_dataset(dataset)
         scores = cross_validate(
@@ -201,11 +202,12 @@ def cross_validate(
             horizon=longest,
             shortest=shortest if several else None,
             folds=folds,
-            seed=seed,
             all_videos=all_videos,
             out=out,
-            device=pick_device(scoring.device),
-            **scoring.settings(),
+            options=TrainOptions(
+                seed=seed, device=pick_device(scoring.device), progress=given.pop("progress")
+            ),
+            **given,
         )
     path = None if out is None else out / "folds.json"
     _report(scores, {}, path, scoring)

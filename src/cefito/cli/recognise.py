@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -126,7 +126,7 @@ def recognise(
             from cefito.verification.order import read_orders
 
             own = opened.own_recogniser.given_orders(read_orders(order, opened.taxonomy))
-            opened = replace(opened, recogniser=own)
+            opened = opened.changed(recogniser=own)
         known, plan = reading.task_in(opened.taxonomy), None
         if steps_known is not None:
             plan = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter
 
@@ -20,21 +21,26 @@ from cefito.cli.options import (
 )
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import open_dataset
-from cefito.data.windows import Errors, Selection
+from cefito.data.windows import Errors
 from cefito.executors.processes import cores
 from cefito.inference.question import steps_range
 from cefito.markup import counted
 from cefito.planners.methods import load_config, precisions
+from cefito.progress import Progress
+from cefito.runs.options import PartName, TrainArguments, TrainOptions
 from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
 
 
+_Hidden = Parameter(parse=False)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
-    """Options of commands that train runs.
+class TrainingOptions(TrainOptions):
+    """Options of commands that train runs: those of `TrainOptions` that a command line can give.
 
     Attributes:
         out: Run folder to write.
@@ -46,23 +52,25 @@ class TrainingOptions:
     """
 
     out: Path
-    seed: int = 0
     device: Device = "auto"
-    selection: Selection = "held-out"
     recogniser: bool = True
+    errors: Annotated[Errors, _Hidden] = "keep"  # of train alone
+    progress: Annotated[Progress, _Hidden] = progress
+    trainings: Annotated[Path | str | None, _Hidden] = None
+    reuse: Annotated[bool, _Hidden] = False
+    workers: Annotated[int, _Hidden] = 0
+    parts: Annotated[Collection[PartName], _Hidden] = ()
 
-    def settings(self) -> dict[str, Any]:
-        """Return arguments of functions that train."""
+    def options(self, **changes: Unpack[TrainArguments]) -> TrainOptions:
+        """Return options of functions that train."""
         import torch
 
-        return {
-            "seed": self.seed,
+        given = {field.name: getattr(self, field.name) for field in fields(TrainOptions)} | {
             "device": pick_device(self.device),
-            "selection": self.selection,
-            "recogniser": self.recogniser,
             "workers": max(1, cores() // torch.get_num_threads()),
-            "progress": progress,
+            "parts": ("recogniser", "verifier") if self.recogniser else ("verifier",),
         }
+        return TrainOptions(**{**given, **changes})
 
 
 def train(
@@ -114,12 +122,10 @@ def train(
     }
     from cefito.runs.train import train_runs
 
-    given, out = training.settings(), training.out
+    options, out = training.options(errors=errors), training.out
     with log_warnings():
         data = open_dataset(dataset)
-        train_runs(
-            data, out, configs=configs, shortest=shortest, errors=errors, each=_report, **given
-        )
+        train_runs(data, out, configs=configs, shortest=shortest, each=_report, options=options)
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if len(configs) > 1:
@@ -152,10 +158,12 @@ def finetune(
     from cefito.runs.finetune import finetune as finetuned
     from cefito.runs.run import open_run
 
-    opened, given = open_dataset(dataset), training.settings()
+    opened, options = open_dataset(dataset), training.options()
     with log_warnings():
-        start = open_run(run, device=given["device"], horizon=horizon)
-        made = finetuned(start, opened, training.out, epochs=epochs, settings=changes, **given)
+        start = open_run(run, device=options.device, horizon=horizon)
+        made = finetuned(
+            start, opened, training.out, epochs=epochs, settings=changes, options=options
+        )
     if (added := made.info.started_from) is not None:
         talk(
             f"learned from the training split of '{opened.name}'; new are "

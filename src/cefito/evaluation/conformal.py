@@ -169,7 +169,7 @@ def _fold_scores(
             device=device,
             progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
             reuse=True,
-            recogniser=False,
+            parts=(),
         )
         windows = cut_windows(
             view, **window_sizes(trained.planner, info.horizon, info.shortest), split="test"

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cefito.data.prepared import PreparedDataset, fold_view, known_videos, split_folds
@@ -41,6 +40,7 @@ from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import window_sizes
 from cefito.runs.matching import match_dataset
+from cefito.runs.options import TrainOptions
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import return_memory
@@ -236,13 +236,11 @@ def cross_validate(
     horizon: int,
     folds: int = 5,
     shortest: int | None = None,
-    seed: int = 0,
     all_videos: bool = False,
     out: Path | str | None = None,
     sample: int | None = None,
     plans_file: Path | str | None = None,
-    device: torch.device | str | None = None,
-    progress: Progress = silent,
+    options: TrainOptions | None = None,
     **given: bool,
 ) -> RunEvaluation:
     """Train a run for each fold on the videos of all others, and score all of them as one.
@@ -258,14 +256,12 @@ def cross_validate(
         horizon: T.
         folds: Number of folds.
         shortest: As in `cefito.runs.train.train_run`.
-        seed: Seed of everything drawn, of the folds as well.
         all_videos: Also use the videos of the test split.
         out: Folder that keeps the runs and the scores; finished runs in it are used again. By
             default nothing is kept.
         sample: Score a fixed random sample of this many windows.
         plans_file: Also save the plans of every window there, as `save_plans` does.
-        device: Where to train and plan.
-        progress: Shows progress.
+        options: Seed, of the folds as well, device and the rest; `TrainOptions` by default.
         given: What the planner is given, by fields of `Given`.
 
     Raises:
@@ -273,7 +269,8 @@ def cross_validate(
         DataError: The videos give no windows.
         RunError: The folder holds something else.
     """
-    plans_file = _checked(sample, plans_file)
+    plans_file, options = _checked(sample, plans_file), options or TrainOptions()
+    seed, progress = options.seed, options.progress
     known = Given.of(**given)
     videos = known_videos(dataset, test=all_videos)
     parts = split_folds(dataset, videos, folds, seed=seed)
@@ -296,11 +293,10 @@ def cross_validate(
                 config=config,
                 horizon=horizon,
                 shortest=shortest,
-                seed=seed,
-                device=device,
+                options=options,
                 progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
                 reuse=True,
-                recogniser=False,
+                parts=(),
             )
             planner = run.planner
             if known.oracle_task:

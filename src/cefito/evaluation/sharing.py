@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +148,7 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     card = model_card(opened, kept_scores(opened.folder), license_name=license_name)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_run(replace(opened, folder=folder, info=info, videos=videos, copy_of=""))
+        write_run(opened.changed(folder=folder, info=info, videos=videos, copy_of=""))
         write_text(folder / "README.md", card)
         pack(folder, target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeGuard, TypeVar, Unpack
@@ -168,7 +169,7 @@ def _is_place(given: Observation | None) -> TypeGuard[tuple[str, int]]:
 
 
 def _answering(run: Run) -> PlanningRun:
-    return PlanningRun(**vars(run))
+    return PlanningRun(**{field.name: vars(run)[field.name] for field in fields(run)})
 
 
 def _converted(

@@ -12,17 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Unpack
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.checks import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections, run_config
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.progress import Progress, silent
+from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import Run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
@@ -39,12 +36,8 @@ def finetune(
     *,
     epochs: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    selection: Selection = "held-out",
-    device: torch.device | None = None,
-    progress: Progress = silent,
-    workers: int = 1,
-    recogniser: bool = True,
+    options: TrainOptions | None = None,
+    **changes: Unpack[TrainArguments],
 ) -> Run:
     """Train a run further on a data set, or resume a killed finetuning.
 
@@ -59,12 +52,8 @@ def finetune(
         epochs: Epochs of each of its trainings; by default a quarter of the run's, or as many if it
             was finetuned itself.
         settings: Settings of trainings and search to change, dotted keys.
-        seed: Seed of everything drawn.
-        selection: Where epochs and weights are chosen.
-        device: Where to train.
-        progress: Shows progress.
-        workers: Processes that train the networks of an ensemble side by side, on a CPU.
-        recogniser: Train a recogniser, too, if the data set has the rows of whole videos.
+        options: Seed, device and the rest; `TrainOptions` by default.
+        changes: Fields of the options that differ.
 
     Raises:
         ConfigError: The run's method cannot be finetuned, it was opened for some of its lengths, or
@@ -87,13 +76,8 @@ def finetune(
         config=config,
         horizon=run.horizon,
         shortest=run.shortest,
-        seed=seed,
-        selection=selection,
-        device=device,
-        progress=progress,
         start=start,
-        workers=workers,
-        recogniser=recogniser,
+        options=TrainOptions.of(options, changes),
     )
 
 

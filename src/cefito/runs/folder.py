@@ -6,11 +6,11 @@ run for each of several horizons, in T3, T4, ….
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
-import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -189,11 +189,31 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
-def check_manifest(folder: Path, needed: tuple[str, ...], copies: Path | None = None) -> Manifest:
-    """Check that the files of a finished run are as they were written; return its manifest.
+def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest:
+    """Check that the files of a finished run are as they were written; return its manifest."""
+    return _checked(folder, needed, file_digest)
 
-    With a folder for `copies`, each file is read once, into it, and its copy is checked.
+
+def checked_contents(
+    folder: Path, needed: tuple[str, ...], place: str
+) -> tuple[dict[str, bytes], Manifest]:
+    """Read the files of a run, so that what is used is what was checked.
+
+    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
+    user opened instead of the folder.
     """
+    contents: dict[str, bytes] = {}
+
+    def digest(path: Path) -> str:
+        contents[path.name] = path.read_bytes()
+        return hashlib.sha256(contents[path.name]).hexdigest()
+
+    copied = explained(place, "cannot be copied", "", error=RunError)
+    with _naming(place, folder), copied:
+        return contents, _checked(folder, needed, digest)
+
+
+def _checked(folder: Path, needed: tuple[str, ...], digest: Callable[[Path], str]) -> Manifest:
     path = folder / MANIFEST
     if not path.exists():
         if not RunInfo.read(folder).finished:
@@ -204,41 +224,40 @@ def check_manifest(folder: Path, needed: tuple[str, ...], copies: Path | None = 
     for name in needed:
         if name not in manifest.files:
             raise RunError(f"{path}: lists no hash of {name}. {_INTACT}")
-    for name, digest in manifest.files.items():
+    for name, expected in manifest.files.items():
         part = folder / name
         if not part.is_file():
             raise RunError(f"{part}: no such file, but {path} lists it. {_INTACT}")
         size = part.stat().st_size
         resized = size != manifest.sizes.get(name, size)
-        if copies is not None and not resized:
-            part = Path(shutil.copyfile(part, copies / name))
-        if resized or file_digest(part) != digest:
+        if resized or digest(part) != expected:
             what = "size" if resized else "SHA-256"
             raise RunError(
-                f"{folder / name}: has changed since the run was written (its {what} differs from "
+                f"{part}: has changed since the run was written (its {what} differs from "
                 f"{MANIFEST}). {_INTACT}"
             )
     return manifest
 
 
 @contextmanager
-def checked_copy(
-    folder: Path, needed: tuple[str, ...], place: str
-) -> Iterator[tuple[Path, Manifest]]:
-    """Copy the files of a run into a temporary folder, so that what is read is what was checked.
-
-    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
-    user opened instead of both folders.
-    """
+def unfolded(contents: Mapping[str, bytes], place: str) -> Iterator[Path]:
+    """Write files into a temporary folder to read them there; errors name `place` instead of it."""
     with tempfile.TemporaryDirectory(prefix="cefito-run-") as temporary:
-        copies = Path(temporary)
-        try:
+        folder = Path(temporary)
+        with _naming(place, folder):
             with explained(place, "cannot be copied", "", error=RunError, writes=True):
-                manifest = check_manifest(folder, needed, copies)
-            yield copies, manifest
-        except CefitoError as problem:
-            text = str(problem).replace(temporary, place).replace(str(folder), place)
-            raise type(problem)(text, setting=problem.setting) from problem
+                for name, data in contents.items():
+                    (folder / name).write_bytes(data)
+            yield folder
+
+
+@contextmanager
+def _naming(place: str, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except CefitoError as problem:
+        text = str(problem).replace(str(folder), place)
+        raise type(problem)(text, setting=problem.setting) from problem
 
 
 VIDEOS_FILE = "videos.json"

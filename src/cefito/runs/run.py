@@ -15,8 +15,9 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ from cefito.files import write_json
 from cefito.planners.base import Planner
 from cefito.planners.methods import METHODS, find_method, method_settings, run_config
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.recognition.recogniser import RECOGNISER_FILE, Recogniser, Recognition
+from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.runs.bundle import unpacked
 from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
@@ -41,21 +42,24 @@ from cefito.runs.folder import (
     Manifest,
     RunInfo,
     TrainedVideos,
-    checked_copy,
+    checked_contents,
     chosen_run,
     recorded,
     trained_videos,
+    unfolded,
     video_ids,
 )
+from cefito.runs.parts import Opening, Part
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
 from cefito.training.trainer import TrainingContext
-from cefito.verification.verifier import VERIFIER_FILE, Verifier
+from cefito.verification.verifier import Verifier
 
 __all__ = ["Run", "open_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
+_ALWAYS = (RUN_FILE, _TAXONOMY, VIDEOS_FILE)  # read on opening
 _REMEDY = "Train it again."
 
 # raised on files that were edited by hand
@@ -64,21 +68,27 @@ _MALFORMED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, Val
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run: all its files as they were on opening, whatever becomes of its folder."""
+    """A finished run: all its files as they were on opening, whatever becomes of its folder.
+
+    Planner, recogniser, verifier and coverage are opened when they are first used: only then a file
+    that is whole but not of this version is refused (RunError).
+    """
 
     folder: Path
-    planner: Planner
+    planner: Part[Planner] = Part()  # noqa: RUF009, a descriptor
     info: RunInfo  # content of `run.json`
     taxonomy: Taxonomy  # tasks and actions that it knows
     # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
     chosen_steps: tuple[int, int] | None = None
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
-    coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
-    recogniser: Recogniser | None = None  # of steps in whole videos; None without one
-    verifier: Verifier | None = None  # of errors in them; None without one
+    # thresholds of its sets; None if it is not calibrated
+    coverage: Part[CoverageTable | None] = Part(None)  # noqa: RUF009
+    # of steps in whole videos, and of errors in them; None without one
+    recogniser: Part[Recogniser | None] = Part(None)  # noqa: RUF009
+    verifier: Part[Verifier | None] = Part(None)  # noqa: RUF009
     copy_of: str = ""  # the archive that its folder is a copy of
 
     def __repr__(self) -> str:
@@ -87,6 +97,11 @@ class Run:
             f"{self.info.dataset.name!r}, in "
             f"{self.place!r})"
         )
+
+    def changed(self, **changes: Any) -> Self:
+        """Return the run with other fields; its parts stay closed until they are used."""
+        held = {field.name: vars(self)[field.name] for field in fields(self)}
+        return type(self)(**{**held, **changes})
 
     @property
     def place(self) -> str:
@@ -132,7 +147,7 @@ class Run:
         kept = self.info.model_dump(exclude_unset=True, exclude={"shortest"})
         info = RunInfo.model_validate({**kept, "horizon": longest, **several})
         planner = planner.with_lengths(shortest, longest)
-        return replace(self, planner=planner, info=info, chosen_steps=(shortest, longest))
+        return self.changed(planner=planner, info=info, chosen_steps=(shortest, longest))
 
     def trained_on(self, dataset: PreparedDataset, videos: ArrayLike) -> bool | None:
         """Return whether it was trained on any of these videos [n]; None if that is unknown."""
@@ -245,7 +260,7 @@ class Run:
             ConfigError: Its planner has no search to choose, or settings that do not fit.
         """
         settings = search_settings(settings or self.trained_search or PlanningConfig(), **changes)
-        return replace(self, planner=self.planner.with_search(settings))
+        return self.changed(planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """Open the data set that the run was trained on, or any other at `path`.
@@ -291,10 +306,9 @@ def write_run(run: Run) -> Run:
             run.verifier.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
-    return replace(run, files=Manifest.read(run.folder / MANIFEST).files)
+    return run.changed(files=Manifest.read(run.folder / MANIFEST).files)
 
 
-@torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
 def open_run(
     folder: Path | str, *, horizon: int | None = None, device: torch.device | str | None = None
 ) -> Run:
@@ -314,13 +328,24 @@ def open_run(
     place = Path(folder)
     found = chosen_run(unpacked(place) if place.is_file() else place, horizon)
     copy_of = "" if found.is_relative_to(folder) else str(folder)
-    with checked_copy(found, (RUN_FILE, _TAXONOMY), copy_of or str(found)) as (copies, manifest):
-        run = _read(copies, horizon, device)
-    return replace(run, folder=found, copy_of=copy_of, files=manifest.files)
+    named = copy_of or str(found)
+    contents, manifest = checked_contents(found, (RUN_FILE, _TAXONOMY), named)
+    with unfolded({name: contents[name] for name in _ALWAYS if name in contents}, named) as copies:
+        run = _read(copies, contents, named, horizon, device)
+    return run.changed(folder=found, copy_of=copy_of, files=manifest.files)
 
 
-def _read(folder: Path, horizon: int | None, device: torch.device | str | None) -> Run:
-    """Read a run from a folder that nobody else changes; arguments as of `open_run`."""
+def _read(
+    folder: Path,
+    contents: Mapping[str, bytes],
+    named: str,
+    horizon: int | None,
+    device: torch.device | str | None,
+) -> Run:
+    """Read a run of a folder with the files `_ALWAYS`, and the contents of all its files.
+
+    Errors name the run as `named`; other arguments as of `open_run`.
+    """
     info = RunInfo.read(folder)
     several = info.shortest is not None and horizon is not None
     if horizon not in (None, info.horizon) and not several:
@@ -346,29 +371,57 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
     context = TrainingContext(device=pick_device(str(device or "cpu")))
-    coverage = folder / COVERAGE_FILE
-    recognises, verifies = ((folder / name).exists() for name in (RECOGNISER_FILE, VERIFIER_FILE))
-    try:
+    with _of_this_version(named):
         taxonomy = Taxonomy.read(folder / _TAXONOMY)
-        planner = method.planner.load(folder, settings=settings, context=context)
-        recogniser = Recogniser.load(folder, taxonomy) if recognises else None
-        learned = config.parts.get("verifier")
-        verifier = Verifier.load(folder, taxonomy, config=learned) if verifies else None
+
+    def opening(part: str, load: Callable[[Path], Any]) -> Opening[Any] | None:
+        files = {name: data for name, data in contents.items() if _part_of(name) == part}
+        return Opening(lambda: _opened(files, named, load)) if files else None
+
+    def planner(copies: Path) -> Planner:
+        return method.planner.load(copies, settings=settings, context=context)
+
+    run = Run(
+        folder=folder,
+        planner=opening("planner", planner) or Opening(lambda: _opened({}, named, planner)),
+        info=info,
+        taxonomy=taxonomy,
+        videos=trained_videos(folder),
+        coverage=opening("coverage", lambda copies: CoverageTable.read(copies / COVERAGE_FILE)),
+        recogniser=opening("recogniser", lambda copies: Recogniser.load(copies, taxonomy)),
+        verifier=opening(
+            "verifier",
+            lambda copies: Verifier.load(copies, taxonomy, config=config.parts.get("verifier")),
+        ),
+    )
+    return run if horizon is None or not several else run.with_steps(horizon, horizon)
+
+
+def _part_of(name: str) -> str:
+    """Return the part of a run that a file belongs to; empty if to all."""
+    stem = name.partition(".")[0]
+    if name in _ALWAYS:
+        return ""
+    return stem if stem in ("recogniser", "verifier", "coverage") else "planner"
+
+
+def _opened(files: Mapping[str, bytes], named: str, load: Callable[[Path], Any]) -> Any:
+    """Load a part of a run from its files."""
+    # networks that are built draw from the global generator
+    seeded = torch.random.fork_rng(devices=[])
+    with unfolded(files, named) as copies, seeded, _of_this_version(str(copies)):
+        return load(copies)
+
+
+@contextmanager
+def _of_this_version(place: str) -> Iterator[None]:
+    """Turn what malformed files raise into a RunError."""
+    try:
+        yield
     except (ConfigError, DataError, *_MALFORMED) as problem:
         if is_out_of_memory(problem):
             raise MemoryError(f"the run's planner does not fit: {problem}") from problem
         reason = f"they lack {problem}" if isinstance(problem, KeyError) else repr(problem)
         raise RunError(
-            f"{folder}: its files are not of this version ({reason}). {_REMEDY}"
+            f"{place}: its files are not of this version ({reason}). {_REMEDY}"
         ) from problem
-    run = Run(
-        folder=folder,
-        planner=planner,
-        info=info,
-        taxonomy=taxonomy,
-        videos=trained_videos(folder),
-        coverage=CoverageTable.read(coverage) if coverage.exists() else None,
-        recogniser=recogniser,
-        verifier=verifier,
-    )
-    return run if horizon is None or not several else run.with_steps(horizon, horizon)

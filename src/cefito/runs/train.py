@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -16,7 +16,7 @@ from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.methods import METHODS, PARTS, RunConfig, find_method, methods_with
-from cefito.progress import Progress, prefixed, silent
+from cefito.progress import prefixed
 from cefito.recognition.recogniser import Recogniser
 from cefito.runs.folder import (
     RUN_FILE,
@@ -28,6 +28,7 @@ from cefito.runs.folder import (
     versions,
     window_sizes,
 )
+from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
@@ -42,17 +43,10 @@ def train_run(
     *,
     config: RunConfig,
     horizon: int,
-    seed: int,
     shortest: int | None = None,
-    selection: Selection = "held-out",
-    errors: Errors = "keep",
-    device: torch.device | str | None = None,
-    progress: Progress = silent,
-    trainings: Path | str | None = None,
-    reuse: bool = False,
     start: Start | None = None,
-    workers: int = 1,
-    recogniser: bool = True,
+    options: TrainOptions | None = None,
+    **changes: Unpack[TrainArguments],
 ) -> Run:
     """Train a planner into a run folder, or resume where a killed training stopped.
 
@@ -61,23 +55,10 @@ def train_run(
         folder: The run folder; made if absent.
         config: The method and its settings.
         horizon: T.
-        seed: Seed of everything drawn.
         shortest: Train one run for all lengths from this one to T; None for T alone.
-        selection: Where epochs and weights are chosen: on the validation split, or on test as
-            published work does.
-        errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
-            with an error.
-        device: Where to train.
-        progress: Shows progress.
-        trainings: Folder of checkpoints and metrics, shared with other runs so that equal trainings
-            are done once; the run folder by default.
-        reuse: Open a finished run of the same settings in the folder, instead of repeating the end
-            of its training.
         start: Start of a finetuning; see `cefito.runs.finetune.finetune`.
-        workers: Processes that train the networks of an ensemble side by side, on a CPU. A script
-            that asks for several needs `if __name__ == "__main__":`.
-        recogniser: Train a recogniser of steps, too, for a run of several lengths, on the training
-            and validation videos of a data set that has the rows of whole videos.
+        options: Seed, device and the rest; `TrainOptions` by default.
+        changes: Fields of the options that differ.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method.
@@ -85,9 +66,10 @@ def train_run(
         RunError: The folder holds something else, or a run with another data set, settings or seed,
             or another training works there.
     """
+    options = TrainOptions.of(options, changes)
+    seed, device = options.seed, pick_device(str(options.device or "cpu"))
     check_seed(seed)
-    device = pick_device(str(device or "cpu"))
-    folder, trainings = Path(folder), None if trainings is None else Path(trainings)
+    folder, shared = Path(folder), None if options.trainings is None else Path(options.trainings)
     planner = find_method(config.method).planner
     if shortest is not None and not planner.abilities.any_length:
         raise ConfigError(
@@ -95,10 +77,12 @@ def train_run(
             f"{methods_with('any_length')} plans several.",
             setting="steps",
         )
-    facts: dict[str, Any] = {"selection": selection, "errors": errors}
+    facts: dict[str, Any] = {"selection": options.selection, "errors": options.errors}
     info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, **facts)
-    recogniser = recogniser and shortest is not None and dataset.rows_digest is not None
-    if recogniser:
+    parts = {*options.parts} if shortest is not None else set()
+    if dataset.rows_digest is None:
+        parts -= {"recogniser"}
+    if "recogniser" in parts:
         rows = info.dataset.model_copy(update={"rows": dataset.rows_digest})
         info = info.model_copy(update={"dataset": rows})
     train, val = fitting_windows(dataset, **window_sizes(planner, horizon, shortest), **facts)
@@ -107,9 +91,9 @@ def train_run(
         train, val = start.roles(train, val)
     with locked(folder, "a training"):
         check_run_folder(folder, info)
-        if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
+        if options.reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
             kept = open_run(folder, device=device)
-            if kept.recogniser is not None or not recogniser:
+            if kept.recogniser is not None or "recogniser" not in parts:
                 return kept
         fresh = not (folder / RUN_FILE).exists()  # a finished one stays
         if fresh:
@@ -117,11 +101,11 @@ def train_run(
         unusual = "".join(one for one in facts.values() if one not in ("held-out", "keep"))
         context = TrainingContext(
             device=device,
-            folder=trainings or folder,
-            shared=trainings is not None,
+            folder=shared or folder,
+            shared=shared is not None,
             key=dataset.fingerprint + unusual + _begun(info),
-            progress=progress,
-            workers=workers if str(device) == "cpu" else 1,
+            progress=options.progress,
+            workers=options.workers if str(device) == "cpu" else 1,
         )
         fit = planner.fit if start is None else start.run.planner.refit
         try:
@@ -130,11 +114,9 @@ def train_run(
             if fresh:
                 _withdraw(folder)
             raise
-        parts: dict[str, Any] = {}
-        if shortest is not None:
-            parts = _fit_parts(dataset, config, seed, context, recogniser=recogniser)
-            if start is not None and start.run.verifier is not None:
-                parts["verifier"] = parts["verifier"].continued(start.run.verifier)
+        others = _fit_parts(dataset, config, seed, context, parts)
+        if "verifier" in others and start is not None and start.run.verifier is not None:
+            others["verifier"] = others["verifier"].continued(start.run.verifier)
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
@@ -143,7 +125,7 @@ def train_run(
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
-            **parts,
+            **others,
         )
         return write_run(made)
 
@@ -153,14 +135,13 @@ def _fit_parts(
     config: RunConfig,
     seed: int,
     context: TrainingContext,
-    *,
-    recogniser: bool,
+    names: Collection[str],
 ) -> dict[str, Any]:
-    """Train what a run of several lengths has beside its planner, on videos that are not test."""
+    """Train parts of a run beside its planner, by their names, on videos that are not test."""
     chosen = [place for place, video in enumerate(dataset.videos) if video.split != "test"]
     context = replace(context, key=context.key + (dataset.rows_digest or ""))
     parts: dict[str, Any] = {}
-    if recogniser:
+    if "recogniser" in names:
         parts["recogniser"] = Recogniser.fit(
             dataset,
             chosen,
@@ -168,13 +149,14 @@ def _fit_parts(
             seed=seed,
             context=context.part("recogniser"),
         )
-    parts["verifier"] = Verifier.fit(
-        [dataset.videos[place] for place in chosen],
-        dataset.taxonomy,
-        config=config.parts.get("verifier"),
-        seed=seed,
-        context=context.part("verifier"),
-    )
+    if "verifier" in names:
+        parts["verifier"] = Verifier.fit(
+            [dataset.videos[place] for place in chosen],
+            dataset.taxonomy,
+            config=config.parts.get("verifier"),
+            seed=seed,
+            context=context.part("verifier"),
+        )
     return parts
 
 
@@ -283,15 +265,10 @@ def train_runs(
     folder: Path | str,
     *,
     configs: Mapping[int, RunConfig],
-    seed: int,
     shortest: int | None = None,
-    selection: Selection = "held-out",
-    errors: Errors = "keep",
-    device: torch.device | None = None,
-    progress: Progress = silent,
-    workers: int = 1,
-    recogniser: bool = True,
     each: Callable[[Run, bool], None] | None = None,
+    options: TrainOptions | None = None,
+    **changes: Unpack[TrainArguments],
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
 
@@ -306,20 +283,21 @@ def train_runs(
         DataError: A split gives no windows.
         RunError: A folder holds something else, or a run with another data set, settings or seed.
     """
-    folder = Path(folder)
+    folder, options = Path(folder), TrainOptions.of(options, changes)
     if not configs:
         raise ConfigError("no horizon to train; expected one or more.", setting="horizon")
-    facts: dict[str, Any] = {"selection": selection, "errors": errors}
+    facts: dict[str, Any] = {"selection": options.selection, "errors": options.errors}
     folders = folders_for(folder, configs)
     several = folders != dict.fromkeys(configs, folder)
     if several:
-        check_seed(seed)
+        check_seed(options.seed)
         for horizon in {min(configs), max(configs)}:
             fitting_windows(dataset, horizon=horizon, **facts)
         for horizon, place in folders.items():
-            info = new_info(dataset, config=configs[horizon], horizon=horizon, seed=seed, **facts)
+            config = configs[horizon]
+            info = new_info(dataset, config=config, horizon=horizon, seed=options.seed, **facts)
             check_run_folder(place, info)
-    runs = {}
+    runs, progress = {}, options.progress
     for horizon, place in folders.items():
         finished = _whole(place)
         runs[horizon] = train_run(
@@ -328,13 +306,9 @@ def train_runs(
             config=configs[horizon],
             horizon=horizon,
             shortest=shortest,
-            seed=seed,
-            **facts,
-            device=device,
+            options=options,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             reuse=finished,
-            workers=workers,
-            recogniser=recogniser,
         )
         if each is not None:
             each(runs[horizon], not finished)

@@ -155,7 +155,7 @@ class TrialScorer:
                 progress=prefixed(self.progress, trial.label),
                 trainings=folder.parents[1] / "trainings",
                 reuse=True,
-                recogniser=False,
+                parts=(),
             )
         except RunError as problem:
             if str(folder) not in str(problem):

@@ -50,7 +50,7 @@ def take_steps(
             value = loss()
         if not bool(value.isfinite()):
             raise RunError(
-                f"the loss became {float(value)} at step {step + 1}; the training has diverged. "
+                f"the loss became {value.item()} at step {step + 1}; the training has diverged. "
                 f"Lower the learning rate ({steps.setting}, now {rate:g}).",
                 setting=steps.setting,
             )

@@ -1,0 +1,143 @@
+"""What a run of several lengths has beside its planner: its settings, and its resumed training."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from cefito.cli import main
+from cefito.errors import ConfigError, RunError
+from cefito.planners.methods import load_config
+from cefito.runs.finetune import finetune
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from robustness.test_kills import ended, forked
+from row_films import SMALL, prepared_films
+from tiny_runs import TINY_LENGTHS, as_arguments, contents, stopping_after
+
+SETTINGS = {
+    f"recogniser.{name}": value for name, value in SMALL.model_dump(exclude_unset=True).items()
+} | {
+    "recogniser.temporal_layers": 2,
+    "recogniser.temporal_steps": 20,
+    "recogniser.temporal_passes": 1,
+    "recogniser.trusts": [0.3, 1.0],
+    "verifier.members": 2,
+    **TINY_LENGTHS,
+}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    return prepared_films(tmp_path_factory.mktemp("films"))
+
+
+def train(films, folder, *, overrides=SETTINGS, **given):
+    config = load_config("small", method="any-length", overrides=overrides)
+    return train_run(films, folder, config=config, horizon=3, shortest=1, seed=0, **given)
+
+
+@pytest.fixture(scope="module")
+def run(films, tmp_path_factory):
+    return train(films, tmp_path_factory.mktemp("run"))
+
+
+def test_settings_of_parts_are_kept(run):
+    kept = json.loads((run.folder / "run.json").read_text())["config"]
+    assert kept["recogniser"]["members"] == 1
+    assert kept["verifier"]["members"] == 2
+    opened = open_run(run.folder)
+    assert opened.info.config == kept
+    assert opened.recogniser.config.temporal_steps == 20
+    assert opened.recogniser.config.trusts == (0.3, 1.0)
+    assert opened.verifier.config.members == 2
+
+
+@pytest.mark.parametrize("key", ["recogniser.mebers", "verifier.temporal_layers", "recogniser.x.y"])
+def test_an_unknown_setting_of_a_part_is_refused(films, tmp_path, key, capsys):
+    call = ["train", str(films.folder), "--steps", "1-3", "--out", str(tmp_path / "run")]
+    assert main([*call, "--set", f"{key}=1"]) == 2
+    assert f"setting '{key}'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_parts_belong_to_runs_of_several_lengths(capsys):
+    with pytest.raises(ConfigError, match="is not read by chain"):
+        load_config("small", method="chain", overrides={"recogniser.members": 1})
+    assert main(["config", "show", "small", "--method", "any-length", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["recogniser"]["temporal_channels"], shown["verifier"]["folds"]) == (64, 4)
+
+
+def test_another_setting_of_a_part_is_another_run(films, run):
+    with pytest.raises(RunError, match="another config"):
+        train(films, run.folder, overrides=SETTINGS | {"recogniser.members": 2})
+
+
+def test_a_learning_rate_that_diverges_is_named(films, tmp_path):
+    with pytest.raises(RunError, match=r"recogniser\.temporal_learning_rate, now 1e\+30"):
+        train(films, tmp_path, overrides=SETTINGS | {"recogniser.temporal_learning_rate": 1e30})
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11])
+def test_few_steps_are_enough(films, tmp_path, count):
+    few = {"recogniser.training_steps": count, "recogniser.temporal_steps": count}
+    assert train(films, tmp_path, overrides=SETTINGS | few).recogniser is not None
+
+
+def test_a_finetuned_run_takes_settings_of_parts(films, run, tmp_path):
+    changes = {"recogniser.training_steps": 10}
+    made = finetune(run, films, tmp_path, epochs=1, settings=changes)
+    assert made.recogniser.config.training_steps == 10
+    assert made.info.config["verifier"] == run.info.config["verifier"]
+    with pytest.raises(ConfigError, match="has the networks that it begins with"):
+        finetune(run, films, tmp_path / "b", settings={"any_length.hidden": 8})
+
+
+def tensors(folder):
+    return {name: data for name, data in contents(folder).items() if name.endswith(".safetensors")}
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(films, run, tmp_path):
+    """With the networks that were finished."""
+    kept = {}
+    for reports in (20, 70, 200, 300):
+        with pytest.raises(KeyboardInterrupt):
+            train(films, tmp_path, progress=stopping_after(reports))
+        times = {path: path.stat().st_mtime_ns for path in (tmp_path / "recogniser").glob("*.saf*")}
+        assert times.items() >= kept.items()
+        kept = times
+    assert 3 <= len(kept) < 7
+    train(films, tmp_path)
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in kept}.items()
+    assert tensors(tmp_path) == tensors(run.folder)
+
+
+def test_a_killed_training_goes_on_to_the_same_bits(films, run, tmp_path):
+    """By SIGKILL while the recogniser is trained, as soon as a further network is finished."""
+    steps = ("--steps", "1-3", "--preset", "small", "--device", "cpu")
+    call = ["train", films.folder, *steps, *as_arguments(SETTINGS), "--out", tmp_path]
+    for finished in (1, 3, 6):
+        child = forked(call)
+        while len(list(tmp_path.glob("recogniser/*.safetensors"))) < finished:
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert ended(forked(call)) == 0
+    assert tensors(tmp_path) == tensors(run.folder)
+
+
+def test_networks_of_another_training_are_not_taken(films, run, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(films, tmp_path, progress=stopping_after(250))
+    first = next((tmp_path / "recogniser").glob("*.safetensors"))
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(RunError, match="has changed since it was written"):
+        train(films, tmp_path)
+    other = next(path for path in (run.folder / "recogniser").iterdir() if path.name != first.name)
+    first.write_bytes(other.read_bytes())
+    with pytest.raises(RunError, match="another data set, other settings or another seed"):
+        train(films, tmp_path)
