@@ -25,7 +25,7 @@ from cefito.data import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
 from cefito.inference.proposals import Corrections, compare
-from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.formats import TimedAction
 
 
@@ -35,7 +35,7 @@ def proposed(data: PreparedDataset, films: int, draw: int) -> list[Corrections]:
     names = data.taxonomy.actions
     known = [place for place, video in enumerate(data.videos) if video.split != "test"]
     chosen = np.random.default_rng(draw).permutation(known)[:films]
-    own = Recogniser.fit(data, sorted(chosen.tolist()), seed=draw)
+    own = SegmentalRecogniser.fit(data, sorted(chosen.tolist()), seed=draw)
     found = []
     for place, video in enumerate(data.videos):
         if video.split == "test":

@@ -226,7 +226,7 @@ def run_with_recogniser(
 ) -> Run:
     """The same run with a recogniser of steps in the rows of whole videos; not to be changed."""
     from cefito.data.timeline import Timeline
-    from cefito.recognition.recogniser import Recogniser
+    from cefito.recognition.segmental import SegmentalRecogniser
     from cefito.recognition.settings import RecogniserConfig
     from cefito.runs.run import write_run
 
@@ -237,7 +237,7 @@ def run_with_recogniser(
     config = RecogniserConfig(
         members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
     )
-    recogniser = Recogniser.fit(dataset, seen, config=config)
+    recogniser = SegmentalRecogniser.fit(dataset, seen, config=config)
     folder = tmp_path_factory.mktemp("recogniser") / "run"
     folder.mkdir()
     return write_run(replace(run_of_lengths, folder=folder, recogniser=recogniser))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.cli import main
-from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import Run, open_run, write_run
 from tiny_runs import TINY_LENGTHS, as_arguments
@@ -59,5 +59,5 @@ def make_run(folder: Path) -> Run:
     assert main([str(part) for part in train]) == 0
     run = open_run(folder / "RUN")
     config = RecogniserConfig(members=1, width=16, training_steps=60, folds=2)
-    own = Recogniser.fit(run.dataset(), range(10), config=config, seed=0)
+    own = SegmentalRecogniser.fit(run.dataset(), range(10), config=config, seed=0)
     return write_run(replace(run, recogniser=own))

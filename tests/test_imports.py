@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
     "cli": {"report", "serve"} | _FRONT,
-    "testing": {"study"} | _PLANNERS,
+    "testing": {"study", "recognition"} | _PLANNERS,
     "__main__": {"cli"},
 }
 HEAVY = ("torch", "transformers", "matplotlib", "fastapi", "uvicorn")

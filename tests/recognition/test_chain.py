@@ -9,7 +9,7 @@ import pytest
 from cefito.recognition.chain import StepChain
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.recognition.plan_chain import PlanChain, aligned
-from cefito.recognition.recogniser import likelihoods, softened
+from cefito.recognition.segmental import likelihoods, softened
 from cefito.recognition.settings import RecogniserConfig
 
 TASKS = [[0, 1, 2], [1, 3]]

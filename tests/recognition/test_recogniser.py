@@ -14,12 +14,8 @@ from cefito.files import load_tensors, write_tensors
 from cefito.recognition.chain import StepChain
 from cefito.recognition.classifier import TemporalNetwork
 from cefito.recognition.plan_chain import PlanChain
-from cefito.recognition.recogniser import (
-    RECOGNISER_FILE,
-    SETTINGS_FILE,
-    Recogniser,
-    softened,
-)
+from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE
+from cefito.recognition.segmental import SegmentalRecogniser, softened
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
 from row_films import SMALL, prepared_films
@@ -32,7 +28,7 @@ def films(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recogniser(films):
-    return Recogniser.fit(films, range(10), config=SMALL, seed=0)
+    return SegmentalRecogniser.fit(films, range(10), config=SMALL, seed=0)
 
 
 @pytest.fixture
@@ -85,18 +81,18 @@ def test_a_task_and_a_plan_that_are_known(recogniser, video):
 def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
     rows = video[0]
     recogniser.save(tmp_path)
-    found = Recogniser.load(tmp_path, films.taxonomy)
+    found = SegmentalRecogniser.load(tmp_path, films.taxonomy)
     expected = recogniser.recognise(rows)
     np.testing.assert_allclose(found.recognise(rows).rows, expected.rows, rtol=0, atol=1e-12)
     logs = [one.log_seen(rows, past=True) for one in (recogniser, found)]
     np.testing.assert_allclose(*logs, rtol=0, atol=1e-12)
     assert found.trusts == recogniser.trusts
     assert found.temperatures == recogniser.temperatures
-    again = Recogniser.fit(films, range(10), config=SMALL, seed=0)
+    again = SegmentalRecogniser.fit(films, range(10), config=SMALL, seed=0)
     np.testing.assert_array_equal(again.recognise(rows).rows, expected.rows)
     (tmp_path / SETTINGS_FILE).write_text("{}")
     with pytest.raises(RunError, match=f"{SETTINGS_FILE}.*Train the run again"):
-        Recogniser.load(tmp_path, films.taxonomy)
+        SegmentalRecogniser.load(tmp_path, films.taxonomy)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +120,7 @@ def test_settings_of_a_shared_run_are_bounded(films, recogniser, tmp_path, key, 
     (header[sections[0]] if sections else header)[name] = value
     (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
     with pytest.raises(RunError, match=r"recogniser\.(json|safetensors).*Train the run again"):
-        Recogniser.load(tmp_path, films.taxonomy)
+        SegmentalRecogniser.load(tmp_path, films.taxonomy)
 
 
 def test_tensors_of_a_shared_run_are_checked(films, recogniser, tmp_path):
@@ -154,7 +150,7 @@ def test_tensors_of_a_shared_run_are_checked(films, recogniser, tmp_path):
     for content in changes.values():
         write_tensors(path, content)
         with pytest.raises(RunError, match=rf"{RECOGNISER_FILE}: tensor.*Train the run again"):
-            Recogniser.load(tmp_path, films.taxonomy)
+            SegmentalRecogniser.load(tmp_path, films.taxonomy)
 
 
 def test_rows_at_another_rate(recogniser, video):
@@ -222,7 +218,7 @@ def test_what_is_refused(films, recogniser, video):
         recogniser.recognise(rows)
     bare = replace(films, hashes={})
     with pytest.raises(DataError, match="holds no rows of whole videos"):
-        Recogniser.fit(bare, range(10), config=SMALL)
+        SegmentalRecogniser.fit(bare, range(10), config=SMALL)
 
 
 def test_the_present_row_is_the_forward_pass(recogniser, video):

@@ -12,7 +12,7 @@ from cefito.cli import main
 from cefito.data.prepared import open_dataset
 from cefito.inference.recordings import open_recordings
 from cefito.markup import from_csv, in_csv
-from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import open_run, write_run
 from cefito.tracks.formats import WRITERS, plain
@@ -61,7 +61,7 @@ def seeing(odd):
         members=1, width=16, training_steps=30, folds=2, trusts=(0.6,), learning_rate=3e-2
     )
     run = open_run(odd / "RUN")
-    recogniser = Recogniser.fit(open_dataset(odd / "DATA"), [*range(16)], config=config)
+    recogniser = SegmentalRecogniser.fit(open_dataset(odd / "DATA"), [*range(16)], config=config)
     folder = odd / "SEEING"
     folder.mkdir()
     write_run(replace(run, folder=folder, recogniser=recogniser))

@@ -1,18 +1,21 @@
 """`cefito compare --recognisers`: scores of recognisers on whole test videos."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
-import cefito.study.recognition as recognition
 from cefito.cli import main
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
+from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
 from cefito.recognition.mstcn import fit_mstcn, mstcn_probabilities
-from cefito.recognition.settings import MSTCNConfig
+from cefito.recognition.recogniser import BaseRecogniser
+from cefito.recognition.settings import MSTCNConfig, NearestConfig
+from cefito.recognition.yardsticks import unchained
 from cefito.study.recognition import compare_recognisers
 from cefito.training.trainer import TrainingContext
 from row_films import SMALL, prepared_films
@@ -23,14 +26,34 @@ def films(tmp_path_factory):
     return prepared_films(tmp_path_factory.mktemp("films"))
 
 
-def always_a_pause(videos, labels, label_count, *_):
-    assert len(videos) == len(labels) == 10
-    return lambda rows: np.eye(label_count)[np.full(len(rows), label_count - 1)]
+class Pauses(BaseRecogniser):
+    """Says that every row is a pause."""
+
+    @classmethod
+    def fit(cls, dataset, videos, **_):
+        assert len(videos) == 10
+        own = cls()
+        own.taxonomy, own.rate = dataset.taxonomy, 1.0
+        return own
+
+    def recognise(self, rows, **_):
+        labels = np.eye(7)[np.full(len(rows), 6)] * 0.9 + 0.1 / 7
+        return unchained(labels, self.taxonomy, 1.0, None)
 
 
-def test_scores_of_recognisers(films, tmp_path, monkeypatch):
-    monkeypatch.setattr(recognition, "_mstcn", always_a_pause)
-    names = ["recogniser", "nearest", "mstcn"]
+@pytest.fixture
+def pauses():
+    """A row whose recogniser says that every row is a pause."""
+    row = {"pauses": RecogniserRow("always a pause")}
+    method = RecogniserMethod(name="pauses", recogniser=Pauses, settings=NearestConfig, rows=row)
+    RECOGNISERS["pauses"] = method
+    yield
+    del RECOGNISERS["pauses"]
+
+
+@pytest.mark.usefixtures("pauses")
+def test_scores_of_recognisers(films, tmp_path):
+    names = ["recogniser", "nearest", "pauses"]
     table, found = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
     rows, videos = found["rows"], found["videos"]
     assert rows["recogniser"]["frame"]["mean"] > 90
@@ -41,19 +64,19 @@ def test_scores_of_recognisers(films, tmp_path, monkeypatch):
     counts = [len(films.timeline.videos[place]) for place in range(10, 16)]
     labels = [row_labels(*each, 1.0, 6) for each in zip(steps, counts, strict=True)]
     pauses = 100 * (np.concatenate(labels) == 6).mean()
-    assert rows["mstcn"]["frame"]["mean"] == pytest.approx(pauses, abs=0.01)
-    assert rows["mstcn"]["edit"]["mean"] == rows["mstcn"]["f1_10"]["mean"] == 0
-    less = rows["mstcn"]["frame"]["recogniser_less_it"]["mean"]
+    assert rows["pauses"]["frame"]["mean"] == pytest.approx(pauses, abs=0.01)
+    assert rows["pauses"]["edit"]["mean"] == rows["pauses"]["f1_10"]["mean"] == 0
+    less = rows["pauses"]["frame"]["recogniser_less_it"]["mean"]
     assert less == pytest.approx(rows["recogniser"]["frame"]["mean"] - pauses, abs=0.02)
-    assert "next" not in rows["mstcn"]
+    assert "next" not in rows["pauses"]
     online = videos["recogniser"]["0"]["columns"]
     assert online["asked"] == [sorted(own, key=lambda one: one.start)[-1].start for own in steps]
     assert online["annotated"] == [len(own) for own in steps]
     assert 90 < rows["recogniser"]["done"]["mean"] < 110
-    assert table.lines[2][0].text == "mstcn (2 seeds)"
+    assert table.lines[2][0].text == "pauses (2 seeds)"
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 5
     # results are kept
-    monkeypatch.setattr(recognition, "Recogniser", None)
+    RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
     again, same = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
     assert (again, same) == (table, found)
 

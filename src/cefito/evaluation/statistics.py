@@ -102,9 +102,14 @@ def paired_difference(
 
 
 def video_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float]:
-    """Bootstrap interval of Σ sums / Σ counts over videos [V], which are drawn with repetition.
+    """Bootstrap interval of Σ sums / Σ counts over videos [V], which are drawn with repetition."""
+    return draws_interval(drawn_ratios(sums, counts))
 
-    Its ends are the percentiles (1 ± level) / 2 of the ratios.
+
+def drawn_ratios(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+    """Return Σ sums / Σ counts over videos [V] that are drawn with repetition, of `DRAWS` draws.
+
+    Draws of the same number of videos are the same. NaN where nothing is counted.
     """
     total, size = (np.asarray(values, dtype=np.float64) for values in (sums, counts))
     generator, videos = np.random.default_rng(0), len(total)
@@ -113,9 +118,13 @@ def video_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float]:
     for first in range(0, DRAWS, step):
         drawn = generator.integers(videos, size=(min(step, DRAWS - first), videos))
         counted = size[drawn].sum(axis=1)
-        some = counted > 0  # draws of videos without what is counted have no ratio
-        ratios.append(total[drawn].sum(axis=1)[some] / counted[some])
-    low, high = np.percentile(np.concatenate(ratios), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+        ratios.append(total[drawn].sum(axis=1) / np.where(counted > 0, counted, np.nan))
+    return np.concatenate(ratios)
+
+
+def draws_interval(draws: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the percentiles (1 ± level) / 2 of draws but those that are NaN."""
+    low, high = np.nanpercentile(draws, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)
 
 

@@ -13,7 +13,6 @@ from pydantic import Field
 from cefito.data.annotations import Step
 from cefito.planners.chain.states import TaskStates
 from cefito.recognition.recogniser import RecognisedStep
-from cefito.recognition.stream import StepStream
 from cefito.settings import Record
 from cefito.verification.verifier import Deviation
 
@@ -57,7 +56,7 @@ class RowFollower:
     """
 
     def __init__(self, run: Run, task: int | None) -> None:
-        self.stream = StepStream(run.own_recogniser, task)
+        self.stream = run.own_recogniser.stream(task)
         self._run = run
         self.told: set[float] = set()  # starts of steps that were reported
         # findings, beside all that they depend on

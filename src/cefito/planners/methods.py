@@ -28,7 +28,7 @@ from pydantic import Field, create_model
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner, Shape
 from cefito.plugins import Registry
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.methods import RECOGNISERS, find_recogniser
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -248,7 +248,9 @@ class RunConfig:
     method: str
     preset: str
     settings: Any  # the sections that the method reads, of its class of settings
-    parts: Mapping[str, Any] = field(default_factory=dict)  # those of `PARTS`, if there are any
+    parts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of what it has beside its planner, by section
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -257,21 +259,33 @@ class RunConfig:
         return sections | {name: part.model_dump(mode="json") for name, part in self.parts.items()}
 
 
-PARTS: dict[str, type[Settings]] = {"recogniser": RecogniserConfig, "verifier": VerifierConfig}
-"""Sections of what a run of several lengths has beside its planner."""
-
-
-def _parts(method: Method) -> dict[str, type[Settings]]:
-    """Return the sections of `PARTS` that runs of a method have."""
+def _parts(method: Method, recogniser: str) -> dict[str, type[Settings]]:
+    """Return the sections of what a method's runs have beside their planner."""
     if not (method.abilities or method.planner.abilities).any_length:
         return {}
-    return {name: kind for name, kind in PARTS.items() if name not in method.settings.model_fields}
+    parts: dict[str, type[Settings]] = {
+        "recogniser": find_recogniser(recogniser).settings,
+        "verifier": VerifierConfig,
+    }
+    return {name: kind for name, kind in parts.items() if name not in method.settings.model_fields}
 
 
-def run_settings(name: str) -> type[Settings]:
+def run_settings(name: str, recogniser: str = "segmental") -> type[Settings]:
     """Return the class of all settings of a run: its method's, and those of its other parts."""
     method = find_method(name)
-    return _extended(method.settings, *_parts(method).items())
+    return _extended(method.settings, *_parts(method, recogniser).items())
+
+
+def _all_settings(name: str) -> list[type[Settings]]:
+    """Return the classes of all settings of a method's runs, with each recogniser."""
+    return list(dict.fromkeys(run_settings(name, recogniser) for recogniser in RECOGNISERS))
+
+
+def _recogniser_of(values: Mapping[str, Any]) -> Any:
+    """Return the name of the recogniser that nested settings choose."""
+    section = values.get("recogniser")
+    own = section.get("method", "segmental") if isinstance(section, Mapping) else "segmental"
+    return find_recogniser(own).name
 
 
 @cache
@@ -296,12 +310,10 @@ def run_config(
     Raises:
         ConfigError: An unknown key, or a value that is invalid.
     """
-    whole, found = (
-        validated(run_settings(method), values, place=place, extra=extra),
-        find_method(method),
-    )
+    recogniser, found = _recogniser_of(values), find_method(method)
+    whole = validated(run_settings(method, recogniser), values, place=place, extra=extra)
     sections = {name: getattr(whole, name) for name in type(whole).model_fields}
-    parts = {name: sections.pop(name) for name in _parts(found)}
+    parts = {name: sections.pop(name) for name in _parts(found, recogniser)}
     return RunConfig(method, preset, found.settings.model_construct(**sections), parts)
 
 
@@ -310,11 +322,11 @@ def preset_names() -> list[str]:
     return names_in(PRESETS)
 
 
-def preset_files(preset: str, method: str) -> list[PresetFile]:
+def preset_files(preset: str, method: str, recogniser: str = "segmental") -> list[PresetFile]:
     """Read the files that a method's settings come from, bases first."""
     folders: list[Traversable] = [PRESETS]
-    whole = run_settings(method)
-    for kind in (*whole.__mro__, *_parts(find_method(method)).values()):
+    parts = _parts(find_method(method), recogniser).values()
+    for kind in (*run_settings(method, recogniser).__mro__, *parts):
         package = getattr(sys.modules[kind.__module__], "__package__", None)
         if issubclass(kind, Settings) and package:
             folders.append(resources.files(package) / "presets")
@@ -347,8 +359,12 @@ def load_config(
             it.
     """
     place = f"preset '{preset}' (cefito config show {preset} shows all settings)"
-    kind = run_settings(method)
     overrides = overrides or {}
+    first = [file.values for file in preset_files(preset, method)]
+    chosen = _recogniser_of(changed({}, overrides))
+    for values in () if "recogniser.method" in overrides else first:
+        chosen = _recogniser_of(values) if "recogniser" in values else chosen
+    kind = run_settings(method, chosen)
     for key in overrides:
         section = key.partition(".")[0]
         if section == "preset":
@@ -358,10 +374,10 @@ def load_config(
                 setting="preset",
             )
         if section not in kind.model_fields and (other := _reader(section)) is not None:
-            check_key(key, other, place=place)
+            check_key(key, *_all_settings(other), place=place)
     if not shared:
         check_sections(overrides, [method])
-    files = preset_files(preset, method)
+    files = preset_files(preset, method, chosen)
     values = preset_values(files, kind, dataset=dataset, horizon=horizon)
     values = changed(values, {**find_method(method).changes, **overrides})
     own = {
@@ -374,7 +390,7 @@ def load_config(
 
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse dotted keys that no method reads (ConfigError)."""
-    kinds = [run_settings(method) for method in METHODS]
+    kinds = [kind for method in METHODS for kind in _all_settings(method)]
     for key in keys:
         check_key(key, *kinds, place="settings (cefito config show shows all)")
 
@@ -419,10 +435,9 @@ def precisions(precision: Precision, method: str) -> dict[str, Precision]:
     return {key: precision for key in keys if key.rpartition(".")[2] == "precision"}
 
 
-def _reader(section: str) -> type[Settings] | None:
-    """The settings class of a method with a section; None if no method has it."""
-    kinds = map(run_settings, METHODS)
-    return next((kind for kind in kinds if section in kind.model_fields), None)
+def _reader(section: str) -> str | None:
+    """The method with a section; None if no method has it."""
+    return next((name for name in METHODS if section in run_settings(name).model_fields), None)
 
 
 PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)

@@ -1,61 +1,31 @@
-"""The recogniser of a run: which step each row of a video shows, by all rows or those up to now.
-
-A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by networks that see either the
-whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
-raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
-steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
-A further network of the past, its mean and the time says which step comes next, beside the chain.
-"""
+"""Recognisers of steps: their protocol, what they share, and what they recognise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES, row_labels
-from cefito.data.vocabulary import find_action, find_task
-from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import (
-    Expected,
-    check_tensors,
-    load_tensors,
-    load_weights,
-    read_json,
-    write_json,
-    write_tensors,
-)
-from cefito.progress import Advance
-from cefito.recognition.chain import Floats, StepChain
-from cefito.recognition.classifier import (
-    Past,
-    RowClassifier,
-    Rows,
-    Standard,
-    ahead_features,
-    fit_classifier,
-    past_features,
-    temporal_steps,
-    whole_features,
-)
-from cefito.recognition.plan_chain import PlanChain, aligned
-from cefito.recognition.scores import Segment, VideoScores, segments, summary
-from cefito.recognition.settings import RecogniserConfig
-from cefito.settings import Record, read_record, validated
+from cefito.errors import ConfigError, DataError
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows
+from cefito.recognition.plan_chain import aligned
+from cefito.recognition.scores import Segment, segments
+from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
+
+if TYPE_CHECKING:
+    from cefito.recognition.stream import StepStream
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
-_REMEDY = "Train the run again."
-_TEMPERATURES = np.geomspace(0.5, 16, 31)
 
 
 class RecognisedStep(Record):
@@ -66,17 +36,6 @@ class RecognisedStep(Record):
     start: float  # seconds
     end: float  # seconds
     probability: float  # mean over its rows
-
-
-_Power = Annotated[float, Field(ge=1e-3, le=1e3)]
-
-
-class _Header(Record):
-    config: dict[str, Any]  # of `RecogniserConfig`
-    rate: float = Field(ge=RATES[0], le=RATES[1])
-    width: int = Field(ge=1, le=1 << 20)
-    trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
-    temperatures: tuple[_Power, _Power]  # T
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,21 +74,20 @@ class Recognition:
         return [step for step in steps if step.probability >= least]
 
 
-@dataclass(frozen=True, eq=False)
-class Recogniser:
-    """Networks of rows and the chain of steps, of one taxonomy."""
+class Recogniser(Protocol):
+    """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
-    config: RecogniserConfig
-    chain: StepChain
-    standard: Standard
-    whole: RowClassifier
-    past: RowClassifier
-    ahead: RowClassifier | None  # of the next step to begin, by the past; None in folds
-    log_prior: Floats  # log p(label) [K + 1]
-    trusts: tuple[float, float]  # λ of whole videos, and of the past alone
-    temperatures: tuple[float, float]  # T of both
-    rate: float  # rows a second
+    config: Any  # of the settings class of its `RecogniserMethod`
     taxonomy: Taxonomy
+    rate: float  # rows a second
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row, D."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it recognises row by row, too (`stream`)."""
 
     @classmethod
     def fit(
@@ -137,132 +95,18 @@ class Recogniser:
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: RecogniserConfig | None = None,
+        config: Any,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
-        """Train on some videos of a data set with a timeline, or go on where a call was killed.
+        """Train on some videos of a data set with rows of whole videos (DataError)."""
 
-        Raises:
-            DataError: The data set has no rows of whole videos, or no such video.
-            RunError: The training diverged, or what the context's folder keeps is of another one.
-        """
-        config, timeline = config or RecogniserConfig(), dataset.timeline
-        context = context or TrainingContext()
-        if timeline is None or not len(videos):
-            problem = (
-                "holds no rows of whole videos" if timeline is None else "no video to train on"
-            )
-            raise DataError(f"{dataset.folder}: {problem}. Prepare it with features of videos.")
-        background = len(dataset.taxonomy.actions)
-        chosen = [dataset.videos[video] for video in videos]
-        known = _Known(
-            [timeline.videos[video].astype(np.float32) for video in videos],
-            [
-                row_labels(one.steps, len(timeline.videos[video]), timeline.rate, background)
-                for video, one in zip(videos, chosen, strict=True)
-            ],
-            [one.task for one in chosen],
-        )
-        folds = min(config.folds, len(videos))
-        parts = folds if folds > 1 else 0
-        order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
-        lengths = np.array([len(rows) for rows in known.rows])
-        sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
-        steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
-        total = 2 * sum(steps) + steps[-1]
-        held: list[_Held] = []
-        with context.progress("recogniser", total=total) as advance:
-            given = config, timeline.rate, dataset.taxonomy, seed, context, advance
-            for fold in range(parts):
-                rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
-                held += [
-                    _Held.of(fitted, known.rows[place], known.labels[place])
-                    for place in np.flatnonzero(order == fold)
-                ]
-            fitted = cls._fitted(known, *given, ahead=True)
-        if not held:
-            return fitted
-        trusts, temperatures = zip(
-            *(_chosen(held, config.trusts, past=past) for past in (False, True)), strict=True
-        )
-        return replace(fitted, trusts=trusts, temperatures=temperatures)
+    def save(self, folder: Path) -> None:
+        """Write it into a run folder, into files whose names begin with "recogniser."."""
 
     @classmethod
-    def _fitted(
-        cls,
-        known: _Known,
-        config: RecogniserConfig,
-        rate: float,
-        taxonomy: Taxonomy,
-        seed: int,
-        context: TrainingContext,
-        advance: Advance,
-        *,
-        name: str = "",
-        ahead: bool = False,
-    ) -> Self:
-        count, standard = len(taxonomy.actions), Standard.of(known.rows, config.directions)
-        scaled = [standard.scaled(rows) for rows in known.rows]
-        width = scaled[0].shape[1]
-        tasks = [
-            ("whole", whole_features, known.labels, width),
-            ("past", past_features, known.labels, width),
-        ]
-        if ahead:
-            coming = [next_labels(own, count) for own in known.labels]
-            tasks.append(("ahead", ahead_features, coming, 2 * width + 1))
-        networks = {
-            part: fit_classifier(
-                [features(rows, config, rate) for rows in scaled],
-                labels,
-                count + 1,
-                config,
-                seed=2 * seed + place,
-                name=name + part,
-                context=context,
-                advance=advance,
-                temporal=config,
-                rows=own,
-                causal=place > 0,
-            )
-            for place, (part, features, labels, own) in enumerate(tasks)
-        }
-        chain = StepChain.fit(
-            known.labels,
-            known.tasks,
-            [task.actions for task in taxonomy.tasks],
-            count,
-            phases=config.phases,
-            smoothing=config.smoothing,
-        )
-        counts = np.bincount(np.concatenate(known.labels), minlength=count + 1) + 1.0
-        return cls(
-            config=config,
-            chain=chain,
-            standard=standard,
-            whole=networks["whole"],
-            past=networks["past"],
-            ahead=networks.get("ahead"),
-            log_prior=np.log(counts / counts.sum()),
-            trusts=(config.trusts[0], config.trusts[0]),
-            temperatures=(1.0, 1.0),
-            rate=rate,
-            taxonomy=taxonomy,
-        )
-
-    def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
-        """Return a recogniser to which steps against the orders of their task are unlikely.
-
-        Of each pair (a, b) of a task, b right before a becomes less probable.
-        """
-        return replace(self, chain=self.chain.with_orders(orders))
-
-    @property
-    def width(self) -> int:
-        """Numbers of a row, D."""
-        return len(self.standard.mean)
+    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
+        """Read what `save` wrote (RunError)."""
 
     def recognise(
         self,
@@ -282,37 +126,49 @@ class Recogniser:
 
         Raises:
             DataError: Rows of another width, or with NaN or infinity.
-            ConfigError: An unknown task, a rate out of range, a plan without its task or with
-                actions of another one, or a video that is too short for it.
+            ConfigError: An unknown task, a rate out of range, or a plan that it cannot follow.
         """
-        rows = self._checked(rows, rate)
-        known = None if task is None else find_task(self.taxonomy, task)
-        if plan is not None:
-            plan = [find_action(self.taxonomy, one, setting="steps_known") for one in plan]
-        if plan is None:
-            chain = self.chain if known is None else self.chain.given([known])
-        elif known is None or not plan or not {*plan} <= {*self.taxonomy.tasks[known].actions}:
-            problem = "the steps known are not steps of one task. Give the task, too"
-            raise ConfigError(f"{problem}.", setting="steps_known")
-        elif len(rows) < (line := PlanChain.of(self.chain, plan, known)).fewest:
-            problem = f"a video of {len(rows)} rows is too short for the steps known, which need"
-            raise ConfigError(
-                f"{problem} {line.fewest}, at {self.rate:g} rows a second.", setting="steps_known"
-            )
-        seen = self.likelihoods(self.log_seen(rows, past=False), past=False)
-        found = chain.smoothed(seen) if plan is None else line.smoothed(seen)
-        tasks = found.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
-        return Recognition(
-            rows=softened(found.rows, self.temperatures[0]),
-            begin=found.begin,
-            tasks=tasks,
-            rate=self.rate,
-            taxonomy=self.taxonomy,
-            plan=None if plan is None else tuple(plan),
-        )
 
-    def _checked(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
-        """Return rows at the rate of the training videos."""
+    def stream(self, task: int | None = None) -> StepStream:
+        """Return a stream of rows of a video; refused if it does not follow (ConfigError)."""
+
+    def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
+        """Return a recogniser to which steps against the orders of their task are unlikely.
+
+        Of each pair (a, b) of a task, b right before a becomes less probable. Refused if it makes
+        no use of orders (ConfigError).
+        """
+
+
+class BaseRecogniser:
+    """Base of recognisers: what each of them can do."""
+
+    rate: float
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row, D."""
+        raise NotImplementedError
+
+    @property
+    def follows(self) -> bool:
+        """Whether it recognises row by row, too."""
+        return False
+
+    def stream(self, task: int | None = None) -> StepStream:  # noqa: ARG002
+        """Refuse to recognise row by row."""
+        raise self._refused("recognise row by row")
+
+    def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:  # noqa: ARG002
+        """Refuse orders."""
+        raise self._refused("make use of orders of steps")
+
+    def _refused(self, what: str) -> ConfigError:
+        problem = f"the recogniser of this run cannot {what}"
+        return ConfigError(f"{problem}. Train one with --set recogniser.method=segmental.")
+
+    def checked_rows(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
+        """Return rows at the rate of the training videos (DataError, ConfigError)."""
         if rate is not None and not RATES[0] <= rate <= RATES[1]:
             problem = f"{rate}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
             raise ConfigError(f"rate {problem}.", setting="rate")
@@ -334,165 +190,39 @@ class Recogniser:
         taken: Rows = found[middle.clip(max=len(found) - 1)]
         return taken
 
-    def log_seen(self, rows: Rows, *, past: bool) -> Floats:
-        """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
-        return self.of_features(self._features(rows, past=past), past=past)
-
-    def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
-        logs = (self.past if past else self.whole).log_probabilities(features, seen)
-        return logs - self.config.prior_power * self.log_prior
-
-    def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
-        """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
-        return likelihoods(logs, self.trusts[past], self.config.unexpected)
-
-    def _features(self, rows: Rows, *, past: bool) -> Rows:
-        features = past_features if past else whole_features
-        return features(self.standard.scaled(rows), self.config, self.rate)
-
-    def save(self, folder: Path) -> None:
-        """Write the weights and settings into a run folder."""
-        arrays = {f"chain.{name}": one for name, one in self.chain.arrays().items()}
-        arrays |= {"log_prior": self.log_prior}
-        arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
-        tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
-        for part in ("whole", "past", "ahead"):
-            if (network := getattr(self, part)) is not None:
-                own = network.state_dict()
-                tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
-        write_tensors(folder / RECOGNISER_FILE, tensors)
-        header = _Header(
-            config=self.config.model_dump(mode="json"),
-            rate=self.rate,
-            width=self.width,
-            trusts=self.trusts,
-            temperatures=self.temperatures,
-        )
-        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
-
-    @classmethod
-    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
-        """Read what `save` wrote into a run folder (RunError)."""
-        place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
-        header = read_record(
-            _Header, read_json(folder / SETTINGS_FILE, _REMEDY), place, _REMEDY, RunError
-        )
-        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
-        parts: dict[str, dict[str, torch.Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, dot, rest = name.partition(".")
-            parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
-        networks: dict[str, Any] = {}
-        count, width = len(taxonomy.actions) + 1, header.width
-        arrays = {
-            part: {name: one.numpy() for name, one in parts.pop(part, {}).items()}
-            for part in ("", "chain", "standard")
-        }
-        try:
-            config = validated(RecogniserConfig, header.config, place=place)
-            times, reduced = len(config.memories), min(width, config.directions)
-            standard = {
-                "mean": Expected((width,), -1e9, 1e9),
-                "deviation": Expected((width,), 1e-9, 1e9),
-                "directions": Expected((width, reduced), -1e9, 1e9),
-            }
-            check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)
-            check_tensors(arrays["standard"], standard, file)
-            own_actions = [task.actions for task in taxonomy.tasks]
-            chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
-            for part, own, averages in (
-                ("whole", reduced, 2 * times),
-                ("past", reduced, times),
-                ("ahead", 2 * reduced + 1, times),
-            ):
-                size, causal = own + averages * reduced, part != "whole"
-                with torch.device("meta"):  # no memory is taken before the shapes are compared
-                    network = RowClassifier(
-                        size, count, config, temporal=config, rows=own, causal=causal
-                    ).eval()
-                load_weights(network, parts.pop(part, {}), file, copy=False)
-                networks[part] = network
-            if parts:
-                raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
-        except (ConfigError, RunError) as problem:
-            raise RunError(f"{problem} {_REMEDY}") from problem
-        return cls(
-            config=config,
-            chain=chain,
-            standard=Standard(**arrays["standard"]),
-            log_prior=arrays[""]["log_prior"],
-            trusts=header.trusts,
-            temperatures=header.temperatures,
-            rate=header.rate,
-            taxonomy=taxonomy,
-            **networks,
-        )
-
-
-def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int64]:
-    """Return the action of the next step to begin after each row [n]; else the background."""
-    found = np.full(len(labels), background, dtype=np.int64)
-    for one in reversed(segments(labels, background)):
-        found[: one.start] = one.action
-    return found
-
 
 @dataclass(frozen=True)
-class _Known:
-    """Annotated rows of videos."""
+class AnnotatedRows:
+    """Rows of videos, with their labels and tasks."""
 
-    rows: list[Rows]
-    labels: list[NDArray[np.int64]]
+    rows: list[Rows]  # [n, D] of each video
+    labels: list[NDArray[np.int64]]  # [n] of each video; K is the background
     tasks: list[int]
-
-    def part(self, places: NDArray[np.int64]) -> _Known:
-        chosen = ([own[place] for place in places] for own in (self.rows, self.labels, self.tasks))
-        return _Known(*chosen)
-
-
-@dataclass(frozen=True)
-class _Held:
-    """A video that was held out: what networks and chain of the others say of it."""
-
-    chain: StepChain
-    logs: tuple[Floats, Floats]  # `Recogniser.log_seen` by all rows, and by the past
-    labels: NDArray[np.int64]
-    unexpected: float  # ε
+    rate: float  # rows a second
 
     @classmethod
-    def of(cls, fitted: Recogniser, rows: Rows, labels: NDArray[np.int64]) -> _Held:
-        whole, past = (fitted.log_seen(rows, past=past) for past in (False, True))
-        return cls(fitted.chain, (whole, past), labels, fitted.config.unexpected)
+    def of(cls, dataset: PreparedDataset, videos: Sequence[int]) -> Self:
+        """Read those of some videos; a data set without rows, or no video, is refused."""
+        timeline = dataset.timeline
+        if timeline is None or not len(videos):
+            problem = (
+                "holds no rows of whole videos" if timeline is None else "no video to train on"
+            )
+            raise DataError(f"{dataset.folder}: {problem}. Prepare it with features of videos.")
+        background = len(dataset.taxonomy.actions)
+        chosen = [dataset.videos[video] for video in videos]
+        rows = [timeline.videos[video].astype(np.float32) for video in videos]
+        labels = [
+            row_labels(video.steps, len(own), timeline.rate, background)
+            for video, own in zip(chosen, rows, strict=True)
+        ]
+        return cls(rows, labels, [video.task for video in chosen], timeline.rate)
 
-    def rows(self, trust: float, *, past: bool) -> Floats:
-        """Return p(label) of each row [n, K + 1]."""
-        seen = likelihoods(self.logs[past], trust, self.unexpected)
-        if not past:
-            return self.chain.smoothed(seen).rows
-        return self.chain.by_label(self.chain.filtered(seen).states)
-
-
-def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tuple[float, float]:
-    """Return the λ that serves videos held out best, and T for it."""
-    truth = np.concatenate([one.labels for one in held])
-    found = []
-    for trust in trusts:
-        rows = [one.rows(trust, past=past) for one in held]
-        scores = summary(
-            VideoScores.of(own.argmax(axis=1), one.labels, one.chain.background)
-            for own, one in zip(rows, held, strict=True)
-        )
-        value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
-        found.append((value, trust, np.concatenate(rows)))
-    _, trust, best = max(found, key=lambda each: each[0])
-    return trust, best_temperature(best, truth)
-
-
-def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
-    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
-    scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
-    return scaled + unexpected
+    def part(self, places: NDArray[np.int64]) -> Self:
+        """Return those of some of the videos."""
+        rows = [self.rows[place] for place in places]
+        labels = [self.labels[place] for place in places]
+        return type(self)(rows, labels, [self.tasks[place] for place in places], self.rate)
 
 
 def recognised_step(
@@ -506,23 +236,3 @@ def recognised_step(
         end=segment.end / rate,
         probability=probability,
     )
-
-
-def softened(rows: Floats, temperature: float) -> Floats:
-    """Return probabilities [..., K + 1] to the power 1 / T, that sum to 1 again."""
-    powers = rows ** (1 / temperature)
-    scaled: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return scaled
-
-
-def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
-    """Return T of the least Brier score Σ (p − y)² over rows, by p(label) [n, K + 1].
-
-    Few rows that are certainly wrong would decide the likelihood.
-    """
-
-    def loss(temperature: float) -> float:
-        own = softened(rows, temperature)
-        return float((own**2).sum() - 2 * own[np.arange(len(truth)), truth].sum())
-
-    return float(min(_TEMPERATURES, key=loss))

@@ -10,6 +10,18 @@ from cefito.runtime import Precision
 from cefito.settings import Settings
 
 
+class RecogniserSettings(Settings):
+    """Base of the settings of recognisers."""
+
+    method: str = Field("segmental", description="The recogniser: segmental, mstcn or nearest.")
+
+
+class NearestConfig(RecogniserSettings):
+    """The nearest training row, which has nothing to set."""
+
+    method: str = "nearest"
+
+
 class RowNetworksConfig(Settings):
     """Networks of one hidden layer, whose probabilities are averaged, and their training."""
 
@@ -23,7 +35,7 @@ class RowNetworksConfig(Settings):
     dropout: float = Field(0.5, ge=0, lt=1)
 
 
-class RecogniserConfig(RowNetworksConfig):
+class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     """How steps are recognised in the rows of whole videos (not in the paper).
 
     The defaults were chosen by folds over the training videos of two data sets.
@@ -73,6 +85,9 @@ class RecogniserConfig(RowNetworksConfig):
     temporal_jump: float = Field(
         4.0, gt=0, description="Largest change of a logarithm in that loss (MS-TCN)."
     )
+    chain: bool = Field(
+        True, description="Join rows by the chain of steps; else each row is labelled by itself."
+    )
     phases: int = Field(
         4, ge=1, le=32, description="Most phases of a step; durations are negative binomial."
     )
@@ -115,9 +130,10 @@ class RecogniserConfig(RowNetworksConfig):
     )
 
 
-class MSTCNConfig(Settings):
+class MSTCNConfig(RecogniserSettings):
     """MS-TCN++; the defaults are as published."""
 
+    method: str = "mstcn"
     channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
     layers: int = Field(11, ge=1, le=16, description="Layers of the first stage.")
     refining_layers: int = Field(10, ge=1, le=16, description="Layers of a stage that refines.")

@@ -14,13 +14,9 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats
 from cefito.recognition.classifier import RowMemory, Rows
-from cefito.recognition.recogniser import (
-    RecognisedStep,
-    Recogniser,
-    recognised_step,
-    softened,
-)
+from cefito.recognition.recogniser import RecognisedStep, recognised_step
 from cefito.recognition.scores import Segment
+from cefito.recognition.segmental import SegmentalRecogniser, softened
 
 LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""
@@ -45,7 +41,7 @@ class StepStream:
     """
 
     def __init__(
-        self, recogniser: Recogniser, task: int | None = None, *, lost: int = LOST
+        self, recogniser: SegmentalRecogniser, task: int | None = None, *, lost: int = LOST
     ) -> None:
         self.recogniser = recogniser
         self._chain = recogniser.chain

@@ -32,6 +32,7 @@ from cefito.files import write_json
 from cefito.planners.base import Planner
 from cefito.planners.methods import METHODS, find_method, method_settings, run_config
 from cefito.planners.shared.settings import PlanningConfig
+from cefito.recognition.methods import find_recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.runs.bundle import unpacked
 from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
@@ -370,13 +371,18 @@ def _read(
     except ConfigError as problem:
         reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
-    context = TrainingContext(device=pick_device(str(device or "cpu")))
+    # a device that is not given is not looked for
+    context = TrainingContext(device="cpu" if device is None else pick_device(str(device)))
     with _of_this_version(named):
         taxonomy = Taxonomy.read(folder / _TAXONOMY)
 
     def opening(part: str, load: Callable[[Path], Any]) -> Opening[Any] | None:
         files = {name: data for name, data in contents.items() if _part_of(name) == part}
         return Opening(lambda: _opened(files, named, load)) if files else None
+
+    def recogniser(copies: Path) -> Recogniser:
+        name = getattr(config.parts.get("recogniser"), "method", "segmental")
+        return find_recogniser(name).kind.load(copies, taxonomy)
 
     def planner(copies: Path) -> Planner:
         return method.planner.load(copies, settings=settings, context=context)
@@ -388,7 +394,7 @@ def _read(
         taxonomy=taxonomy,
         videos=trained_videos(folder),
         coverage=opening("coverage", lambda copies: CoverageTable.read(copies / COVERAGE_FILE)),
-        recogniser=opening("recogniser", lambda copies: Recogniser.load(copies, taxonomy)),
+        recogniser=opening("recogniser", recogniser),
         verifier=opening(
             "verifier",
             lambda copies: Verifier.load(copies, taxonomy, config=config.parts.get("verifier")),

@@ -15,9 +15,10 @@ from cefito.data.windows import Errors, Selection, Windows, fitting_windows, joi
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import METHODS, PARTS, RunConfig, find_method, methods_with
+from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import prefixed
-from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.methods import find_recogniser
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.folder import (
     RUN_FILE,
     DatasetReference,
@@ -33,6 +34,7 @@ from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
 from cefito.training.trainer import TrainingContext
+from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
 
 
@@ -142,10 +144,11 @@ def _fit_parts(
     context = replace(context, key=context.key + (dataset.rows_digest or ""))
     parts: dict[str, Any] = {}
     if "recogniser" in names:
-        parts["recogniser"] = Recogniser.fit(
+        own = config.parts.get("recogniser") or RecogniserConfig()
+        parts["recogniser"] = find_recogniser(own.method).kind.fit(
             dataset,
             chosen,
-            config=config.parts.get("recogniser"),
+            config=own,
             seed=seed,
             context=context.part("recogniser"),
         )
@@ -256,8 +259,9 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
 
 def _absent(info: RunInfo, old: RunInfo) -> dict[str, Any]:
     """The default settings of parts that a run of an earlier version does not name."""
-    absent = info.config.keys() & PARTS.keys() - old.config.keys()
-    return {name: PARTS[name]().model_dump(mode="json") for name in absent}
+    defaults = {"recogniser": RecogniserConfig(), "verifier": VerifierConfig()}
+    absent = info.config.keys() & defaults.keys() - old.config.keys()
+    return {name: defaults[name].model_dump(mode="json") for name in absent}
 
 
 def train_runs(

@@ -1,4 +1,4 @@
-"""Tests for packages that add planners; needs pytest, and is imported by tests alone.
+"""Tests for packages that add planners or recognisers; needs pytest, imported by tests alone.
 
 ```
 from cefito.testing import PlannerContract
@@ -10,8 +10,9 @@ class TestMine(PlannerContract):
 
 import pytest
 
-pytest.register_assert_rewrite("cefito.testing.contract")
+pytest.register_assert_rewrite("cefito.testing.contract", "cefito.testing.recognisers")
 
 from cefito.testing.contract import PlannerContract, assert_same_plans, quick  # noqa: E402
+from cefito.testing.recognisers import RecogniserContract  # noqa: E402
 
-__all__ = ["PlannerContract", "assert_same_plans", "quick"]
+__all__ = ["PlannerContract", "RecogniserContract", "assert_same_plans", "quick"]

@@ -24,7 +24,7 @@ from cefito.files import Expected, check_tensors, load_tensors, load_weights, wr
 from cefito.markup import counted, shortened
 from cefito.progress import Advance
 from cefito.recognition.classifier import RowClassifier, fit_classifier
-from cefito.recognition.recogniser import best_temperature, softened
+from cefito.recognition.segmental import best_temperature, softened
 from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
 from cefito.verification.order import Floats, TaskOrder, log_length
@@ -415,8 +415,9 @@ class Verifier:
             found = cls(orders, taxonomy, config)
             if not weights:
                 return found
-            network = RowClassifier(_width(), 3, config).eval()
-            load_weights(network, weights, str(path))
+            with torch.device("meta"):  # no memory is taken before the shapes are compared
+                network = RowClassifier(_width(), 3, config).eval()
+            load_weights(network, weights, str(path), copy=False)
         except RunError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
         return replace(

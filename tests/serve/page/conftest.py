@@ -22,7 +22,7 @@ from cefito.data.readers.step_source import read_steps
 from cefito.data.timeline import Timeline, row_labels
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
-from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import Run, write_run
 from cefito.serve.settings import ServiceSettings
@@ -96,7 +96,7 @@ def drawn(tmp_path_factory) -> Drawn:
     small = RecogniserConfig(
         members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
     )
-    recogniser = Recogniser.fit(shown, range(10), config=small)
+    recogniser = SegmentalRecogniser.fit(shown, range(10), config=small)
     lengths = write_run(replace(lengths, recogniser=recogniser))
     return Drawn(folder, dataset, run, nearest, lengths, encoder)
 

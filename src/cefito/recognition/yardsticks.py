@@ -1,0 +1,266 @@
+"""Recognisers of rows without a chain of steps, to compare others with: MS-TCN++, nearest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from cefito.data.annotations import Taxonomy
+from cefito.data.prepared import PreparedDataset
+from cefito.data.timeline import RATES
+from cefito.data.vocabulary import find_task
+from cefito.errors import ConfigError, RunError
+from cefito.files import (
+    Expected,
+    check_tensors,
+    load_tensors,
+    load_weights,
+    read_json,
+    write_json,
+    write_tensors,
+)
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows, Standard
+from cefito.recognition.mstcn import MSTCN, fit_mstcn, mstcn_probabilities
+from cefito.recognition.recogniser import (
+    RECOGNISER_FILE,
+    SETTINGS_FILE,
+    AnnotatedRows,
+    BaseRecogniser,
+    Recognition,
+)
+from cefito.recognition.settings import MSTCNConfig, NearestConfig, RecogniserSettings
+from cefito.settings import Record, read_record, validated
+from cefito.training.trainer import TrainingContext
+
+_REMEDY = "Train the run again."
+
+
+def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -> Recognition:
+    """Return what p(label) [n, K + 1] of single rows say.
+
+    A step of an action begins by the growth of its probability; p(task) is in proportion to the
+    mean probability of its actions. If the task is known, actions of others have probability 0.
+    """
+    masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
+    tasks = (masses + 1e-9) / (masses + 1e-9).sum()
+    if task is not None:
+        own = np.zeros(rows.shape[1])
+        own[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
+        rows = rows * own + 1e-12 * own
+        rows, tasks = rows / rows.sum(axis=1, keepdims=True), np.eye(len(taxonomy.tasks))[task]
+    begin = np.diff(rows[:, :-1], axis=0, prepend=0).clip(min=0)
+    return Recognition(rows=rows, begin=begin, tasks=tasks, rate=rate, taxonomy=taxonomy)
+
+
+class _YardstickHeader(Record):
+    config: dict[str, Any]
+    rate: float = Field(ge=RATES[0], le=RATES[1])
+    width: int = Field(ge=1, le=1 << 20)
+
+
+@dataclass(frozen=True, eq=False)
+class _YardstickRecogniser(BaseRecogniser):
+    """What is fitted to standardised rows and labels, and gives p(label) of rows."""
+
+    kind: ClassVar[type[RecogniserSettings]]
+
+    config: Any
+    standard: Standard
+    fitted: Any
+    rate: float
+    taxonomy: Taxonomy
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row, D."""
+        return len(self.standard.mean)
+
+    @classmethod
+    def fit(
+        cls,
+        dataset: PreparedDataset,
+        videos: Sequence[int],
+        *,
+        config: Any = None,
+        seed: int = 0,
+        context: TrainingContext | None = None,
+    ) -> Self:
+        """Train on some videos of a data set with rows of whole videos (DataError)."""
+        known, config = AnnotatedRows.of(dataset, videos), config or cls.kind()
+        standard = Standard.of(known.rows, known.rows[0].shape[1])
+        scaled = [standard.scaled(rows) for rows in known.rows]
+        count, context = len(dataset.taxonomy.actions) + 1, context or TrainingContext()
+        fitted = cls.fitted_to(scaled, known.labels, count, config, seed, context)
+        return cls(config, standard, fitted, known.rate, dataset.taxonomy)
+
+    @classmethod
+    def fitted_to(
+        cls,
+        rows: Sequence[Rows],
+        labels: Sequence[NDArray[np.int64]],
+        count: int,
+        config: Any,
+        seed: int,
+        context: TrainingContext,
+    ) -> Any:
+        """Train on standardised rows [n, D] and labels [n] of videos, of K + 1 labels."""
+        raise NotImplementedError
+
+    def probabilities(self, rows: Rows) -> Floats:
+        """Return p(label) [n, K + 1] of the standardised rows [n, D] of a video."""
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what is fitted, for a file."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_tensors(
+        cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str
+    ) -> Any:
+        """Return what is fitted, of the tensors of a file (RunError)."""
+        raise NotImplementedError
+
+    def recognise(
+        self,
+        rows: NDArray[np.floating[Any]],
+        *,
+        rate: float | None = None,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+    ) -> Recognition:
+        """Recognise the steps of a video; see `Recogniser.recognise`."""
+        checked = self.checked_rows(rows, rate)
+        known = None if task is None else find_task(self.taxonomy, task)
+        if plan is not None:
+            raise self._refused("align steps that are known")
+        labels = self.probabilities(self.standard.scaled(checked))
+        return unchained(labels, self.taxonomy, self.rate, known)
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        tensors = {f"fitted.{name}": tensor for name, tensor in self.tensors().items()}
+        for name, array in vars(self.standard).items():
+            tensors[f"standard.{name}"] = torch.from_numpy(array)
+        write_tensors(folder / RECOGNISER_FILE, tensors)
+        header = _YardstickHeader(
+            config=self.config.model_dump(mode="json"), rate=self.rate, width=self.width
+        )
+        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
+        """Read what `save` wrote into a run folder (RunError)."""
+        place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
+        value = read_json(folder / SETTINGS_FILE, _REMEDY)
+        header = read_record(_YardstickHeader, value, place, _REMEDY, RunError)
+        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
+        parts: dict[str, dict[str, Tensor]] = {"standard": {}, "fitted": {}}
+        width, count = header.width, len(taxonomy.actions) + 1
+        try:
+            config = validated(cls.kind, header.config, place=place)
+            for name, tensor in tensors.items():
+                part, _, entry = name.partition(".")
+                if part not in parts:
+                    raise RunError(f"{file}: tensor '{name}' is unknown.")
+                parts[part][entry] = tensor
+            standard = {name: tensor.numpy() for name, tensor in parts["standard"].items()}
+            expected = {
+                "mean": Expected((width,), -1e9, 1e9),
+                "deviation": Expected((width,), 1e-9, 1e9),
+                "directions": Expected((width, width), -1e9, 1e9),
+            }
+            check_tensors(standard, expected, file)
+            fitted = cls.of_tensors(parts["fitted"], width, count, config, file)
+        except (ConfigError, RunError) as problem:
+            raise RunError(f"{problem} {_REMEDY}") from problem
+        return cls(config, Standard(**standard), fitted, header.rate, taxonomy)
+
+
+class MSTCNRecogniser(_YardstickRecogniser):
+    """MS-TCN++ as published (arXiv 2006.09220)."""
+
+    kind = MSTCNConfig
+
+    @classmethod
+    def fitted_to(
+        cls,
+        rows: Sequence[Rows],
+        labels: Sequence[NDArray[np.int64]],
+        count: int,
+        config: MSTCNConfig,
+        seed: int,
+        context: TrainingContext,
+    ) -> MSTCN:
+        """Train the network."""
+        return fit_mstcn(rows, labels, count, config, seed=seed, context=context)
+
+    def probabilities(self, rows: Rows) -> Floats:
+        """Return p(label) [n, K + 1], those of the last stage."""
+        return mstcn_probabilities(self.fitted, rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights."""
+        return dict(self.fitted.state_dict())
+
+    @classmethod
+    def of_tensors(
+        cls, tensors: dict[str, Tensor], width: int, count: int, config: MSTCNConfig, place: str
+    ) -> MSTCN:
+        """Return the network."""
+        with torch.device("meta"):  # no memory is taken before the shapes are compared
+            network = MSTCN(width, count, config).eval()
+        load_weights(network, tensors, place, copy=False)
+        return network
+
+
+class NearestRecogniser(_YardstickRecogniser):
+    """Gives a row the label of the training row of the greatest cosine."""
+
+    kind = NearestConfig
+
+    @classmethod
+    def fitted_to(
+        cls, rows: Sequence[Rows], labels: Sequence[NDArray[np.int64]], count: int, *_: Any
+    ) -> tuple[Rows, NDArray[np.int64], int]:
+        """Keep all rows at length 1 [N, D], their labels [N], and K + 1."""
+        known = np.concatenate(rows)
+        known = known / (np.linalg.norm(known, axis=1, keepdims=True) + 1e-9)
+        return known, np.concatenate(labels), count
+
+    def probabilities(self, rows: Rows) -> Floats:
+        """Return 1 for the label of the nearest row [n, K + 1]."""
+        known, labels, count = self.fitted
+        nearest: Floats = np.eye(count)[labels[(rows @ known.T).argmax(axis=1)]]
+        return nearest
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return rows and labels."""
+        rows, labels, _ = self.fitted
+        return {"rows": torch.from_numpy(rows), "labels": torch.from_numpy(labels)}
+
+    @classmethod
+    def of_tensors(
+        cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str
+    ) -> tuple[Rows, NDArray[np.int64], int]:
+        """Return rows and labels."""
+        del config
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        size = len(arrays.get("labels", ()))
+        expected = {
+            "rows": Expected((size, width), -1.001, 1.001),
+            "labels": Expected((size,), 0, count - 1),
+        }
+        check_tensors(arrays, expected, place)
+        if not size:
+            raise RunError(f"{place}: holds no row.")
+        return arrays["rows"], arrays["labels"], count

@@ -1,0 +1,96 @@
+"""Recognisers by name: each keeps the contract, and trains a run."""
+
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from cefito.data.timeline import row_labels
+from cefito.errors import ConfigError
+from cefito.planners.methods import load_config
+from cefito.plugins import Registry
+from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, find_recogniser
+from cefito.recognition.settings import MSTCNConfig, NearestConfig
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.testing import RecogniserContract
+from row_films import SMALL, prepared_films
+from tiny_runs import TINY_LENGTHS
+
+
+class TestSegmental(RecogniserContract):
+    method = "segmental"
+    config = SMALL
+
+
+class TestRows(RecogniserContract):
+    """The networks of single rows alone."""
+
+    method = "segmental"
+    config = SMALL.model_copy(update={"chain": False, "temporal_layers": 0})
+
+
+class TestMSTCN(RecogniserContract):
+    method = "mstcn"
+    config = MSTCNConfig(epochs=8, channels=16, layers=3, refining_layers=2, refining_stages=1)
+
+
+class TestNearest(RecogniserContract):
+    method = "nearest"
+    config = NearestConfig()
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    return prepared_films(tmp_path_factory.mktemp("films"))
+
+
+def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
+    changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
+    config = load_config("small", method="any-length", overrides=changes)
+    run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
+    opened = open_run(tmp_path)
+    assert opened.info.config["recogniser"] == {"method": "nearest"}
+    rows = films.timeline.videos[12].astype(np.float32)
+    found = opened.recognise(rows)
+    np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
+    truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
+    assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
+    with pytest.raises(ConfigError, match=r"cannot recognise row by row.*method=segmental"):
+        opened.own_recogniser.stream()
+
+
+def test_settings_of_each_recogniser():
+    def settings(**changes):
+        overrides = {f"recogniser.{name}": value for name, value in changes.items()}
+        return load_config("small", method="any-length", overrides=overrides).parts["recogniser"]
+
+    assert settings(method="mstcn", epochs=3) == MSTCNConfig(epochs=3)
+    assert settings(members=1).members == 1
+    with pytest.raises(ConfigError, match=r"'recogniser\.epochs'"):
+        settings(epochs=3)
+    with pytest.raises(ConfigError, match="no recogniser 'mine'; there are segmental"):
+        settings(method="mine")
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("cefito.recognition.settings:NearestConfig", "is not a RecogniserMethod"),
+        ("recognition.test_methods:OTHER", "do not say method = 'mine'"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_refused(monkeypatch, entry, problem):
+    points = [EntryPoint("mine", entry, "cefito.recognisers")]
+    monkeypatch.setattr("cefito.plugins.entry_points", lambda group: points if group else ())
+    added = Registry("cefito.recognisers", "recogniser", dict(RECOGNISERS), RECOGNISERS.fault)
+    with pytest.raises(ConfigError, match=problem):
+        added["mine"]
+
+
+OTHER = RecogniserMethod(name="mine", recogniser="", settings=NearestConfig, rows={})
+
+
+def test_names():
+    assert [*RECOGNISERS] == ["segmental", "mstcn", "nearest"]
+    assert find_recogniser("mstcn").settings().method == "mstcn"
