@@ -123,7 +123,7 @@ def compare(
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
-            recogniser (of a run), rows, hmm, mstcn, nearest, or those of other packages; with --out,
+            recogniser (of a run), rows, hmm, mstcn, nearest, or of other packages; with --out,
             --seeds and --json alone.
         json: Print the results as JSON instead of tables.
     """
