@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+from dataclasses import fields
 
 import pytest
 
@@ -10,6 +12,9 @@ from cefito.cli import main
 from cefito.errors import ConfigError, RunError
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune
+from cefito.runs.folder import recorded
+from cefito.runs.options import TrainArguments, TrainOptions
+from cefito.runs.parts import Opening
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from robustness.test_kills import ended, forked
@@ -141,3 +146,52 @@ def test_networks_of_another_training_are_not_taken(films, run, tmp_path):
     first.write_bytes(other.read_bytes())
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
         train(films, tmp_path)
+
+
+def test_parts_are_opened_when_they_are_used(run, tmp_path, capsys):
+    """From what the folder held on opening, each once."""
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    opened = open_run(folder)
+    shutil.rmtree(folder)
+    held = vars(opened)
+    closed = {name for name, value in held.items() if isinstance(value, Opening)}
+    assert closed == {"planner", "recogniser", "verifier"}
+    assert opened.verifier is opened.changed(files={}).verifier
+    assert opened.coverage is None
+    assert opened.recogniser.trusts == run.recogniser.trusts
+    with_steps = opened.with_steps(1, 2)
+    assert (with_steps.steps, opened.steps) == ("1-2", "1-3")
+    assert main(["graph", str(run.folder)]) == 0
+    assert "edges" in capsys.readouterr().out
+
+
+def test_a_part_that_is_damaged_is_refused_when_it_is_used(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    with recorded(folder):
+        (folder / "recogniser.json").write_text("{}")
+    opened = open_run(folder)
+    assert opened.verifier is not None
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"/run/recogniser\.json.*Train the run again"):
+            _ = opened.recogniser
+    (folder / "verifier.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match="has changed since the run was written"):
+        open_run(folder)
+
+
+def test_callers_name_the_parts_that_they_need(films, tmp_path):
+    alone = train(films, tmp_path / "a", parts=())
+    assert (alone.recogniser, alone.verifier) == (None, None)
+    orders = train(films, tmp_path / "b", parts=("verifier",))
+    assert orders.recogniser is None
+    assert orders.own_verifier.orders
+
+
+def test_the_arguments_of_training_are_its_options():
+    given = [field.name for field in fields(TrainOptions)]
+    assert [*TrainArguments.__annotations__] == given
+    assert TrainOptions.of(TrainOptions(seed=3), {"reuse": True}) == TrainOptions(
+        seed=3, reuse=True
+    )
+    with pytest.raises(TypeError, match="sead"):
+        TrainOptions.of(None, {"sead": 1})

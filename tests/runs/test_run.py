@@ -323,7 +323,8 @@ def test_planner_files_edited_by_hand_are_refused(name, change, folder):
             write_tensors(folder / name, load_tensors(folder / name, "pt", "")[0])
         else:
             (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
-    refusal(RunError, open_run, folder, match=r"/copy: .*Train it again")
+    run = open_run(folder)
+    refusal(RunError, lambda: run.planner, match=r"/copy: .*Train it again")
 
 
 @pytest.mark.parametrize(
