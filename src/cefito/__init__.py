@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cefito.planners.queries import Queries as Queries
     from cefito.planners.simple.planners import FrequentPlanner as FrequentPlanner
     from cefito.planners.simple.planners import NearestPlanner as NearestPlanner
+    from cefito.runs.options import TrainOptions as TrainOptions
     from cefito.runs.run import Run as Run
     from cefito.search import Constraints as Constraints
     from cefito.search import ExhaustiveSearch as ExhaustiveSearch
@@ -58,6 +59,7 @@ _NAMES = {
     "planners.queries": ("Queries",),
     "planners.simple.planners": ("FrequentPlanner", "NearestPlanner"),
     "progress": ("progress",),  # the module itself, for cefito.progress.bar()
+    "runs.options": ("TrainOptions",),
     "runs.run": ("Run",),
     "search": (
         "Constraints",
