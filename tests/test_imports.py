@@ -30,9 +30,9 @@ ROOMS: dict[str, set[str]] = {
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
     "planners": {"executors"} | _METHODS,  # knows no run folders
-    "recognition": {"data"},  # knows no planner
-    "verification": {"data", "recognition"},
-    "tracks": {"data", "recognition"},
+    "tracks": {"data"},  # knows nothing of recognition, networks and splits
+    "recognition": {"data", "tracks"},  # knows no planner
+    "verification": {"data", "tracks", "recognition"},
     "runs": {"recognition", "verification"} | _PLANNERS,
     "inference": _RUNS,
     "evaluation": {"inference"} | _RUNS,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cefito.data.readers.formats import Choices
     from cefito.inference.recordings import Recording
     from cefito.runs.run import Run
-    from cefito.tracks.formats import RecognisedVideo, Writer
+    from cefito.tracks import Track
+    from cefito.tracks.formats import Writer
 
 StepsFormat = Literal["csv", "eaf", "labelstudio", "via", "vtt", "jsonl"]
 PROPOSALS = "proposals.jsonl"
@@ -173,7 +174,7 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
+def _write(found: Sequence[Track], out: Path, writer: Writer) -> None:
     """Write one file, or one of each video into a folder."""
     files = {out: found}
     if _is_folder(out):
@@ -186,7 +187,7 @@ def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(found), 'video')}")
 
 
-def _show(found: Sequence[RecognisedVideo]) -> None:
+def _show(found: Sequence[Track]) -> None:
     """Print the steps of videos as a table."""
     for each in found:
         talk(f"{each.video}: task {each.task} ({percent(each.task_probability)})")
@@ -250,12 +251,12 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
     """Say what correcting took, for the films of which corrected steps are given."""
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
-    from cefito.inference.recordings import timed_actions
-    from cefito.tracks.formats import RecognisedVideo, TimedAction
+    from cefito.tracks import Track
+    from cefito.tracks.track import named
 
-    expected, proposed = "Expected what cefito annotate wrote.", dict[str, RecognisedVideo]()
+    expected, proposed = "Expected what cefito annotate wrote.", dict[str, Track]()
     for place, line in json_lines(proposals, expected):
-        read = parse_record(RecognisedVideo, line, place, expected, DataError)
+        read = parse_record(Track, line, place, expected, DataError)
         proposed[read.video] = read
     try:
         found = read_steps(files, choices=choices)
@@ -272,8 +273,7 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
         if one is None:
             left.append(video.video_id)
             continue
-        own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]
-        pairs.append((own, timed_actions(found.annotations.taxonomy, video.steps)))
+        pairs.append((one.steps, named(video.steps, found.annotations.taxonomy)))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

@@ -93,7 +93,7 @@ def verify(
         save_verification(found, out)
         talk(f"wrote {out}")
     if json:
-        print_json([one.model_dump(mode="json", exclude_none=True) for one in found])
+        print_json([one.to_dict() for one in found])
     else:
         _show(found, least)
     return FOUND * (check and any(one.deviations for one in found))

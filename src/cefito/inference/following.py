@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Step
 from cefito.planners.chain.states import TaskStates
-from cefito.recognition.recogniser import RecognisedStep
 from cefito.recognition.stream import StepStream
 from cefito.settings import Record
+from cefito.tracks import TimedStep
+from cefito.tracks.track import stored
 from cefito.verification.verifier import Deviation
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Followed(Record):
     """What was recognised in the rows of a video so far."""
 
     seconds: float = Field(description="Time of the last row, and of the step after it.")
-    now: RecognisedStep | None = Field(description="The step that goes on; null in a pause.")
-    done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
+    now: TimedStep | None = Field(description="The step that goes on; null in a pause.")
+    done: list[TimedStep] = Field(description="Steps before it, oldest first.")
     next: list[Likely] = Field(description="Next steps, likeliest first.")
     task: Likely = Field(description="The likeliest task.")
     findings: list[Deviation] = Field(
@@ -74,7 +74,7 @@ class RowFollower:
         self.stream.correct(action)
         self.told |= {step.start for step in self.stream.steps()[-1:]}
 
-    def goes_on(self, steps: list[RecognisedStep]) -> bool:
+    def goes_on(self, steps: list[TimedStep]) -> bool:
         """Whether the last step lasts up to the last row."""
         return bool(steps) and steps[-1].end >= self.stream.seconds
 
@@ -123,12 +123,12 @@ class RowFollower:
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
-    def _findings(self, done: list[RecognisedStep], task: int, least: float) -> list[Deviation]:
+    def _findings(self, done: list[TimedStep], task: int, least: float) -> list[Deviation]:
         """Return what was wrong in the steps of a task that were recognised."""
         if self._run.verifier is None or not done:
             return []
         found = self._run.verifier.verify(
-            [Step(step.start, step.end, step.action) for step in done],
+            stored(done),
             task,
             sure=[step.probability for step in done],
             finished=False,

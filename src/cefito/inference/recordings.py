@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
-from cefito.data.annotations import Step, Taxonomy, nfc
+from cefito.data.annotations import Taxonomy, nfc
 from cefito.data.readers.csv_file import decoded
 from cefito.data.readers.feature_files import is_features, load_features
 from cefito.data.readers.formats import Choices
@@ -26,8 +26,8 @@ from cefito.inference.query import find_video
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
-from cefito.settings import Record
-from cefito.tracks.formats import RecognisedVideo, TimedAction
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.track import GivenSteps, named, stored
 from cefito.verification.order import written_orders
 from cefito.verification.verifier import Deviation, Verifier
 
@@ -44,7 +44,7 @@ class Recording:
     rows: NDArray[Any]  # [n, D]
     rate: float  # rows a second
     file: str | None = None  # the video file, if it is one
-    annotated: tuple[TimedAction, ...] | None = None  # None if its steps are not known
+    annotated: tuple[TimedStep, ...] | None = None  # None if its steps are not known
 
     def recognised(
         self,
@@ -53,7 +53,7 @@ class Recording:
         task: int | None = None,
         plan: Sequence[int] | None = None,
         least: float = 0.0,
-    ) -> RecognisedVideo:
+    ) -> Track:
         """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
 
         Raises:
@@ -64,7 +64,7 @@ class Recording:
         except (ConfigError, DataError) as problem:
             raise type(problem)(f"{self.place}: {problem}", setting=problem.setting) from problem
         best = int(found.tasks.argmax())
-        return RecognisedVideo(
+        return Track(
             video=self.name,
             task_id=best,
             task=run.taxonomy.tasks[best].name,
@@ -175,16 +175,8 @@ def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
         raise DataError(f"{opened.folder}: {problem}.")
     video, rows = opened.videos[index], timeline.videos[index]
     place = f"{opened.folder}, video '{video.video_id}'"
-    annotated = timed_actions(opened.taxonomy, video.steps)
+    annotated = named(video.steps, opened.taxonomy)
     return Recording(video.video_id, place, rows, timeline.rate, annotated=annotated)
-
-
-def timed_actions(taxonomy: Taxonomy, steps: Iterable[Step]) -> tuple[TimedAction, ...]:
-    """Return steps with the names of their actions."""
-    return tuple(
-        TimedAction(name=taxonomy.actions[step.action].name, start=step.start, end=step.end)
-        for step in steps
-    )
 
 
 _STEP_FILES = (".csv", ".tsv", ".txt", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
@@ -192,18 +184,19 @@ _HEAD = 1 << 16  # bytes by which a text is told from a film
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
-class VerifiedVideo(Record):
+class VerifiedVideo(Track):
     """What was wrong in a video, and how to go on."""
 
-    video: str
-    task: str
-    task_probability: float  # 1 if it was given
-    recognised: bool  # whether the steps were recognised, else they were given
-    seconds: float
-    steps: tuple[TimedAction, ...]
+    recognised: bool = True  # whether the steps were recognised, else they were given
+    steps: GivenSteps
     deviations: tuple[Deviation, ...]  # the likeliest first
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a value for JSON."""
+        beside = {"task_id", "annotated", "file", "split"}
+        return self.model_dump(mode="json", exclude_none=True, exclude=beside)
 
 
 def holds_steps(path: Path) -> bool:
@@ -236,14 +229,10 @@ def verified_recording(
         ConfigError: No step was recognised.
         DataError: Rows of another width than the run's, or with NaN or infinity.
     """
-    seen = recording.recognised(run, task=task)
-    if not seen.steps:
+    track = recording.recognised(run, task=task)
+    if not track.steps:
         raise ConfigError(f"{recording.place}: no step was recognised.")
-    steps = [Step(one.start, one.end, one.action) for one in seen.steps]
-    sure = [one.probability * seen.task_probability for one in seen.steps]
-    found = _video(verifier, seen.video, seen.task_id, steps, sure=sure, least=least)
-    known = {"seconds": seen.seconds, "task_probability": seen.task_probability}
-    return found.model_copy(update={**known, "recognised": True})
+    return verified(verifier, track, least=least)
 
 
 def verified_steps(
@@ -274,22 +263,27 @@ def verified_steps(
             if len({own for own, _ in steps}) > 1:
                 raise DataError(f"{path}: video '{video}' has several tasks. Give one for all.")
             ordered = sorted((step for _, step in steps), key=lambda step: (step.start, step.end))
-            yield _video(verifier, video, own, ordered, sure=None, least=least, notes=notes)
+            track = Track(
+                video=video,
+                task_id=own,
+                task=taxonomy.tasks[own].name,
+                seconds=max(step.end for step in ordered),
+                steps=named(ordered, taxonomy),
+                recognised=False,
+            )
+            yield verified(verifier, track, least=least, notes=notes)
             notes = ()
 
 
-def _video(
-    verifier: Verifier,
-    name: str,
-    task: int,
-    steps: Sequence[Step],
-    *,
-    sure: Sequence[float] | None,
-    least: float,
-    notes: Sequence[str] = (),
+def verified(
+    verifier: Verifier, track: Track, *, least: float, notes: Sequence[str] = ()
 ) -> VerifiedVideo:
-    found = verifier.verify(steps, task, sure=sure, least=least)
-    notes = [*notes]
+    """Verify the steps of a track with ids, with notes on what may mislead."""
+    task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
+    if task is None:
+        raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
+    sure = [step.probability * track.task_probability for step in steps]
+    found, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
     overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
@@ -300,13 +294,8 @@ def _video(
     if not (order.videos or order.given):
         notes.append("no video of the task without errors was seen in training")
     return VerifiedVideo(
-        video=name,
-        task=verifier.taxonomy.tasks[task].name,
-        task_probability=1.0,
-        recognised=False,
-        seconds=max(step.end for step in steps),
-        steps=timed_actions(verifier.taxonomy, steps),
+        **dict(track) | {"task": taxonomy.tasks[task].name},
         deviations=found.deviations,
-        repair=tuple(verifier.taxonomy.names([*found.repair])),
+        repair=tuple(taxonomy.names([*found.repair])),
         notes=tuple(notes),
     )

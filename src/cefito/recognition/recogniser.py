@@ -51,22 +51,13 @@ from cefito.recognition.plan_chain import PlanChain, aligned
 from cefito.recognition.scores import Segment, VideoScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig
 from cefito.settings import Record, read_record, validated
+from cefito.tracks import TimedStep
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
 _REMEDY = "Train the run again."
 _LEAST = 1e-3  # ε, likelihood of a row that no network expected
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
-
-
-class RecognisedStep(Record):
-    """A step that was recognised in a video."""
-
-    action: int
-    name: str
-    start: float  # seconds
-    end: float  # seconds
-    probability: float  # mean over its rows
 
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -91,7 +82,7 @@ class Recognition:
     taxonomy: Taxonomy
     plan: tuple[int, ...] | None = None  # the steps, if they were known
 
-    def steps(self, least: float = 0.0) -> list[RecognisedStep]:
+    def steps(self, least: float = 0.0) -> list[TimedStep]:
         """Return the likeliest steps in order, but those below a probability.
 
         If they were known, each is there once.
@@ -485,9 +476,9 @@ def likelihoods(logs: Floats, trust: float) -> Floats:
 
 def recognised_step(
     segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
-) -> RecognisedStep:
+) -> TimedStep:
     """Return a segment of rows in seconds and with the name of its action."""
-    return RecognisedStep(
+    return TimedStep(
         action=segment.action,
         name=taxonomy.actions[segment.action].name,
         start=segment.start / rate,

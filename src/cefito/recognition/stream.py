@@ -15,13 +15,13 @@ from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats
 from cefito.recognition.classifier import RowMemory, Rows
 from cefito.recognition.recogniser import (
-    RecognisedStep,
     Recogniser,
     likelihoods,
     recognised_step,
     softened,
 )
 from cefito.recognition.scores import Segment
+from cefito.tracks import TimedStep
 
 LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""
@@ -221,7 +221,7 @@ class StepStream:
         """Action at each place of each task [C, A]; K where there is none."""
         return self._chain.actions
 
-    def steps(self) -> list[RecognisedStep]:
+    def steps(self) -> list[TimedStep]:
         """Return the steps recognised so far in order, the present one among them.
 
         Steps of a mean probability below `SURE_STEP` are left out, and those too short for

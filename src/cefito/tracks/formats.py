@@ -8,57 +8,26 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from cefito.data.readers.formats.label_studio import RECOGNISED
-from cefito.markup import in_csv
-from cefito.recognition.recogniser import RecognisedStep
-from cefito.settings import Record
+from cefito.markup import in_csv, plain
+from cefito.tracks.track import TimedStep, Track
 
 _FRAME_RATE = 24  # of Label Studio's Video tag, unless it is changed
 _SCHEMA = "http://www.mimer.mpi.nl/ELAN/EAFv3.0"  # no place to load from; only a name
-
-
-class TimedAction(Record):
-    """An annotated step."""
-
-    name: str
-    start: float  # seconds
-    end: float  # seconds
-
-
-class RecognisedVideo(Record):
-    """The steps that were recognised in a video."""
-
-    video: str
-    task_id: int
-    task: str
-    task_probability: float
-    seconds: float  # its length
-    steps: tuple[RecognisedStep, ...]
-    annotated: tuple[TimedAction, ...] | None = None  # None if they are not known
-    file: str | None = None  # the video file, if its rows are of one
-
-    @property
-    def media(self) -> str:
-        """Path of the video file; one of a common ending if it is not known."""
-        return self.file or f"{self.video}.mp4"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to a value for JSON."""
-        return self.model_dump(mode="json", exclude_none=True)
 
 
 class Writer(NamedTuple):
     """A format of recognised steps."""
 
     ending: str
-    write: Callable[[Sequence[RecognisedVideo]], str]
+    write: Callable[[Sequence[Track]], str]
     single: bool = False  # whether a file holds one video alone
 
 
-def steps_table(videos: Sequence[RecognisedVideo]) -> str:
+def steps_table(videos: Sequence[Track]) -> str:
     """Return a table, CSV, that `cefito data prepare custom` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -70,12 +39,12 @@ def steps_table(videos: Sequence[RecognisedVideo]) -> str:
     return text.getvalue()
 
 
-def json_lines(videos: Sequence[RecognisedVideo]) -> str:
+def json_lines(videos: Sequence[Track]) -> str:
     """Return one JSON object a video, a line each."""
     return "".join(json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in videos)
 
 
-def label_studio(videos: Sequence[RecognisedVideo]) -> str:
+def label_studio(videos: Sequence[Track]) -> str:
     """Return tasks with predictions of the control tag `steps` of a Video tag `video`.
 
     Frames are counted at the tag's own rate, 24 a second, whatever that of the film is.
@@ -100,13 +69,13 @@ def label_studio(videos: Sequence[RecognisedVideo]) -> str:
     return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
 
-def _frames(step: RecognisedStep) -> dict[str, int]:
+def _frames(step: TimedStep) -> dict[str, int]:
     """Return the first and the last frame of a step, counted from 1."""
     first = round(step.start * _FRAME_RATE) + 1
     return {"start": first, "end": max(first, round(step.end * _FRAME_RATE))}
 
 
-def web_vtt(videos: Sequence[RecognisedVideo]) -> str:
+def web_vtt(videos: Sequence[Track]) -> str:
     """Return the steps of one video as cues; comments before them hold the probabilities."""
     (video,) = videos
     blocks = ["WEBVTT"]
@@ -123,7 +92,7 @@ def _clock(seconds: float) -> str:
     return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}.{milliseconds:03d}"
 
 
-def elan(videos: Sequence[RecognisedVideo]) -> str:
+def elan(videos: Sequence[Track]) -> str:
     """Return ELAN's document of one video, with the tier `steps`."""
     (video,) = videos
     root = ElementTree.Element(
@@ -155,7 +124,7 @@ def elan(videos: Sequence[RecognisedVideo]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def via(videos: Sequence[RecognisedVideo]) -> str:
+def via(videos: Sequence[Track]) -> str:
     """Return a project of VIA 3: temporal segments with the text attribute `step`."""
     numbers = [str(number) for number in range(1, len(videos) + 1)]
     media = [video.media for video in videos]
@@ -183,11 +152,6 @@ def via(videos: Sequence[RecognisedVideo]) -> str:
         },
     }
     return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def plain(name: str) -> str:
-    """Return a name in one line of characters that XML can hold."""
-    return " ".join("".join(each if each.isprintable() else " " for each in name).split())
 
 
 WRITERS = {
