@@ -10,7 +10,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.tracks import TimedStep, Track
-from cefito.tracks.formats import elan
+from cefito.tracks.formats import WRITERS
 
 STEPS = ("boil water", "add tea", "pour", "stir")
 SCENES = np.random.default_rng(0).normal(size=(len(STEPS) + 1, 12))
@@ -40,7 +40,7 @@ def labelled(path: Path, name: str, steps: list[tuple[int, int, int]]) -> None:
         for a, start, end in steps
     )
     facts = {"task_id": 0, "task": "tea", "task_probability": 1.0, "seconds": 90.0}
-    path.write_text(elan([Track(video=name, steps=own, **facts)]), encoding="utf-8")
+    path.write_text(WRITERS["eaf"].write([Track(video=name, steps=own, **facts)]), encoding="utf-8")
 
 
 @pytest.mark.nightly

@@ -60,7 +60,8 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
     """
-    from cefito.inference.recordings import holds_steps, verified_recording, verified_steps
+    from cefito.inference.recordings import verified_recording, verified_steps
+    from cefito.tracks.reading import holds_steps
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")

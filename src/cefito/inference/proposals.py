@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cefito.data.readers.formats.document import film_address
 from cefito.errors import DataError
 from cefito.markup import plain
 from cefito.settings import Record
 from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import film_address
 
 TOLERANCE = 2.0
 """Seconds that a border may be off without being moved."""

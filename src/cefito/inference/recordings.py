@@ -13,21 +13,17 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import Taxonomy, nfc
-from cefito.data.readers.csv_file import decoded
 from cefito.data.readers.feature_files import is_features, load_features
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.formats.document import shortest_ends
-from cefito.data.readers.source import make_step
-from cefito.data.readers.steps import read_rows
 from cefito.data.timeline import RATES
-from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
 from cefito.tracks import TimedStep, Track
-from cefito.tracks.track import GivenSteps, named, stored
+from cefito.tracks.document import Choices, shortest_ends
+from cefito.tracks.reading import read
+from cefito.tracks.track import GivenSteps, bound, named, stored
 from cefito.verification.order import written_orders
 from cefito.verification.verifier import Deviation, Verifier
 
@@ -179,8 +175,6 @@ def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
     return Recording(video.video_id, place, rows, timeline.rate, annotated=annotated)
 
 
-_STEP_FILES = (".csv", ".tsv", ".txt", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
-_HEAD = 1 << 16  # bytes by which a text is told from a film
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
@@ -197,18 +191,6 @@ class VerifiedVideo(Track):
         """Convert to a value for JSON."""
         beside = {"task_id", "annotated", "file", "split"}
         return self.model_dump(mode="json", exclude_none=True, exclude=beside)
-
-
-def holds_steps(path: Path) -> bool:
-    """Return whether a file has an ending of files of annotated steps, or is another text."""
-    if is_features(path) or not path.is_file():
-        return path.suffix.lower() in _STEP_FILES
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-    try:
-        return bool(decoded(head, path)[0])
-    except DataError:  # a binary file
-        return path.suffix.lower() in _STEP_FILES or head.startswith(b"PAR1")
 
 
 def written_verifier(folder: Path) -> Verifier | None:
@@ -238,39 +220,18 @@ def verified_recording(
 def verified_steps(
     verifier: Verifier, paths: Sequence[Path], *, choices: Choices, task: int | None, least: float
 ) -> Iterator[VerifiedVideo]:
-    """Verify the steps that files give; arguments as of `read_rows` and `verified_recording`.
+    """Verify the steps that files give; arguments as of `read` and `verified_recording`.
 
     Raises:
         ConfigError: A task or an action that the run does not know.
         DataError: A file that is not read.
     """
-    taxonomy = verifier.taxonomy
     if task is not None:
-        choices = choices.model_copy(update={"task": taxonomy.tasks[task].name})
+        choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
     for path in paths:
-        found = read_rows([path], choices)
+        found = read([path], choices)
         notes = found.notes
-        for video in dict.fromkeys(row.video for row in found.rows):
-            steps = []
-            for row in (row for row in found.rows if row.video == video):
-                try:
-                    own = find_task(taxonomy, f"name:{row.task}") if task is None else task
-                    action = find_actions(taxonomy, f"name:{row.step}", task=own)[0]
-                except ConfigError as problem:
-                    place = f"{path}, video '{video}'"
-                    raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
-                steps.append((own, make_step(row.start, row.end, action, place=row.place)))
-            if len({own for own, _ in steps}) > 1:
-                raise DataError(f"{path}: video '{video}' has several tasks. Give one for all.")
-            ordered = sorted((step for _, step in steps), key=lambda step: (step.start, step.end))
-            track = Track(
-                video=video,
-                task_id=own,
-                task=taxonomy.tasks[own].name,
-                seconds=max(step.end for step in ordered),
-                steps=named(ordered, taxonomy),
-                recognised=False,
-            )
+        for track in bound(found.tracks, verifier.taxonomy, task=task, place=path):
             yield verified(verifier, track, least=least, notes=notes)
             notes = ()
 

@@ -80,7 +80,7 @@ def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:
 
 
 def bound(
-    tracks: Iterable[Track], taxonomy: Taxonomy, *, task: int | None = None
+    tracks: Iterable[Track], taxonomy: Taxonomy, *, task: int | None = None, place: object = ""
 ) -> Iterator[Track]:
     """Yield tracks with the ids that a taxonomy has for the names of their tasks and steps.
 
@@ -88,6 +88,7 @@ def bound(
         tracks: The tracks.
         taxonomy: The taxonomy.
         task: Id of the task of all tracks; that of the name of each by default.
+        place: The file, for messages.
 
     Raises:
         ConfigError: A name that the taxonomy does not hold; the message names the video.
@@ -104,7 +105,7 @@ def bound(
                     ids = find_actions(taxonomy, f"name:{step.name}", task=own)
                     actions[own, step.name] = ids[0]
         except ConfigError as problem:
-            said = f"video '{track.video}': {problem}"
+            said = f"{place}{', ' if place else ''}video '{track.video}': {problem}"
             raise ConfigError(said, setting=problem.setting) from problem
         steps = tuple(
             step.model_copy(update={"action": actions[own, step.name]}) for step in track.steps
