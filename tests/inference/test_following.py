@@ -145,6 +145,11 @@ def test_sessions_take_rows_or_boundaries(run_with_recogniser, run_of_lengths, v
     session = Session(run_with_recogniser)
     with pytest.raises(ConfigError, match="no row of a video"):
         session.followed()
+    with pytest.raises(DataError, match=r"row \[3\]: expected \[24\]"):
+        session.observe(np.zeros(3), at=0.0)
+    assert not session.follows_rows  # a row that is refused changes nothing
+    with pytest.raises(ConfigError, match="no observation is given"):
+        session.observe(None)
     session.observe(video[1][0], at=0.0)
     with pytest.raises(ConfigError, match="follows rows"):
         session.observe(np.zeros(8))

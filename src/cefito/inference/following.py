@@ -70,7 +70,7 @@ class FilmSession:
         self.stream = StepStream(begin.run.own_recogniser, begin.task)
         self.told: set[float] = set()  # starts of steps that were reported
         self._seen = False  # whether a row was new, or a step was reported
-        # findings of the steps done, beside these steps, the task and the least probability
+        # key (task, least probability, steps done) and value of the latest findings
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:

@@ -38,7 +38,8 @@ EVIDENCE = 1.5
 PROMPT = 0.98
 """Probability that nothing was done between a step that is reported and the next event."""
 OPEN = 0.5
-"""The same before it is judged which steps are usual there; these do not change the next step."""
+"""Probability of the same that usual steps (`Belief.unseen`) are inferred with. It does not change
+the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
 UNEXPECTED = 0.01
