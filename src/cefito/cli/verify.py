@@ -48,14 +48,14 @@ def verify(
 
     Args:
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
-            learned if its data set names errors; else they are counts. For files of steps also a
-            folder of cefito data procedure.
+            learned if its data set names errors; else they are smoothed frequencies. For files of
+            steps also a folder of cefito data procedure.
         inputs: Files of annotated steps, as cefito data steps reads them, which are taken as they
             are, with the task that they hold; or files of features, video files, or ids of videos,
             whose steps are recognised first.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
-        false_alarms: Leave out what is less probable than so many false alarms an hour allow.
+        false_alarms: Choose the least probability that gives at most so many false alarms an hour.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.

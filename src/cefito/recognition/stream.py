@@ -31,9 +31,10 @@ _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 SURE_STEP = 0.2
-"""Mean probability of its rows from which a step counts as done."""
+"""Least mean probability of the rows of a step that counts as done."""
 SHORTEST = 0.4
-"""Share of the mean time of its action from which it does, unless it goes on or was told."""
+"""Least length of such a step, as a share of the mean length of its action. A step that goes on, or
+that was reported, may be shorter."""
 
 
 class StepStream:
@@ -199,9 +200,9 @@ class StepStream:
 
     @property
     def next_states(self) -> Floats:
-        """p(task, action of the next step to begin), of each place of an action [C, A].
+        """Return p(task, action of the next step to begin), by the action's place [C, A].
 
-        Of actions, it is in proportion to √(p by the chain · p by the network).
+        The sum over tasks is proportional to √(p by the chain · p by the network).
         """
         chain = self._chain
         found: Floats = chain.next_states(self._states or chain.start)[0]

@@ -28,7 +28,7 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
-from cefito.planners.base import Planner
+from cefito.planners.base import Planner, plans_lengths
 from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.recogniser import RECOGNISER_FILE, Recogniser, Recognition
@@ -119,8 +119,8 @@ class Run:
         Raises:
             ConfigError: It was not trained for them.
         """
-        planner: Any = self.planner
-        if not planner.abilities.any_length:
+        planner = self.planner
+        if not plans_lengths(planner):
             if shortest == longest == self.horizon:
                 return self
             raise ConfigError(
