@@ -121,7 +121,7 @@ class FilmSession:
     def going(self) -> int:
         """Action of the step that lasts up to the last row; −1 in a pause."""
         steps = self._recognised
-        return steps[-1].action if self.goes_on(steps) else -1
+        return stored(steps[-1:])[0].action if self.goes_on(steps) else -1
 
     @property
     def next_actions(self) -> torch.Tensor:
