@@ -26,7 +26,7 @@ from cefito.data.readers.custom import prepare
 from cefito.files import write_json
 from cefito.inference.proposals import Corrections, compare
 from cefito.recognition.segmental import SegmentalRecogniser
-from cefito.tracks.formats import TimedAction
+from cefito.tracks import TimedStep
 
 
 def proposed(data: PreparedDataset, films: int, draw: int) -> list[Corrections]:
@@ -41,7 +41,7 @@ def proposed(data: PreparedDataset, films: int, draw: int) -> list[Corrections]:
         if video.split == "test":
             seen = own.recognise(data.timeline.videos[place], rate=data.timeline.rate).steps()
             both = (
-                [TimedAction(name=names[s.action].name, start=s.start, end=s.end) for s in steps]
+                [TimedStep(name=names[s.action].name, start=s.start, end=s.end) for s in steps]
                 for steps in (seen, video.steps)
             )
             found.append(compare([tuple(both)]))

@@ -25,7 +25,7 @@ from scipy.stats import rankdata
 
 import common
 from cefito.data.annotations import Video
-from cefito.data.readers.source import read_common
+from cefito.data.source import read_common
 from cefito.files import write_json
 from cefito.verification.order import reached, read_orders
 from cefito.verification.verifier import Verifier, repair

@@ -21,6 +21,7 @@ METHOD = (
     "planners",
     "recognition",
     "search",
+    "tracks",
     "training",
     "verification",
 )

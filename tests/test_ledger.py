@@ -14,7 +14,6 @@ import pytest
 import cefito
 from cefito.data.readers.benchmarks import BENCHMARKS
 from cefito.data.readers.feature_files import _ENDINGS as FEATURES
-from cefito.data.readers.formats import FORMATS
 from cefito.encoders.text import TEXT_MODELS
 from cefito.encoders.video import ENCODERS
 from cefito.evaluation.metrics import METRICS
@@ -29,7 +28,7 @@ from cefito.search.settings import SEARCHES
 from cefito.study.recognition import RECOGNISERS
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.trials import ROWS
-from cefito.tracks.formats import WRITERS
+from cefito.tracks.formats import FORMATS, WRITERS
 from test_documentation import commands, options
 
 TESTS = Path(__file__).parent

@@ -13,7 +13,7 @@ BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_000,
     "cli": 4_050,
-    "data": 7_500,
+    "data": 5_250,
     "encoders": 1_950,
     "evaluation": 2_200,
     "executors": 550,
@@ -30,7 +30,7 @@ BUDGETS = {
     "study": 2_100,
     "testing": 480,
     "tests": 43_500,
-    "tracks": 210,
+    "tracks": 2_850,
     "training": 1_600,
     "verification": 850,
 }

@@ -64,6 +64,11 @@ def from_csv(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
+def plain(name: str) -> str:
+    """Return a name in one line of characters that XML can hold."""
+    return " ".join("".join(each if each.isprintable() else " " for each in name).split())
+
+
 def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
     """Return WordLlama's vectors of N texts, [N, 256]: means over their tokens, not normalised.
 

@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data import open_dataset
 
-EXPORTED = Path(__file__).resolve().parents[1] / "data" / "readers" / "exported"
+EXPORTED = Path(__file__).resolve().parents[1] / "tracks" / "exported"
 EXPORT = EXPORTED / "label_studio.json"
 TEA = ("--task", "make tea", "--frame-rate", "4")
 

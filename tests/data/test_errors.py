@@ -8,8 +8,8 @@ import pytest
 from cefito.data.annotations import read_videos, write_videos
 from cefito.data.info import describe
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import convert_steps, read_steps
+from cefito.data.source import read_common
 from cefito.data.windows import cut_windows, fitting_windows, without_errors
 from cefito.errors import DataError
 

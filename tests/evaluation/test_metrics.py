@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.evaluation.metrics import METRICS, MetricSums, metric_value
+from cefito.evaluation.metrics import METRICS, Metric, MetricSums, metric_value
 
 PAIRED = (
     *("success_rate", "mean_accuracy", "mean_iou", "mean_iou_bitwise"),
@@ -248,3 +248,10 @@ def test_invalid_sequences(predicted, actual):
     for name in (*PAIRED, "position_accuracy", "top_5_success_rate"):
         with pytest.raises(ValueError, match=r"expected integers|equal in shape|only -1 after the"):
             metric_value(name, predicted, actual)
+
+
+def test_a_metric_without_a_meaning_cannot_be_declared():
+    with pytest.raises(TypeError, match="total"):
+        Metric(head="SR", meaning="every step is right")
+    with pytest.raises(ValueError, match="'SR' has no meaning"):
+        Metric(lambda scored: (0.0, len(scored.actual)), "SR")

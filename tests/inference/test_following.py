@@ -3,19 +3,20 @@
 import io
 import json
 import sys
-from dataclasses import replace
 from itertools import combinations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from cefito import Session
 from cefito.cli import main
 from cefito.data.annotations import Step
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.inference.following import RowFollower
+from cefito.inference.following import joined_rows, led
 from cefito.inference.planning_run import PlanningRun
+from cefito.planners.any_length.guidance import SessionModel
+from cefito.recognition.stream import StepStream
 from cefito.runs.train import check_run_folder
 from tiny_runs import next_actions, rows_of
 
@@ -50,10 +51,10 @@ def test_rows_alone_show_the_steps_done(world, video, followed):
 
 
 def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
-    session = Session(run_with_recogniser)
+    session, stream = Session(run_with_recogniser), StepStream(run_with_recogniser.recogniser, None)
     for place, row in enumerate(video[1][:40]):
         session.observe(row, at=float(place))
-    stream = session._rows.stream
+        stream.observe(row, float(place))
     expected = stream.next_actions
     action, share = next_actions(session, 1)[0]
     assert action == expected.argmax()
@@ -72,14 +73,10 @@ def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
 )
 def test_the_last_rows_are_joined_as_those_of_training(shown, expected):
     """Of three rows to an observation, the last one stands for the one after it."""
-    planner, recogniser = SimpleNamespace(observation_dim=6), SimpleNamespace(width=2)
-    follower = object.__new__(RowFollower)
-    follower._run = SimpleNamespace(planner=planner)
-    follower.stream = SimpleNamespace(shown=[np.array(row) for row in shown], recogniser=recogniser)
-    found = follower.observation()
-    assert (None if found is None else found.tolist()) == expected
-    recogniser.width = 4  # not the features of the observations
-    assert follower.observation() is None
+    rows = [np.array(row) for row in shown]
+    joined = joined_rows(rows, 2, 6)
+    assert (None if joined is None else joined.tolist()) == expected
+    assert joined_rows(rows, 4, 6) is None  # not the features of the observations
 
 
 def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, video):
@@ -89,24 +86,23 @@ def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, vide
         session = Session(run_with_recogniser, goal=goal)
         for place in range(int(video[0].steps[0].end)):
             session.observe(video[1][place], at=float(place))
-        shares.append(session._outlook.next_actions())
+        shares.append(session.outlook.next_actions())
         told.append(next_actions(session, 3))
     assert told[0] == told[1] == told[2]
     for one, other in combinations(shares, 2):
         assert float((one - other).abs().max()) > 1e-3
 
 
-def test_the_network_does_not_expect_the_step_that_goes_on_again(run_with_recogniser, video):
-    """Of the step whose probability it raises most, were that the one that goes on."""
-    session = Session(run_with_recogniser)
-    for place in range(30):
-        session.observe(video[1][place], at=float(place))
-    expected = session._outlook.next_actions().numpy()
-    told = session._rows.stream.next_actions
-    raised = int((expected / np.maximum(told, 1e-6)).argmax())
-    session._states[-1] = replace(session._states[-1], going=raised)
-    session._forget()
-    assert session._outlook.next_actions()[raised] < expected[raised] / 2
+def test_the_network_does_not_expect_the_step_that_goes_on_again(run_with_recogniser):
+    """Of the step that it thinks likeliest, were that the one that goes on."""
+    planner = run_with_recogniser.planner
+    outlook = SessionModel(planner.model, planner.lengths).posterior(None, None, None)
+    states, expected = planner.model.states, outlook.next_actions()
+    again = states.actions == int(expected.argmax())
+    rows = torch.where(again, -9.0, outlook.log_first)
+    ours, without = (led(outlook, rows, which).next_actions() for which in (again, again & ~again))
+    assert ours.max() > ours[expected.argmax()]
+    assert ours[expected.argmax()] < without[expected.argmax()] / 2
 
 
 def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, video, followed):
@@ -149,6 +145,11 @@ def test_sessions_take_rows_or_boundaries(run_with_recogniser, run_of_lengths, v
     session = Session(run_with_recogniser)
     with pytest.raises(ConfigError, match="no row of a video"):
         session.followed()
+    with pytest.raises(DataError, match=r"row \[3\]: expected \[24\]"):
+        session.observe(np.zeros(3), at=0.0)
+    assert not session.follows_rows  # a row that is refused changes nothing
+    with pytest.raises(ConfigError, match="no observation is given"):
+        session.observe(None)
     session.observe(video[1][0], at=0.0)
     with pytest.raises(ConfigError, match="follows rows"):
         session.observe(np.zeros(8))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cefito.inference.proposals import compare
-from cefito.tracks.formats import TimedAction
+from cefito.tracks import TimedStep
 
 
 def timed(*steps):
-    return [TimedAction(name=name, start=start, end=end) for name, start, end in steps]
+    return [TimedStep(name=name, start=start, end=end) for name, start, end in steps]
 
 
 def test_each_step_is_kept_moved_or_added_and_each_other_proposal_removed():

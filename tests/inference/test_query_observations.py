@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.assemble import prepare
-from cefito.data.readers.source import read_common
+from cefito.data.source import read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.query import (

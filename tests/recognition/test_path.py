@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.recognition.recogniser import RecognisedStep
-from cefito.tracks.formats import RecognisedVideo, elan
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.formats import WRITERS
 
 STEPS = ("boil water", "add tea", "pour", "stir")
 SCENES = np.random.default_rng(0).normal(size=(len(STEPS) + 1, 12))
@@ -36,11 +36,11 @@ def filmed(folder: Path, number: int) -> list[tuple[int, int, int]]:
 def labelled(path: Path, name: str, steps: list[tuple[int, int, int]]) -> None:
     """Write steps as ELAN does."""
     own = tuple(
-        RecognisedStep(action=a, name=STEPS[a], start=start, end=end, probability=1.0)
+        TimedStep(action=a, name=STEPS[a], start=start, end=end, probability=1.0)
         for a, start, end in steps
     )
     facts = {"task_id": 0, "task": "tea", "task_probability": 1.0, "seconds": 90.0}
-    path.write_text(elan([RecognisedVideo(video=name, steps=own, **facts)]), encoding="utf-8")
+    path.write_text(WRITERS["eaf"].write([Track(video=name, steps=own, **facts)]), encoding="utf-8")
 
 
 @pytest.mark.nightly

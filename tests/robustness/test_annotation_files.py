@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from cefito.data.annotations import nfc
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.steps import read_rows
 from cefito.errors import CefitoError
+from cefito.tracks import reading
+from cefito.tracks.document import Choices
 
 Steps = list[tuple[str, int, int]]  # name, start and end in milliseconds, of one video
 Film = tuple[str, Steps]
@@ -323,12 +323,13 @@ def read(folder: Path, files: list[tuple[str, bytes]], choices: dict) -> Counter
     for name, data in files:
         (folder / name).write_bytes(data)
     try:
-        found = read_rows([folder / name for name, _ in files], Choices(task="tea", **choices))
+        found = reading.read([folder / name for name, _ in files], Choices(task="tea", **choices))
     except CefitoError as problem:
         return str(problem)
     return Counter(
-        (row.video, row.step, round(row.start * 1000), round((row.end or 0) * 1000))
-        for row in found.rows
+        (track.video, step.name, round(step.start * 1000), round(step.end * 1000))
+        for track in found.tracks
+        for step in track.steps
     )
 
 

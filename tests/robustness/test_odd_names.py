@@ -11,11 +11,11 @@ import pytest
 from cefito.cli import main
 from cefito.data.prepared import open_dataset
 from cefito.inference.recordings import open_recordings
-from cefito.markup import from_csv, in_csv
+from cefito.markup import from_csv, in_csv, plain
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import open_run, write_run
-from cefito.tracks.formats import WRITERS, plain
+from cefito.tracks.formats import WRITERS
 from odd_names import ODD
 from tiny_runs import TINY_LENGTHS, as_arguments, contents
 

@@ -1,5 +1,6 @@
 import itertools
-from dataclasses import fields
+from dataclasses import fields, make_dataclass
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints, declared
+from cefito.search.constraints import Constraints, Declared, EachAction, declared, with_meanings
 from cefito.search.feasible import Feasible
 
 from .conftest import satisfies
@@ -198,6 +199,29 @@ def test_every_constraint_is_whole(name):
     assert example.summary(), f"give '{name}' words"
     assert 0 < len(brute(example, ACTIONS[:3], 3)) < 3**3, f"give '{name}' a meaning in `satisfies`"
     check_against_brute_force(example, ACTIONS[:3], 3)
+
+
+def test_a_constraint_without_a_meaning_cannot_be_declared():
+    """Else it would be taken everywhere and change no plan."""
+    words = ("apart", "", "", "action {} apart from {}", ((3, 17),))
+
+    def declared_with(*meaning):
+        pairs = Annotated[tuple[tuple[EachAction, EachAction], ...], *meaning]
+        return with_meanings(
+            make_dataclass("More", [("apart", pairs, ())], bases=(Constraints,), frozen=True)
+        )
+
+    def apart(rules, pairs):
+        for first, second in pairs:
+            rules.closes[[first, second], [second, first]] = True
+
+    assert declared_with(Declared(*words, apart))
+    with pytest.raises(TypeError, match="'apart' lacks its Declared"):
+        declared_with("a note")
+    with pytest.raises(TypeError, match="'apart' has no meaning"):
+        declared_with(Declared(*words, lambda rules, pairs: None))  # noqa: ARG005
+    with pytest.raises(TypeError, match="meaning"):
+        Declared(*words)
 
 
 @pytest.mark.parametrize(

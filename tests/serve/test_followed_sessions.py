@@ -87,6 +87,7 @@ def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen, mon
     assert [one["probability"] for one in found["findings"]] == pytest.approx(
         [one.probability for one in expected], abs=1e-6
     )
+    assert [one["words"] for one in found["findings"]] == [one.words for one in expected]
     assert len(expected) > len(session.followed().findings)
     end(client, state)
 

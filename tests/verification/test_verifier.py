@@ -6,12 +6,14 @@ import pytest
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
+from cefito.verification.evidence import StepEvidence, signed_log
 from cefito.verification.settings import VerifierConfig
-from cefito.verification.verifier import VERIFIER_FILE, Verifier, evidence
+from cefito.verification.verifier import VERIFIER_FILE, Verifier
 
-SMALL = VerifierConfig(members=1, width=16, training_steps=60)
 NAMES = ["boil", "pour", "wait", "stir", "drink", "wash", "hammer"]
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(6)), ("nail", [6])], NAMES)
+
+SMALL = VerifierConfig(members=1, width=16, training_steps=60)
 
 
 def steps_of(actions, seconds=10.0):
@@ -20,7 +22,7 @@ def steps_of(actions, seconds=10.0):
 
 def fitted(rows, *more):
     videos = [Video(f"v{n}", "train", 0, steps_of(row)) for n, row in enumerate(rows)]
-    return Verifier.fit([*videos, *more], TAXONOMY, config=SMALL)
+    return Verifier.fit([*videos, *more], TAXONOMY)
 
 
 @pytest.fixture(scope="module")
@@ -135,20 +137,19 @@ def slow_findings(verifier, steps, sure, least):
 
 
 def slow_evidence(order, steps, place):
-    """Some numbers of the evidence of a step, each counted from all steps."""
+    """Some of the evidence of a step, each counted from all steps."""
     row = [order.index.get(step.action, -1) for step in steps]
     own, count = row[place], len(steps)
     chances = (order.follows + 0.1) / (order.follows.sum(1, keepdims=True) + 0.1 * order.size)
     lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
     unmet = [lead[a, own] for a in range(order.size) if a != own and a not in row[:place]]
-    values = [
-        -np.log(chances[row[place - 1] if place else order.size, own]),
-        -np.log(chances[own, row[place + 1] if place + 1 < count else order.size]),
-        row[:place].count(own),
-        sum(unmet) if own >= 0 else 0.0,
-        steps[place].start - (steps[place - 1].end if place else 0.0),
-    ]
-    return np.sign(values) * np.log1p(np.abs(values))
+    return {
+        "from_previous": -np.log(chances[row[place - 1] if place else order.size, own]),
+        "to_next": -np.log(chances[own, row[place + 1] if place + 1 < count else order.size]),
+        "repetitions": row[:place].count(own),
+        "unmet": sum(unmet) if own >= 0 else 0.0,
+        "pause": steps[place].start - (steps[place - 1].end if place else 0.0),
+    }
 
 
 def test_findings_of_random_steps(counts, learned):
@@ -162,11 +163,25 @@ def test_findings_of_random_steps(counts, learned):
             ours = [(d.kind, d.step, d.probability) for d in found.deviations if d.step is not None]
             expected = slow_findings(verifier, steps, sure, least)
             assert sorted(ours, key=lambda one: one[1]) == expected
-        rows = evidence(counts.orders[0], steps)[:, [6, 7, 15, 17, 19]]
-        for place, row in enumerate(rows):
-            np.testing.assert_allclose(
-                row, slow_evidence(counts.orders[0], steps, place), rtol=1e-5
-            )
+        evidence = StepEvidence.of(counts.orders[0], steps)
+        for place in range(len(steps)):
+            for name, value in slow_evidence(counts.orders[0], steps, place).items():
+                assert getattr(evidence, name)[place] == pytest.approx(value)
+
+
+def test_networks_see_the_evidence_in_the_order_of_released_runs(counts):
+    evidence = StepEvidence.of(counts.orders[0], steps_of([0, 2, 1, 1, 6]))
+    matrix = evidence.matrix()
+    assert matrix.shape == (5, StepEvidence.width()) == (5, 64)
+    names = "orders_before orders_after worst_before worst_after unseen_before unseen_after "
+    names += "from_previous to_next length_change length_distance length_score place_change "
+    names += "place_distance place number repetitions usual unmet overlap pause"
+    for number, name in enumerate(names.split()):
+        column = getattr(evidence, name)
+        for place, values in ((0, column), (20, column.mean()), (40, column.max())):
+            assert (matrix[:, place + number] == signed_log(values)).all()
+    numbers = [evidence.lacking, evidence.most_lacking, 5, 9]
+    np.testing.assert_array_equal(matrix[:, 60:], [signed_log(np.array(numbers))] * 5)
 
 
 @pytest.mark.parametrize("name", ["counts", "learned"])

@@ -21,16 +21,16 @@ from cefito.cli.options import (
     with_options,
 )
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
-from cefito.data.readers.formats.document import Choices
 from cefito.errors import ConfigError
 from cefito.files import check_new
 from cefito.settings import validated
+from cefito.tracks.document import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cefito.data.prepared import PreparedDataset
-    from cefito.data.readers.source import Source
+    from cefito.data.source import Source
 
 
 _COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
@@ -151,8 +151,8 @@ def custom(
             folder.
     """
     from cefito.data.readers.custom import prepare as prepare_own
-    from cefito.data.readers.source import read_common
     from cefito.data.readers.step_source import read_steps
+    from cefito.data.source import read_common
 
     if len(paths) < 2:
         raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")

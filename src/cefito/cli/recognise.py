@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -22,12 +22,11 @@ from cefito.settings import parse_record
 
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
-    from cefito.data.readers.formats import Choices
     from cefito.inference.recordings import Recording
     from cefito.runs.run import Run
-    from cefito.tracks.formats import RecognisedVideo, Writer
+    from cefito.tracks import Track
+    from cefito.tracks.document import Choices, Format
 
-StepsFormat = Literal["csv", "eaf", "labelstudio", "via", "vtt", "jsonl"]
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
 
@@ -86,7 +85,7 @@ def recognise(
     min_probability: float = 0.0,
     reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    format_: Annotated[StepsFormat | None, Parameter(name="--format", group=OUTPUT)] = None,
+    format_: Annotated[str | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
@@ -151,15 +150,17 @@ def recognise(
         _show(found)
 
 
-def _format(out: Path, name: str | None, count: int) -> Writer:
+def _format(out: Path, name: str | None, count: int) -> Format:
     """Return the format of a file or of a folder of files; refuse what cannot be written."""
     from cefito.tracks.formats import WRITERS
 
     endings = {writer.ending: writer for writer in WRITERS.values()}
+    if name not in (None, *WRITERS):
+        raise ConfigError(f"--format {name}: expected one of {', '.join(sorted(WRITERS))}.")
     writer = endings.get(out.suffix) if name is None else WRITERS[name]
     if writer is None:
-        expected = f"a file that ends in {', '.join(endings)}, or --format"
-        raise ConfigError(f"--out {out}: expected {expected} ({', '.join(get_args(StepsFormat))}).")
+        expected = f"a file that ends in {', '.join(sorted(endings))}, or --format"
+        raise ConfigError(f"--out {out}: expected {expected} ({', '.join(sorted(WRITERS))}).")
     if _is_folder(out):
         return writer
     if writer.single and count > 1:
@@ -173,7 +174,7 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
+def _write(found: Sequence[Track], out: Path, writer: Format) -> None:
     """Write one file, or one of each video into a folder."""
     files = {out: found}
     if _is_folder(out):
@@ -186,7 +187,7 @@ def _write(found: Sequence[RecognisedVideo], out: Path, writer: Writer) -> None:
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(found), 'video')}")
 
 
-def _show(found: Sequence[RecognisedVideo]) -> None:
+def _show(found: Sequence[Track]) -> None:
     """Print the steps of videos as a table."""
     for each in found:
         talk(f"{each.video}: task {each.task} ({percent(each.task_probability)})")
@@ -226,7 +227,8 @@ def annotate(
         return
     from cefito.inference.proposals import doubt
     from cefito.runs.run import open_run
-    from cefito.tracks.formats import WRITERS, json_lines
+    from cefito.tracks.formats import WRITERS
+    from cefito.tracks.formats.json_lines import write
 
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
@@ -237,7 +239,7 @@ def annotate(
     found.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
     _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
-    write_text(out / PROPOSALS, json_lines(found))
+    write_text(out / PROPOSALS, write(found))
     table(
         "Films, those to correct first",
         ("film", "task", "steps", "unsure"),
@@ -250,12 +252,13 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
     """Say what correcting took, for the films of which corrected steps are given."""
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
-    from cefito.inference.recordings import timed_actions
-    from cefito.tracks.formats import RecognisedVideo, TimedAction
+    from cefito.tracks import Track
+    from cefito.tracks.formats.table import TABLES
+    from cefito.tracks.track import named
 
-    expected, proposed = "Expected what cefito annotate wrote.", dict[str, RecognisedVideo]()
+    expected, proposed = "Expected what cefito annotate wrote.", dict[str, Track]()
     for place, line in json_lines(proposals, expected):
-        read = parse_record(RecognisedVideo, line, place, expected, DataError)
+        read = parse_record(Track, line, place, expected, DataError)
         proposed[read.video] = read
     try:
         found = read_steps(files, choices=choices)
@@ -266,14 +269,13 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
         choices = choices.model_copy(update={"task": task})  # of a form that holds none
         found = read_steps(files, choices=choices)
     left, pairs = [], []
-    table = all(file.suffix.lower() in (".csv", ".tsv", ".parquet", ".pq") for file in files)
+    table = all(file.suffix.lower() in TABLES for file in files)
     for video in found.annotations.videos:
         one = find_proposal(video.video_id, proposed.values(), proposals.parent, table=table)
         if one is None:
             left.append(video.video_id)
             continue
-        own = [TimedAction(name=step.name, start=step.start, end=step.end) for step in one.steps]
-        pairs.append((own, timed_actions(found.annotations.taxonomy, video.steps)))
+        pairs.append((one.steps, named(video.steps, found.annotations.taxonomy)))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

@@ -48,19 +48,20 @@ def verify(
 
     Args:
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
-            learned if its data set names errors; else they are counts. For files of steps also a
-            folder of cefito data procedure.
+            learned if its data set names errors; else they are smoothed frequencies. For files of
+            steps also a folder of cefito data procedure.
         inputs: Files of annotated steps, as cefito data steps reads them, which are taken as they
             are, with the task that they hold; or files of features, video files, or ids of videos,
             whose steps are recognised first.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
-        false_alarms: Leave out what is less probable than so many false alarms an hour allow.
+        false_alarms: Choose the least probability that gives at most so many false alarms an hour.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
     """
-    from cefito.inference.recordings import holds_steps, verified_recording, verified_steps
+    from cefito.inference.recordings import verified_recording, verified_steps
+    from cefito.tracks.reading import holds_steps
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -93,7 +94,7 @@ def verify(
         save_verification(found, out)
         talk(f"wrote {out}")
     if json:
-        print_json([one.model_dump(mode="json", exclude_none=True) for one in found])
+        print_json([one.to_dict() for one in found])
     else:
         _show(found, least)
     return FOUND * (check and any(one.deviations for one in found))

@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from cefito.arrays import is_pickled, load_npy
 from cefito.data.annotations import Taxonomy
 from cefito.data.pickles import load_pickled
-from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
+from cefito.data.prepared import (
+    PreparedDataset,
+    check_action_text,
+    video_folder_entry,
+    write_dataset,
+)
 from cefito.errors import DataError
 from cefito.files import check_array, read_bytes
 
 _MOST = 1 << 28  # bytes of a pickle
+_FILE = "action_text_features.npy"
+_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 _SHAPE = (
     "Expected a .npy file of the actions' text embeddings: numbers [K, W], row = action id, or a "
     "pickled dictionary of id and vector, as the paper's authors write it."
@@ -93,3 +100,21 @@ def with_action_text(
             "action_text": record,
         },
     )
+
+
+def read_folder_text(folder: Path, taxonomy: Taxonomy) -> NDArray[Any] | None:
+    """Read the text embeddings of actions [K, W] in a folder of annotations; None without any."""
+    path = folder / _FILE
+    if not path.exists():
+        return None
+    text = single(load_npy(path, _REMEDY))
+    check_action_text(text, taxonomy, place=str(path), remedy=_REMEDY)
+    return text
+
+
+def single(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as float16 or float32; numbers that do not fit become infinite."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16 if array.dtype.itemsize == 2 else np.float32, copy=False)

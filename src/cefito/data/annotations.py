@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.markup import counted
 from cefito.settings import Record, parse_record, read_record
+from cefito.times import as_seconds
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
@@ -252,6 +254,7 @@ def _common_form(value: dict[str, dict[str, Any]], place: str) -> dict[str, Any]
 
 
 SPLITS = ("train", "val", "test")
+_LONGEST = 1e7  # seconds of a video; more are Unix times
 _SHAPE = 'Expected {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …]}.'
 
 
@@ -263,6 +266,19 @@ class Step:
     end: float
     action: int
     errors: tuple[str, ...] = field(default=(), compare=False)  # kinds of what was done wrongly
+
+
+def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
+    """Make a step of times in seconds (numbers or text), which are checked."""
+    times = f"the step runs from {start!r} to {end!r}"
+    expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
+    with explained(place, times, expected, TypeError, ValueError, OverflowError):
+        step = Step(start=as_seconds(start), end=as_seconds(end), action=action)
+        if not (0 <= step.start <= step.end and math.isfinite(step.end)):
+            raise ValueError("the times are not in order")
+        if step.end > _LONGEST:
+            raise ValueError("they seem to be dates; a video starts at 0")
+    return step
 
 
 @dataclass(frozen=True)

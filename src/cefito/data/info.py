@@ -10,7 +10,7 @@ from typing import Any
 
 from cefito.data.annotations import SPLITS, Annotations, Video, read_annotations
 from cefito.data.prepared import open_dataset
-from cefito.data.readers.source import ERRORS_FILE, read_common
+from cefito.data.source import ERRORS_FILE, read_common
 from cefito.data.windows import count_windows, split_videos
 
 HORIZONS = range(1, 7)

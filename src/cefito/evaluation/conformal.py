@@ -25,7 +25,7 @@ from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
 from cefito.inference.sets import LARGEST_SET, first_steps
 from cefito.locks import locked
-from cefito.planners.base import Planner, Queries
+from cefito.planners.base import Planner, Queries, plans_lengths
 from cefito.planners.checks import check_probabilities
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
@@ -260,8 +260,8 @@ class WindowScores:
 
 def conditions(planner: Planner) -> list[Condition]:
     """Return all conditions that a planner can be calibrated for."""
-    several = planner.abilities.any_length
-    lengths: list[int | None] = list(getattr(planner, "lengths", (planner.horizon,)))
+    several = plans_lengths(planner)
+    lengths: list[int | None] = [*planner.lengths] if plans_lengths(planner) else [planner.horizon]
     if len(lengths) > 1:
         lengths.append(None)
     return [
@@ -287,11 +287,9 @@ def sampled(windows: Windows, most: int, seed: int = 0) -> Windows:
 
 def planner_for(planner: Planner, condition: Condition) -> Planner:
     """Return the planner of the number of steps of a condition."""
-    untyped: Any = planner
-    if condition.steps is None or not planner.abilities.any_length:
+    if condition.steps is None or not plans_lengths(planner):
         return planner
-    chosen: Planner = untyped.with_lengths(condition.steps, condition.steps)
-    return chosen
+    return planner.with_lengths(condition.steps, condition.steps)
 
 
 def windows_for(windows: Windows, condition: Condition) -> Windows:

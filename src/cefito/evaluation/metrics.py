@@ -89,12 +89,19 @@ class Metric:
     """A metric of evaluations and tables.
 
     `total` returns its sum over windows and the divisor (or both [L]); None if it does not apply.
+
+    Raises:
+        ValueError: A column without a meaning.
     """
 
     total: Callable[[ScoredPlans], Part | None]
     head: str = ""  # of its column in tables; empty without a column
-    meaning: str = ""  # in legends
+    meaning: str = ""  # in legends; every metric with a column has one
     brief: bool = False  # whether tables with few columns have it, too
+
+    def __post_init__(self) -> None:
+        if self.head and not self.meaning:
+            raise ValueError(f"the metric '{self.head}' has no meaning. Say it for legends.")
 
 
 def _success(scored: ScoredPlans) -> tuple[float, float]:

@@ -1,42 +1,48 @@
-"""What rows of a whole video say to a live session: steps done, next steps, findings."""
+"""Sessions that follow the rows of a whole video: steps done, next steps, findings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch.nn import functional as F
 
-from cefito.data.annotations import Step
+from cefito.errors import ConfigError
+from cefito.inference.observer import Observation
+from cefito.inference.outlook import (
+    DOUBT,
+    GOAL_DOUBT,
+    OWN,
+    Begin,
+    Done,
+    Likely,
+    change,
+    doubted,
+)
+from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
-from cefito.recognition.recogniser import RecognisedStep
 from cefito.settings import Record
+from cefito.tracks import TimedStep
+from cefito.tracks.track import stored
 from cefito.verification.verifier import Deviation
-
-if TYPE_CHECKING:
-    from cefito.runs.run import Run
 
 FINDING = 0.8
 """Least probability of a mistake that is reported."""
-
-
-class Likely(Record):
-    """A task or an action and its probability."""
-
-    id: int
-    name: str
-    probability: float
 
 
 class Followed(Record):
     """What was recognised in the rows of a video so far."""
 
     seconds: float = Field(description="Time of the last row, and of the step after it.")
-    now: RecognisedStep | None = Field(description="The step that goes on; null in a pause.")
-    done: list[RecognisedStep] = Field(description="Steps before it, oldest first.")
+    now: TimedStep | None = Field(description="The step that goes on; null in a pause.")
+    done: list[TimedStep] = Field(description="Steps before it, oldest first.")
     next: list[Likely] = Field(description="Next steps, likeliest first.")
     task: Likely = Field(description="The likeliest task.")
     findings: list[Deviation] = Field(
@@ -44,36 +50,120 @@ class Followed(Record):
     )
 
 
-class RowFollower:
-    """Follows the rows of a video for a session.
+class FilmSession:
+    """Guidance by the rows of a video, in which the run's recogniser finds the steps.
 
     Args:
-        run: A run of the method any-length.
-        task: Id of the task; None to have it inferred.
+        begin: What is known before the first row.
 
     Raises:
         RunError: The run has no recogniser.
     """
 
-    def __init__(self, run: Run, task: int | None) -> None:
-        self.stream = run.own_recogniser.stream(task)
-        self._run = run
+    follows_rows = True
+    events = 0  # rows stay
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin, self._run = begin, begin.run
+        self.stream = begin.run.own_recogniser.stream(begin.task)
         self.told: set[float] = set()  # starts of steps that were reported
-        # findings, beside all that they depend on
+        self._seen = False  # whether a row was new, or a step was reported
+        # key (task, least probability, steps done) and value of the latest findings
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:
-        """Return a follower of the same rows, which goes on by itself."""
+        """Return a session of the same rows, which goes on by itself."""
         other = copy(self)
         other.stream, other.told = self.stream.copy(), {*self.told}
         return other
 
-    def correct(self, action: int) -> None:
+    @property
+    def seconds(self) -> float:
+        """Time up to which rows were observed, or lost."""
+        return self.stream.seconds
+
+    @cached_property
+    def steps(self) -> tuple[Done, ...]:
+        """Steps that were recognised, oldest first; those done before, until a row is new."""
+        if not self._seen:
+            return self._begin.done or ()
+        return tuple(
+            Done(
+                F.one_hot(torch.tensor(step.action), len(self._run.taxonomy.actions))
+                * step.probability,
+                reported=step.start in self.told,
+                shown=True,
+            )
+            for step in self._recognised
+        )
+
+    @cached_property
+    def outlook(self) -> SequencePosterior:
+        """What follows; the next step is inferred from all rows."""
+        begin = self._begin
+        if not self._seen:
+            return begin.outlook(None, self.steps)
+        shown, states = self.observation(), begin.states
+        initial = None if shown is None else begin.encoded(shown)
+        outlook = begin.outlook(initial, self.steps)
+        with torch.inference_mode():
+            expected = doubted(self.log_expected(states), DOUBT)
+            if begin.goal is not None:
+                # the recogniser knows no goal: p(a | rows) √(p(a | goal) / p(a))
+                without = begin.posterior(initial, self.steps, goal=None).log_first
+                ratio = doubted(outlook.log_first, GOAL_DOUBT) - doubted(without, GOAL_DOUBT)
+                expected = expected + ratio / 2
+            return led(outlook, expected, states.actions == self.going)
+
+    @property
+    def going(self) -> int:
+        """Action of the step that lasts up to the last row; −1 in a pause."""
+        steps = self._recognised
+        return stored(steps[-1:])[0].action if self.goes_on(steps) else -1
+
+    @property
+    def next_actions(self) -> torch.Tensor:
+        """Probability that each action is the next step [K]."""
+        return torch.from_numpy(self.stream.next_actions)
+
+    def taking(self, at: float | None) -> Self:
+        """Return this session; an observation without a time is refused (ConfigError)."""
+        if at is None:
+            raise ConfigError("the session follows rows of a video. Give the time of each.")
+        return self
+
+    def observe(self, row: Observation | None, at: float | None) -> bool:
+        """Add a row at a time, None if it was lost; return whether it is after the last one."""
+        assert at is not None  # by `taking`
+        read, width = self._begin.read, self._run.own_recogniser.width
+        if read is not None and isinstance(row, str | Path | tuple):
+            row = read("row", row)[-width:]  # without those that are joined with it
+        new = self.stream.observe(None if row is None else np.asarray(row), at)
+        if new:
+            self._forget()
+        return new
+
+    def done(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
         self.stream.correct(action)
         self.told |= {step.start for step in self.stream.steps()[-1:]}
+        self._forget()
 
-    def goes_on(self, steps: list[RecognisedStep]) -> bool:
+    def undo(self) -> None:
+        """Refuse to take rows back (ConfigError)."""
+        raise ConfigError("rows of a video stay. Report the step that goes on instead.")
+
+    @cached_property
+    def _recognised(self) -> list[TimedStep]:
+        return self.stream.steps()
+
+    def _forget(self) -> None:
+        self._seen = True
+        for name in ("steps", "outlook", "_recognised"):
+            vars(self).pop(name, None)
+
+    def goes_on(self, steps: list[TimedStep]) -> bool:
         """Whether the last step lasts up to the last row."""
         return bool(steps) and steps[-1].end >= self.stream.seconds
 
@@ -90,21 +180,12 @@ class RowFollower:
         return torch.tensor(shares).clamp(min=1e-30).log().float().log_softmax(dim=0)
 
     def observation(self) -> NDArray[np.float32] | None:
-        """Join the last rows to an observation [E], as those around a time in training.
+        """Return the observation [E] that the last rows show; None if they show none."""
+        return joined_rows(
+            self.stream.shown, self.stream.recogniser.width, self._run.planner.observation_dim
+        )
 
-        The last row is repeated for the rows after it. None if that row was lost, or if the width
-        of an observation is not an odd number of rows.
-        """
-        rows, size = self.stream.shown, self._run.planner.observation_dim
-        count, rest = divmod(size, self.stream.recogniser.width)
-        if not rows or rest or count % 2 == 0:
-            return None
-        half = count // 2
-        kept = np.stack(rows[-half - 1 :])
-        padding = ((half + 1 - len(kept), half), (0, 0))
-        return np.pad(kept, padding, mode="edge").reshape(-1)
-
-    def followed(self, ahead: list[Likely], least: float) -> Followed:
+    def followed(self, ahead: Sequence[Likely], least: float) -> Followed:
         """Return what was recognised, with the given next steps and findings that are likely."""
         stream, taxonomy = self.stream, self._run.taxonomy
         steps, tasks = stream.steps(), stream.tasks
@@ -118,19 +199,57 @@ class RowFollower:
             now=steps[-1] if going else None,
             done=done,
             findings=self._verified[1],
-            next=ahead,
+            next=[*ahead],
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
-    def _findings(self, done: list[RecognisedStep], task: int, least: float) -> list[Deviation]:
+    def _findings(self, done: list[TimedStep], task: int, least: float) -> list[Deviation]:
         """Return what was wrong in the steps of a task that were recognised."""
         if self._run.verifier is None or not done:
             return []
         found = self._run.verifier.verify(
-            [Step(step.start, step.end, step.action) for step in done],
+            stored(done),
             task,
             sure=[step.probability for step in done],
             finished=False,
             least=least,
         )
         return list(found.deviations)
+
+
+def led(
+    outlook: SequencePosterior, expected: torch.Tensor, going: torch.Tensor
+) -> SequencePosterior:
+    """Return a distribution that is led by the next step of the rows.
+
+    Args:
+        outlook: The network's distribution.
+        expected: log p(state of the next step | rows) [S].
+        going: States of the step that goes on [S]: it is seen, so the network does not expect it
+            again.
+    """
+    whole = change(outlook, expected)
+    shared = (1 - OWN) * whole
+    return outlook.weighed(torch.where(going, torch.minimum(whole, shared), shared))
+
+
+def joined_rows(
+    rows: Sequence[NDArray[np.float32]], width: int, size: int
+) -> NDArray[np.float32] | None:
+    """Join the last of rows [D] to an observation [E], as those around a time in training.
+
+    The last row is repeated for the rows after it. None if that row was lost, so that there are no
+    rows, or if the width of an observation is not an odd number of rows.
+
+    Args:
+        rows: Rows up to the last one, oldest first.
+        width: D.
+        size: E.
+    """
+    count, over = divmod(size, width)
+    if not rows or over or count % 2 == 0:
+        return None
+    half = count // 2
+    kept = np.stack(rows[-half - 1 :])
+    padding = ((half + 1 - len(kept), half), (0, 0))
+    return np.pad(kept, padding, mode="edge").reshape(-1)

@@ -175,7 +175,7 @@ def _answering(run: Run) -> PlanningRun:
 def _converted(
     make: Callable[Arguments, Made], convert: Callable[[Made], Answering]
 ) -> Callable[Arguments, Answering]:
-    """Return a function whose result, a run or runs by horizon, answers questions."""
+    """Return `make` with its result, a run or runs by horizon, converted to `PlanningRun`."""
 
     @wraps(make)
     def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answering:

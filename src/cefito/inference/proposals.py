@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cefito.data.readers.formats.document import film_address
 from cefito.errors import DataError
+from cefito.markup import plain
 from cefito.settings import Record
-from cefito.tracks.formats import RecognisedVideo, TimedAction, plain
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import film_address
 
 TOLERANCE = 2.0
 """Seconds that a border may be off without being moved."""
@@ -41,7 +42,7 @@ class Corrections(Record):
 
 
 def compare(
-    pairs: Iterable[tuple[Sequence[TimedAction], Sequence[TimedAction]]],
+    pairs: Iterable[tuple[Sequence[TimedStep], Sequence[TimedStep]]],
     tolerance: float = TOLERANCE,
 ) -> Corrections:
     """Count what was changed in videos, given the proposed and the corrected steps of each.
@@ -68,8 +69,8 @@ def compare(
 
 
 def find_proposal(
-    name: str, proposed: Iterable[RecognisedVideo], folder: Path, *, table: bool
-) -> RecognisedVideo | None:
+    name: str, proposed: Iterable[Track], folder: Path, *, table: bool
+) -> Track | None:
     """Return the proposal of a corrected film; None if there is none.
 
     Args:
@@ -95,12 +96,12 @@ def find_proposal(
     return found[0] if found else None
 
 
-def _shared(one: TimedAction, other: TimedAction) -> float:
+def _shared(one: TimedStep, other: TimedStep) -> float:
     """Return the seconds that two steps have in common."""
     return min(one.end, other.end) - max(one.start, other.start)
 
 
-def doubt(video: RecognisedVideo) -> float:
+def doubt(video: Track) -> float:
     """Return how unsure the steps of a video are: 1 − their mean probability, weighted by length.
 
     It is greatest for the video whose correction helps most.

@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
-from cefito.data.annotations import Step, Taxonomy, nfc
-from cefito.data.readers.csv_file import decoded
+from cefito.data.annotations import Taxonomy, nfc
 from cefito.data.readers.feature_files import is_features, load_features
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.formats.document import shortest_ends
-from cefito.data.readers.source import make_step
-from cefito.data.readers.steps import read_rows
 from cefito.data.timeline import RATES
-from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
-from cefito.settings import Record
-from cefito.tracks.formats import RecognisedVideo, TimedAction
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import Choices, shortest_ends
+from cefito.tracks.reading import read
+from cefito.tracks.track import GivenSteps, bound, named, stored
 from cefito.verification.order import written_orders
 from cefito.verification.verifier import Deviation, Verifier
 
@@ -44,7 +40,7 @@ class Recording:
     rows: NDArray[Any]  # [n, D]
     rate: float  # rows a second
     file: str | None = None  # the video file, if it is one
-    annotated: tuple[TimedAction, ...] | None = None  # None if its steps are not known
+    annotated: tuple[TimedStep, ...] | None = None  # None if its steps are not known
 
     def recognised(
         self,
@@ -53,7 +49,7 @@ class Recording:
         task: int | None = None,
         plan: Sequence[int] | None = None,
         least: float = 0.0,
-    ) -> RecognisedVideo:
+    ) -> Track:
         """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
 
         Raises:
@@ -64,7 +60,7 @@ class Recording:
         except (ConfigError, DataError) as problem:
             raise type(problem)(f"{self.place}: {problem}", setting=problem.setting) from problem
         best = int(found.tasks.argmax())
-        return RecognisedVideo(
+        return Track(
             video=self.name,
             task_id=best,
             task=run.taxonomy.tasks[best].name,
@@ -175,47 +171,26 @@ def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
         raise DataError(f"{opened.folder}: {problem}.")
     video, rows = opened.videos[index], timeline.videos[index]
     place = f"{opened.folder}, video '{video.video_id}'"
-    annotated = timed_actions(opened.taxonomy, video.steps)
+    annotated = named(video.steps, opened.taxonomy)
     return Recording(video.video_id, place, rows, timeline.rate, annotated=annotated)
 
 
-def timed_actions(taxonomy: Taxonomy, steps: Iterable[Step]) -> tuple[TimedAction, ...]:
-    """Return steps with the names of their actions."""
-    return tuple(
-        TimedAction(name=taxonomy.actions[step.action].name, start=step.start, end=step.end)
-        for step in steps
-    )
-
-
-_STEP_FILES = (".csv", ".tsv", ".txt", ".parquet", ".eaf", ".json", ".xml", ".srt", ".vtt")
-_HEAD = 1 << 16  # bytes by which a text is told from a film
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
-class VerifiedVideo(Record):
+class VerifiedVideo(Track):
     """What was wrong in a video, and how to go on."""
 
-    video: str
-    task: str
-    task_probability: float  # 1 if it was given
-    recognised: bool  # whether the steps were recognised, else they were given
-    seconds: float
-    steps: tuple[TimedAction, ...]
+    recognised: bool = True  # whether the steps were recognised, else they were given
+    steps: GivenSteps
     deviations: tuple[Deviation, ...]  # the likeliest first
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
 
-
-def holds_steps(path: Path) -> bool:
-    """Return whether a file has an ending of files of annotated steps, or is another text."""
-    if is_features(path) or not path.is_file():
-        return path.suffix.lower() in _STEP_FILES
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-    try:
-        return bool(decoded(head, path)[0])
-    except DataError:  # a binary file
-        return path.suffix.lower() in _STEP_FILES or head.startswith(b"PAR1")
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a value for JSON."""
+        beside = {"task_id", "annotated", "file", "split"}
+        return self.model_dump(mode="json", exclude_none=True, exclude=beside)
 
 
 def written_verifier(folder: Path) -> Verifier | None:
@@ -236,60 +211,40 @@ def verified_recording(
         ConfigError: No step was recognised.
         DataError: Rows of another width than the run's, or with NaN or infinity.
     """
-    seen = recording.recognised(run, task=task)
-    if not seen.steps:
+    track = recording.recognised(run, task=task)
+    if not track.steps:
         raise ConfigError(f"{recording.place}: no step was recognised.")
-    steps = [Step(one.start, one.end, one.action) for one in seen.steps]
-    sure = [one.probability * seen.task_probability for one in seen.steps]
-    found = _video(verifier, seen.video, seen.task_id, steps, sure=sure, least=least)
-    known = {"seconds": seen.seconds, "task_probability": seen.task_probability}
-    return found.model_copy(update={**known, "recognised": True})
+    return verified(verifier, track, least=least)
 
 
 def verified_steps(
     verifier: Verifier, paths: Sequence[Path], *, choices: Choices, task: int | None, least: float
 ) -> Iterator[VerifiedVideo]:
-    """Verify the steps that files give; arguments as of `read_rows` and `verified_recording`.
+    """Verify the steps that files give; arguments as of `read` and `verified_recording`.
 
     Raises:
         ConfigError: A task or an action that the run does not know.
         DataError: A file that is not read.
     """
-    taxonomy = verifier.taxonomy
     if task is not None:
-        choices = choices.model_copy(update={"task": taxonomy.tasks[task].name})
+        choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
     for path in paths:
-        found = read_rows([path], choices)
+        found = read([path], choices)
         notes = found.notes
-        for video in dict.fromkeys(row.video for row in found.rows):
-            steps = []
-            for row in (row for row in found.rows if row.video == video):
-                try:
-                    own = find_task(taxonomy, f"name:{row.task}") if task is None else task
-                    action = find_actions(taxonomy, f"name:{row.step}", task=own)[0]
-                except ConfigError as problem:
-                    place = f"{path}, video '{video}'"
-                    raise ConfigError(f"{place}: {problem}", setting=problem.setting) from problem
-                steps.append((own, make_step(row.start, row.end, action, place=row.place)))
-            if len({own for own, _ in steps}) > 1:
-                raise DataError(f"{path}: video '{video}' has several tasks. Give one for all.")
-            ordered = sorted((step for _, step in steps), key=lambda step: (step.start, step.end))
-            yield _video(verifier, video, own, ordered, sure=None, least=least, notes=notes)
+        for track in bound(found.tracks, verifier.taxonomy, task=task, place=path):
+            yield verified(verifier, track, least=least, notes=notes)
             notes = ()
 
 
-def _video(
-    verifier: Verifier,
-    name: str,
-    task: int,
-    steps: Sequence[Step],
-    *,
-    sure: Sequence[float] | None,
-    least: float,
-    notes: Sequence[str] = (),
+def verified(
+    verifier: Verifier, track: Track, *, least: float, notes: Sequence[str] = ()
 ) -> VerifiedVideo:
-    found = verifier.verify(steps, task, sure=sure, least=least)
-    notes = [*notes]
+    """Verify the steps of a track with ids, with notes on what may mislead."""
+    task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
+    if task is None:
+        raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
+    sure = [step.probability * track.task_probability for step in steps]
+    found, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
     overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
@@ -300,13 +255,8 @@ def _video(
     if not (order.videos or order.given):
         notes.append("no video of the task without errors was seen in training")
     return VerifiedVideo(
-        video=name,
-        task=verifier.taxonomy.tasks[task].name,
-        task_probability=1.0,
-        recognised=False,
-        seconds=max(step.end for step in steps),
-        steps=timed_actions(verifier.taxonomy, steps),
+        **dict(track) | {"task": taxonomy.tasks[task].name},
         deviations=found.deviations,
-        repair=tuple(verifier.taxonomy.names([*found.repair])),
+        repair=tuple(taxonomy.names([*found.repair])),
         notes=tuple(notes),
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeGuard,
+    TypeVar,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,6 +271,24 @@ class Planner(Protocol):
             ConfigError: `top_k` below 1, or constraints that it cannot obey or nothing satisfies.
             RunError: Observations of another dimension.
         """
+
+
+class PlannerOfLengths(Planner, Protocol):
+    """A planner of several numbers of steps (`Abilities.any_length`)."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def lengths(self) -> tuple[int, ...]:
+            """Numbers of steps that it plans, ascending."""
+
+    def with_lengths(self, shortest: int, longest: int) -> Self:
+        """Return a planner of some of the lengths (ConfigError if it was not trained for them)."""
+
+
+def plans_lengths(planner: Planner) -> TypeGuard[PlannerOfLengths]:
+    """Return whether a planner plans several numbers of steps."""
+    return planner.abilities.any_length
 
 
 AnyPlanner = TypeVar("AnyPlanner", covariant=True)

@@ -509,3 +509,10 @@ def _transitions(pairs: Floats, task: int, ids: list[int], smoothing: float) -> 
     known = others.sum(axis=1, keepdims=True)
     shared = others / np.maximum(known, 1) * np.minimum(known, _SHARED)
     return _normalised(own + smoothing * len(ids) * frequency + shared)
+
+
+def softened(rows: Floats, temperature: float) -> Floats:
+    """Return probabilities [..., K + 1] to the power 1 / T, that sum to 1 again."""
+    powers = rows ** (1 / temperature)
+    scaled: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return scaled

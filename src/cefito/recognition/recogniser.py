@@ -17,8 +17,8 @@ from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
-from cefito.recognition.scores import Segment, segments
-from cefito.settings import Record
+from cefito.recognition.scores import recognised_step, segments
+from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 
 if TYPE_CHECKING:
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
-
-
-class RecognisedStep(Record):
-    """A step that was recognised in a video."""
-
-    action: int
-    name: str
-    start: float  # seconds
-    end: float  # seconds
-    probability: float  # mean over its rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +39,7 @@ class Recognition:
     taxonomy: Taxonomy
     plan: tuple[int, ...] | None = None  # the steps, if they were known
 
-    def steps(self, least: float = 0.0) -> list[RecognisedStep]:
+    def steps(self, least: float = 0.0) -> list[TimedStep]:
         """Return the likeliest steps in order, but those below a probability.
 
         If they were known, each is there once.
@@ -77,9 +67,17 @@ class Recognition:
 class Recogniser(Protocol):
     """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
-    config: Any  # of the settings class of its `RecogniserMethod`
-    taxonomy: Taxonomy
-    rate: float  # rows a second
+    @property
+    def config(self) -> Any:
+        """Its settings, of the class of its `RecogniserMethod`."""
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        """Tasks and actions that it knows."""
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
 
     @property
     def width(self) -> int:
@@ -223,16 +221,3 @@ class AnnotatedRows:
         rows = [self.rows[place] for place in places]
         labels = [self.labels[place] for place in places]
         return type(self)(rows, labels, [self.tasks[place] for place in places], self.rate)
-
-
-def recognised_step(
-    segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
-) -> RecognisedStep:
-    """Return a segment of rows in seconds and with the name of its action."""
-    return RecognisedStep(
-        action=segment.action,
-        name=taxonomy.actions[segment.action].name,
-        start=segment.start / rate,
-        end=segment.end / rate,
-        probability=probability,
-    )

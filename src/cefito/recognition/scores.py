@@ -8,6 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Taxonomy
+from cefito.tracks import TimedStep
+
 OVERLAPS = (10, 25, 50)
 """Least intersections over union, in per cent, of a segment that counts as found."""
 
@@ -29,6 +32,19 @@ def segments(labels: NDArray[np.integer], background: int) -> list[Segment]:
         for start, end in zip(starts, ends, strict=True)
         if end > start and labels[start] != background
     ]
+
+
+def recognised_step(
+    segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
+) -> TimedStep:
+    """Return a segment of rows in seconds and with the name of its action."""
+    return TimedStep(
+        action=segment.action,
+        name=taxonomy.actions[segment.action].name,
+        start=segment.start / rate,
+        end=segment.end / rate,
+        probability=probability,
+    )
 
 
 class VideoScores(NamedTuple):

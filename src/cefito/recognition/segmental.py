@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.progress import Advance
-from cefito.recognition.chain import Floats, StepChain
+from cefito.recognition.chain import Floats, StepChain, softened
 from cefito.recognition.classifier import (
     Past,
     RowClassifier,
@@ -56,12 +56,10 @@ from cefito.recognition.recogniser import (
 )
 from cefito.recognition.scores import VideoScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.stream import StepStream
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
-
-if TYPE_CHECKING:
-    from cefito.recognition.stream import StepStream
 
 _REMEDY = "Train the run again."
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
@@ -221,8 +219,6 @@ class SegmentalRecogniser(BaseRecogniser):
 
     def stream(self, task: int | None = None) -> StepStream:
         """Return a stream of rows of a video."""
-        from cefito.recognition.stream import StepStream
-
         return StepStream(self, task) if self.follows else super().stream(task)
 
     def recognise(
@@ -423,13 +419,6 @@ def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
     """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + unexpected
-
-
-def softened(rows: Floats, temperature: float) -> Floats:
-    """Return probabilities [..., K + 1] to the power 1 / T, that sum to 1 again."""
-    powers = rows ** (1 / temperature)
-    scaled: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return scaled
 
 
 def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.recognition.chain import Filtered, Floats
+from cefito.recognition.chain import Filtered, Floats, softened
 from cefito.recognition.classifier import RowMemory, Rows
-from cefito.recognition.recogniser import RecognisedStep, recognised_step
-from cefito.recognition.scores import Segment
-from cefito.recognition.segmental import SegmentalRecogniser, softened
+from cefito.recognition.scores import Segment, recognised_step
+from cefito.tracks import TimedStep
 
 LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""
@@ -35,14 +34,12 @@ class StepStream:
     observed. A gap of more is passed at once: what follows is the same, but it holds no step.
 
     Args:
-        recogniser: The recogniser.
+        recogniser: A `SegmentalRecogniser`, which this module must not import.
         task: Id of the task; None to have it inferred.
         lost: Number of lost rows that get labels, beside `LOST_MORE` for each row observed.
     """
 
-    def __init__(
-        self, recogniser: SegmentalRecogniser, task: int | None = None, *, lost: int = LOST
-    ) -> None:
+    def __init__(self, recogniser: Any, task: int | None = None, *, lost: int = LOST) -> None:
         self.recogniser = recogniser
         self._chain = recogniser.chain
         if task is not None:
@@ -189,9 +186,9 @@ class StepStream:
 
     @property
     def next_states(self) -> Floats:
-        """p(task, action of the next step to begin), of each place of an action [C, A].
+        """Return p(task, action of the next step to begin), by the action's place [C, A].
 
-        Of actions, it is in proportion to √(p by the chain · p by the network).
+        The sum over tasks is proportional to √(p by the chain · p by the network).
         """
         chain = self._chain
         found: Floats = chain.next_states(self._states or chain.start)[0]
@@ -211,7 +208,7 @@ class StepStream:
         """Action at each place of each task [C, A]; K where there is none."""
         return self._chain.actions
 
-    def steps(self) -> list[RecognisedStep]:
+    def steps(self) -> list[TimedStep]:
         """Return the steps recognised so far in order, the present one among them.
 
         Steps of a mean probability below `sure_step` are left out, and those too short for

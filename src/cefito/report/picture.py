@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from cefito.data.annotations import Taxonomy
-from cefito.markup import shortened
-from cefito.recognition.recogniser import RecognisedStep
-from cefito.tracks.formats import RecognisedVideo, TimedAction, plain
+from cefito.markup import plain, shortened
+from cefito.tracks import TimedStep, Track
 from cefito.verification.order import Edges
 
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
@@ -21,11 +20,11 @@ _GOLDEN = 137.508  # degrees between colours, so that any number of them differs
 _FAINTEST = 0.15  # opacity of a step of the probability 0
 
 
-def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
+def timeline_picture(videos: Sequence[Track]) -> str:
     """Draw the steps of videos over one axis of time; their opacity is their probability."""
     longest = max(video.seconds for video in videos)
     scale = (_WIDTH - _LEFT - _RIGHT) / max(longest, 1e-9)
-    every: list[TimedAction | RecognisedStep] = [
+    every = [
         *(step for video in videos for step in video.annotated or ()),
         *(step for video in videos for step in video.steps),
     ]
@@ -46,7 +45,7 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
             parts.append(_box(_LEFT, top, video.seconds * scale, "#eee"))
             for step in steps:
                 said, opacity = _said(step), 1.0
-                if isinstance(step, RecognisedStep):
+                if title == "recognised":
                     said += f", {step.probability:.0%}"
                     opacity = _FAINTEST + (1 - _FAINTEST) * step.probability
                 left, width = _LEFT + step.start * scale, (step.end - step.start) * scale
@@ -65,7 +64,7 @@ def timeline_picture(videos: Sequence[RecognisedVideo]) -> str:
 
 
 def verified_picture(
-    seconds: float, steps: Sequence[TimedAction], wrong: Mapping[int, tuple[str, float]]
+    seconds: float, steps: Sequence[TimedStep], wrong: Mapping[int, tuple[str, float]]
 ) -> str:
     """Draw the steps of a video over time, those that are wrong in red; these by their number.
 
@@ -144,7 +143,7 @@ def _document(
     yield "</svg>"
 
 
-def _said(step: RecognisedStep | TimedAction) -> str:
+def _said(step: TimedStep) -> str:
     return f"{step.name}, {_clock(step.start)}–{_clock(step.end)}"
 
 

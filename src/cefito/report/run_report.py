@@ -32,7 +32,7 @@ from cefito.settings import flattened
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
-from cefito.tracks.formats import RecognisedVideo
+from cefito.tracks import Track
 
 GALLERY = 300
 """Default number of queries in the gallery."""
@@ -145,7 +145,7 @@ def report_run(
     )
 
 
-def _recognised(run: Run, dataset: Path | str | None, videos: list[str]) -> list[RecognisedVideo]:
+def _recognised(run: Run, dataset: Path | str | None, videos: list[str]) -> list[Track]:
     """Steps recognised in the first videos; none without a recogniser or rows of whole videos."""
     data = run.dataset(dataset)
     if run.recogniser is None or data.timeline is None:

@@ -10,7 +10,7 @@ from cefito.files import FileRecord
 from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
-from cefito.tracks.formats import RecognisedVideo
+from cefito.tracks import Track
 
 Kind = Literal["right", "order", "repetition", "substitution"]
 """A planned step: right; annotated in another place; planned before; another action."""
@@ -112,7 +112,7 @@ class RunReport(_Report):
     changes: list[SettingDifference]  # to the preset
     gallery_of: int  # number of windows that the gallery is a sample of
     gallery: list[GalleryQuery]
-    recognised: list[RecognisedVideo]  # steps in whole videos
+    recognised: list[Track]  # steps in whole videos
 
 
 class RowResults(FileRecord):

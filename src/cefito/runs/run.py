@@ -29,7 +29,7 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
-from cefito.planners.base import Planner
+from cefito.planners.base import Planner, plans_lengths
 from cefito.planners.methods import METHODS, find_method, method_settings, run_config
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.methods import find_recogniser
@@ -55,6 +55,7 @@ from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
 from cefito.training.trainer import TrainingContext
+from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
 
 __all__ = ["Run", "open_run", "write_run"]
@@ -135,8 +136,8 @@ class Run:
         Raises:
             ConfigError: It was not trained for them.
         """
-        planner: Any = self.planner
-        if not planner.abilities.any_length:
+        planner = self.planner
+        if not plans_lengths(planner):
             if shortest == longest == self.horizon:
                 return self
             raise ConfigError(
@@ -397,7 +398,9 @@ def _read(
         recogniser=opening("recogniser", recogniser),
         verifier=opening(
             "verifier",
-            lambda copies: Verifier.load(copies, taxonomy, config=config.parts.get("verifier")),
+            lambda copies: Verifier.load(
+                copies, taxonomy, config=config.parts.get("verifier") or VerifierConfig()
+            ),
         ),
     )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)

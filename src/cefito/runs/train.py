@@ -156,7 +156,7 @@ def _fit_parts(
         parts["verifier"] = Verifier.fit(
             [dataset.videos[place] for place in chosen],
             dataset.taxonomy,
-            config=config.parts.get("verifier"),
+            config=config.parts.get("verifier") or VerifierConfig(),
             seed=seed,
             context=context.part("verifier"),
         )

@@ -1,17 +1,21 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
-To add one: a field of `Constraints` with its `Declared`, and its meaning in `Feasible`; options,
-names, requests and the page follow from its type. Describe it in docs/searches.md. Its test: a
-meaning in `satisfies` of `tests/search/conftest.py`.
+To add one, write a field of `Constraints` with its `Declared`, whose `meaning` is a function that
+adds to `Rules`; a rule of a new kind is a field of `Rules` that `Feasible` follows. Options, names,
+requests and the page follow from the type. List it in `Facts` of `cefito.inference.question`, and
+describe it in docs/searches.md. Its test: a meaning in `satisfies` of `tests/search/conftest.py`.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 
@@ -21,18 +25,132 @@ OneAction = Annotated[int, "one"]
 """An action id; a name in its place must be the name of one action."""
 EachAction = Annotated[int, "each"]
 """An action id; a name in its place means all actions of that name."""
+_LONGEST_EXAMPLE = 9  # steps
+
+
+@dataclass
+class Rules:
+    """What all constraints together demand of sequences of T of A allowed actions.
+
+    Rules know actions by their places among the allowed ones.
+    """
+
+    actions: Sequence[int]  # ids of the allowed actions [A]
+    horizon: int  # T
+    usable: NDArray[np.bool_]  # which actions may occur [A]
+    closes: NDArray[np.bool_]  # [a, b]: after a, b may not come any more [A, A]
+    pinned: dict[int, int] = field(default_factory=dict)  # action of a step, counted from 0
+    required: set[int] = field(default_factory=set)  # actions that must occur
+    once: bool = False  # whether no action may occur twice
+
+    @classmethod
+    def of(cls, constraints: Constraints, actions: Sequence[int], horizon: int) -> Self:
+        """Apply the meaning of each constraint.
+
+        Raises:
+            ConfigError: Actions or steps that do not exist, two meanings of one, or no usable
+                action.
+        """
+        rules = cls.none(actions, horizon)
+        for how, value in constraints.given():
+            how.meaning(rules, value)
+        if not rules.usable.any():
+            raise ConfigError("every allowed action is forbidden; leave at least one.")
+        return rules
+
+    @classmethod
+    def none(cls, actions: Sequence[int], horizon: int) -> Self:
+        """Return rules that allow all sequences."""
+        size = len(actions)
+        return cls(actions, horizon, np.ones(size, np.bool_), np.zeros((size, size), np.bool_))
+
+    @property
+    def restrict(self) -> bool:
+        """Whether some sequence is not allowed, or could not be with more actions."""
+        rules = self.pinned, self.required, self.once, self.closes.any(), not self.usable.all()
+        return any(map(bool, rules))
+
+    def place(self, action: int, word: str) -> int:
+        """Return the place of an action, which a message calls `word` (else ConfigError)."""
+        if (place := self.places.get(action)) is None:
+            raise ConfigError(
+                f"action {action} is {word} but is not an action of this task; "
+                f"choose among {', '.join(map(str, self.actions))}."
+            )
+        return place
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Place of each action."""
+        return {action: place for place, action in enumerate(self.actions)}
 
 
 class Declared(NamedTuple):
-    """How users give a constraint, and how messages say it."""
+    """How users give a constraint, how messages say it, and what it means."""
 
     option: str  # of the command line, and the field of a request
     help: str  # of the option
     description: str  # of the field of a request
     words: str  # for each entry of the value
     example: Any  # of a value
+    meaning: Callable[[Rules, Any], None]  # adds what a value demands
 
 
+def _pin(rules: Rules, pinned: Sequence[tuple[int, int]]) -> None:
+    for step, action in pinned:
+        if not 1 <= step <= rules.horizon:
+            raise ConfigError(
+                f"action {action} is pinned to step {step}, which does not exist; "
+                f"steps are counted from 1 to {rules.horizon}."
+            )
+        place = rules.place(action, "pinned")
+        if (other := rules.pinned.setdefault(step - 1, place)) != place:
+            raise ConfigError(
+                f"step {step} is pinned to two actions, {rules.actions[other]} and {action}; "
+                "keep one."
+            )
+
+
+def _require(rules: Rules, required: Sequence[int]) -> None:
+    rules.required.update(rules.place(action, "required") for action in required)
+
+
+def _forbid(rules: Rules, forbidden: Sequence[int]) -> None:
+    rules.usable[[rules.places[action] for action in forbidden if action in rules.places]] = False
+
+
+def _order(rules: Rules, before: Sequence[tuple[int, int]]) -> None:
+    for first, second in before:
+        if first == second:
+            raise ConfigError(
+                f"action {first} cannot precede itself; name two different actions, or forbid "
+                "repeats."
+            )
+        if {first, second} <= rules.places.keys():
+            rules.closes[rules.places[second], rules.places[first]] = True
+
+
+def _once(rules: Rules, no_repeats: bool) -> None:
+    rules.once = no_repeats
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def with_meanings(kind: Kind) -> Kind:
+    """Refuse a class of constraints of which one has no meaning (TypeError)."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        how = next((how for how in get_args(hint)[1:] if isinstance(how, Declared)), None)
+        if how is None:
+            raise TypeError(f"the constraint '{name}' lacks its Declared.")
+        rules = Rules.none(range(int(np.max(how.example)) + 1), _LONGEST_EXAMPLE)
+        how.meaning(rules, how.example)
+        if not rules.restrict:
+            raise TypeError(f"the constraint '{name}' has no meaning: {how.example} adds no rule.")
+    return kind
+
+
+@with_meanings
 @dataclass(frozen=True)
 class Constraints:
     """Constraints that a plan must satisfy, by ids of actions; none by default.
@@ -57,6 +175,7 @@ class Constraints:
             "Known actions by step, counted from 1.",
             "action {1} at step {0}",
             ((1, 17),),
+            _pin,
         ),
     ] = ()
     required: Annotated[
@@ -67,6 +186,7 @@ class Constraints:
             "Actions that must occur.",
             "action {} required",
             (17,),
+            _require,
         ),
     ] = ()
     forbidden: Annotated[
@@ -77,6 +197,7 @@ class Constraints:
             "Actions that must not occur.",
             "action {} forbidden",
             (4,),
+            _forbid,
         ),
     ] = ()
     before: Annotated[
@@ -88,10 +209,12 @@ class Constraints:
             "Pairs [A, B]: if both occur, every A comes before every B.",
             "action {} before {}",
             ((3, 17),),
+            _order,
         ),
     ] = ()
     no_repeats: Annotated[
-        bool, Declared("no_repeats", *["No action may occur twice."] * 2, "no repeats", True)
+        bool,
+        Declared("no_repeats", *["No action may occur twice."] * 2, "no repeats", True, _once),
     ] = False
 
     def __post_init__(self) -> None:
@@ -186,33 +309,3 @@ def check_actions(constraints: Constraints, known: int | None = None) -> None:
                     "NamedConstraints of cefito.inference.constraints finds ids of names.",
                     setting=name,
                 )
-
-
-def check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-    """Refuse actions and steps that do not exist, and two meanings of one (ConfigError)."""
-    check_actions(constraints)
-    pinned: dict[int, int] = {}
-    for step, action in constraints.pinned:
-        if not 1 <= step <= horizon:
-            raise ConfigError(
-                f"action {action} is pinned to step {step}, which does not exist; "
-                f"steps are counted from 1 to {horizon}."
-            )
-        if pinned.setdefault(step, action) != action:
-            raise ConfigError(
-                f"step {step} is pinned to two actions, {pinned[step]} and {action}; keep one."
-            )
-    for action in sorted({*constraints.required, *pinned.values()} - {*actions}):
-        word = "required" if action in constraints.required else "pinned"
-        raise ConfigError(
-            f"action {action} is {word} but is not an action of this task; "
-            f"choose among {', '.join(map(str, actions))}."
-        )
-    if set(actions) <= set(constraints.forbidden):
-        raise ConfigError("every allowed action is forbidden; leave at least one.")
-    for first, second in constraints.before:
-        if first == second:
-            raise ConfigError(
-                f"action {first} cannot precede itself; name two different actions, or forbid "
-                "repeats."
-            )

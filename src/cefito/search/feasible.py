@@ -15,26 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints, check
+from cefito.search.constraints import Constraints, Rules, check_actions
 
 
 class Feasible:
     """Sequences (of places) that satisfy constraints, for one set of actions and one horizon."""
 
     def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-        check(constraints, actions, horizon)
-        place = {action: index for index, action in enumerate(actions)}
-        self.constraints, self.horizon, self.size = constraints, horizon, len(place)
-        self._once = constraints.no_repeats
-        self._pinned_places = {step - 1: place[action] for step, action in constraints.pinned}
-        self._required_places = [place[action] for action in sorted(set(constraints.required))]
-        usable = set(actions) - set(constraints.forbidden)
-        self._usable = np.array([action in usable for action in actions])
+        check_actions(constraints)
+        rules = Rules.of(constraints, actions, horizon)
+        self.constraints, self.horizon, self.size = constraints, horizon, len(actions)
+        self._once, self._usable = rules.once, rules.usable
+        self._pinned_places, self._required_places = rules.pinned, sorted(rules.required)
         # [action, other]: after this action the other may not come any more
-        self._closes = np.zeros((self.size, self.size), dtype=np.bool_)
-        for first, second in constraints.before:
-            if {first, second} <= usable:
-                self._closes[place[second], place[first]] = True
+        self._closes = rules.closes & rules.usable & rules.usable[:, None]
         self._compile_kinds()
         self._decided = cache(self._decide)
         if not self._completable(0, self._start[None])[0]:

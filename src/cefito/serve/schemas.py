@@ -22,7 +22,8 @@ from cefito.data.annotations import Action, Task
 from cefito.inference import constraints
 from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import NamedConstraints
-from cefito.inference.following import Followed, Likely
+from cefito.inference.following import Followed
+from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
 from cefito.search.constraints import (

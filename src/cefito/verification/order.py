@@ -204,7 +204,7 @@ def orders_value(procedures: Iterable[Procedure]) -> dict[str, Any]:
 
 
 def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
-    """Return the orders of a file alone, without videos; all but the optional steps are usual.
+    """Return the orders that a file alone gives; steps that are not optional are usual.
 
     Raises:
         DataError: Another content.

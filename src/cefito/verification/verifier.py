@@ -1,56 +1,52 @@
 """What was wrong in a video: steps skipped, out of order, added, repeated, or done wrongly.
 
-Each step has an evidence vector, of the orders and lengths in videos without errors (`TaskOrder`).
-Where training videos name errors, networks learn from it the probability of no error, an error of
-order, and another one; each video's evidence then comes from the others. They are tempered on
-videos held out in turn, whose alarms are counted, too. Otherwise the probabilities are counts.
+Each step has evidence (`StepEvidence`) from orders and lengths in videos without errors. Networks
+learn the probabilities of no error, of an error of order and of another error from it, if enough
+training videos name errors; the evidence of a training video comes from the other videos. Videos
+that are held out in turn calibrate these probabilities and count false alarms. Without networks,
+probabilities are smoothed frequencies. `mistakes` says what each kind of mistake means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
-from cefito.markup import counted, shortened
 from cefito.progress import Advance
+from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
-from cefito.recognition.segmental import best_temperature, softened
+from cefito.recognition.segmental import best_temperature
 from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
-from cefito.verification.order import Floats, TaskOrder, log_length
+from cefito.verification.evidence import StepEvidence, first_steps, signed_log
+from cefito.verification.mistakes import KINDS, OmittedAction, SeenStep, SeenVideo, kind_of
+from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.settings import VerifierConfig
 
 VERIFIER_FILE = "verifier.safetensors"
-DeviationKind = Literal["missing", "order", "added", "repeated", "long", "short", "wrong"]
 _REMEDY = "Train the run again."
+_DEFAULTS = VerifierConfig()
+_ALONE = TrainingContext()
 _MOST = 1e300  # seconds, or hours
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
-_LONGEST_WORDS = 60  # letters of a name
-_WORDS: dict[DeviationKind, str] = {
-    "missing": "missing",
-    "order": "out of order",
-    "added": "not a step of the task",
-    "repeated": "repeated",
-    "long": "too long",
-    "short": "too short",
-    "wrong": "done wrongly",
-}
 
 
 class Deviation(Record):
     """Something that was wrong in a video."""
 
-    kind: DeviationKind
+    kind: str = Field(json_schema_extra={"enum": [*KINDS]})
+    words: str  # the kind in words
     action: int
     name: str
     step: int | None = None  # counted from 1; None if it is missing
@@ -58,11 +54,6 @@ class Deviation(Record):
     end: float | None = None
     probability: float  # that it is an error
     evidence: str  # in words
-
-    @property
-    def words(self) -> str:
-        """The kind in words."""
-        return _WORDS[self.kind]
 
 
 class Verification(Record):
@@ -78,7 +69,7 @@ class Verifier:
 
     orders: tuple[TaskOrder, ...]  # by task
     taxonomy: Taxonomy
-    config: VerifierConfig = field(default_factory=VerifierConfig)
+    config: VerifierConfig = _DEFAULTS
     network: RowClassifier | None = None  # of no error, an error of order, another error
     temperature: float = 1.0
     alarms: tuple[float, ...] = ()  # p(error) of right steps held out, ascending
@@ -90,38 +81,36 @@ class Verifier:
         videos: Sequence[Video],
         taxonomy: Taxonomy,
         *,
-        config: VerifierConfig | None = None,
+        config: VerifierConfig = _DEFAULTS,
         seed: int = 0,
-        context: TrainingContext | None = None,
+        context: TrainingContext = _ALONE,
     ) -> Self:
         """Count the orders, and train networks if enough steps of the videos name errors.
 
         A training that was killed goes on if the context has a folder.
         """
-        config, context = config or VerifierConfig(), context or TrainingContext()
-        found = cls(cls._orders(videos, taxonomy), taxonomy, config)
-        named = sum(bool(step.errors) for video in videos for step in video.steps)
-        if named < config.fewest_errors:
-            return found
-        parts = np.random.default_rng(seed).permutation(len(videos)) % config.folds
+        counted = cls(cls._orders(videos, taxonomy), taxonomy, config)
+        if sum(bool(s.errors) for video in videos for s in video.steps) < config.fewest_errors:
+            return counted
+        folds = np.random.default_rng(seed).permutation(len(videos)) % config.folds
         held: list[tuple[Floats, NDArray[np.int64]]] = []
         total = (config.folds + 1) * config.members * config.training_steps
         with context.progress("verifier", total=total) as advance:
-            for part in range(config.folds):
-                rest = [one for one, of in zip(videos, parts, strict=True) if of != part]
-                own = [one for one, of in zip(videos, parts, strict=True) if of == part]
-                fitted = cls(cls._orders(rest, taxonomy), taxonomy, config)
-                fitted = fitted._trained(rest, seed, context, advance, f"fold-{part + 1}")
+            for fold in range(config.folds):
+                kept = [v for v, place in zip(videos, folds, strict=True) if place != fold]
+                left = [v for v, place in zip(videos, folds, strict=True) if place == fold]
+                fitted = cls(cls._orders(kept, taxonomy), taxonomy, config)
+                fitted = fitted._trained(kept, seed, context, advance, f"fold-{fold + 1}")
                 held += [
-                    (fitted.probabilities(v.steps, v.task), _labels(v)) for v in own if v.steps
+                    (fitted.probabilities(v.steps, v.task), _labels(v)) for v in left if v.steps
                 ]
-            found = found._trained(videos, seed, context, advance, "network")
-        rows, truth = (np.concatenate(each) for each in zip(*held, strict=True))
+            learned = counted._trained(videos, seed, context, advance, "network")
+        rows, truth = (np.concatenate(parts) for parts in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
         wrong = 1 - softened(rows, temperature)[:, 0]
         seconds = sum(max(step.end for step in video.steps) for video in videos if video.steps)
         return replace(
-            found,
+            learned,
             temperature=temperature,
             alarms=tuple(np.sort(wrong[truth == 0]).tolist()),
             hours=seconds / 3600,
@@ -154,7 +143,7 @@ class Verifier:
                     one for one in videos if one.clean and one.task == video.task and one != video
                 ]
                 order = TaskOrder.of(others, order.actions.tolist())
-            rows.append(evidence(order, video.steps))
+            rows.append(StepEvidence.of(order, video.steps).matrix())
             labels.append(_labels(video))
         network = fit_classifier(
             rows,
@@ -190,20 +179,24 @@ class Verifier:
     def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
         """Return p(no error, error of order, another error) of each step [n, 3]."""
         order = self.orders[task]
-        rows = evidence(order, steps)
+        return self._errors(order, StepEvidence.of(order, steps), first_steps(order, steps))
+
+    def _errors(self, order: TaskOrder, evidence: StepEvidence, first: dict[int, int]) -> Floats:
+        """Return `probabilities`, by the evidence of steps and the first of each action."""
         if self.network is not None:
-            return softened(np.exp(self.network.log_probabilities(rows)), self.temperature)
+            logs = self.network.log_probabilities(evidence.matrix())
+            return softened(np.exp(logs), self.temperature)
         # 1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
         # steps, the one that breaks more orders is to blame
-        first = _first_times(order, steps)
-        found, blame = np.zeros((len(steps), 3)), rows[:, 0] + rows[:, 1]
+        blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
+        shares = np.zeros((len(blame), 3))
         for late, b in first.items():
             for early, a in first.items():
                 if early < late and order.probability[a, b] < 0.5:
-                    which = late if blame[late] >= blame[early] else early
-                    found[which, 1] = max(found[which, 1], 1 - 2 * order.probability[a, b])
-        found[:, 0] = 1 - found[:, 1]
-        return found
+                    place = late if blame[late] >= blame[early] else early
+                    shares[place, 1] = max(shares[place, 1], 1 - 2 * order.probability[a, b])
+        shares[:, 0] = 1 - shares[:, 1]
+        return shares
 
     def threshold(self, alarms_an_hour: float) -> float:
         """Return the least p(error) that gives at most so many false alarms an hour.
@@ -256,117 +249,24 @@ class Verifier:
         order = self.orders[task]
         if not (order.videos or order.given):  # nothing is known of the task
             return Verification(deviations=(), repair=())
-        rows, first = self.probabilities(steps, task).tolist(), _first_times(order, steps)
-        earlier = _earlier([step.action for step in steps])
-        every = zip(steps, rows, earlier, certain.tolist(), strict=True)
-        found = [
-            self._deviation(place, step, task, row, first, before=before, sure=sure_, least=least)
-            for place, (step, row, before, sure_) in enumerate(every)
+        evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
+        video = SeenVideo(
+            order, self.taxonomy, steps, evidence, first, self.network is not None, finished
+        )
+        shares = zip(
+            *self._errors(order, evidence, first).T.tolist(), certain.tolist(), strict=True
+        )
+        subjects: list[SeenStep | OmittedAction] = [
+            SeenStep(video, place, right, misplaced, mishandled, certainty)
+            for place, (right, misplaced, mishandled, certainty) in enumerate(shares)
         ]
-        found += self._missing(order, steps, certain, finished)
-        kept = [one for one in found if one and one.probability >= max(least, _LEAST)]
+        subjects += _omitted(video, float(certain.mean()))
+        deviations = (_deviation(subject, max(least, _LEAST)) for subject in subjects)
+        likely = [deviation for deviation in deviations if deviation is not None]
         return Verification(
-            deviations=tuple(sorted(kept, key=lambda one: -one.probability)),
+            deviations=tuple(sorted(likely, key=lambda deviation: -deviation.probability)),
             repair=repair(order, {step.action for step in steps}),
         )
-
-    def _deviation(
-        self,
-        place: int,
-        step: Step,
-        task: int,
-        row: Sequence[float],
-        first: dict[int, int],
-        *,
-        before: int,
-        sure: float,
-        least: float,
-    ) -> Deviation | None:
-        """Return what may be wrong with one step; None if it is less probable.
-
-        Args:
-            place: Its place among the steps.
-            step: The step.
-            task: Id of the task.
-            row: p(no error, error of order, another error).
-            first: The steps that are the first of an action, as `_first_times` returns them.
-            before: Number of earlier steps of its action.
-            sure: p(step).
-            least: Least probability.
-        """
-        order = self.orders[task]
-        kind: DeviationKind = "order" if row[1] >= row[2] else "wrong"
-        probability, own = 1 - row[0], order.index.get(step.action, -1)
-        said = "unlike the videos without errors"
-        if own < 0 or not order.occurs[own]:
-            kind = "added"
-            said = f"in none of {counted(order.videos, 'video')} without errors"
-            probability = max(probability, 1 - (0.0 if own < 0 else float(order.usual[own])))
-        elif before and order.repeated[own] < 0.5:
-            kind, said = "repeated", f"done {before + 1} times"
-            probability = max(probability, 1 - float(order.repeated[own]))
-        elif kind == "order" and (pair := _worst_pair(order, place, first)) is not None:
-            a, b, kept, seen = pair
-            which = (
-                "the order given has" if order.given else f"{kept} of {counted(seen, 'video')} have"
-            )
-            said = f"'{self._name(a)}' after '{self._name(b)}'; {which} it before"
-        else:
-            seconds, log = step.end - step.start, log_length(step.start, step.end)
-            score = (log - order.length[own]) / order.spread[own]
-            if abs(score) > self.config.unusual:
-                kind = "long" if score > 0 else "short"
-                said = f"{seconds:.0f} s; usual are {np.exp(order.length[own]):.0f} s"
-                if self.network is None:
-                    probability = max(probability, 1 - 1 / float(score) ** 2)  # Chebyshev
-        if probability * sure < least:
-            return None
-        return Deviation(
-            kind=kind,
-            action=step.action,
-            name=self._name(step.action),
-            step=place + 1,
-            start=step.start,
-            end=step.end,
-            probability=probability * sure,
-            evidence=said,
-        )
-
-    def _missing(
-        self, order: TaskOrder, steps: Sequence[Step], certain: Floats, finished: bool
-    ) -> list[Deviation]:
-        """Return the usual steps that were not done."""
-        done = {order.index[step.action] for step in steps if step.action in order.index}
-        found = []
-        for own in sorted(set(range(order.size)) - done):
-            probability = float(order.usual[own])
-            said = f"in {order.occurs[own]:.0f} of {counted(order.videos, 'video')} without errors"
-            if not order.videos:
-                said = "a step of the instruction"
-            if not finished:
-                late = max(done, key=lambda other: order.probability[own, other], default=None)
-                if late is None:
-                    continue
-                probability *= float(order.probability[own, late])
-                seen = order.before[own, late] + order.before[late, own]
-                said = f"before '{self._name(int(order.actions[late]))}'"
-                if not order.given:
-                    kept = f"{order.before[own, late]:.0f} of {counted(round(seen), 'video')}"
-                    said += f" in {kept} without errors"
-            action = int(order.actions[own])
-            found.append(
-                Deviation(
-                    kind="missing",
-                    action=action,
-                    name=self._name(action),
-                    probability=probability * float(certain.mean()),
-                    evidence=said,
-                )
-            )
-        return found
-
-    def _name(self, action: int) -> str:
-        return shortened(self.taxonomy.actions[action].name, _LONGEST_WORDS)
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -385,10 +285,13 @@ class Verifier:
 
     @classmethod
     def load(
-        cls, folder: Path, taxonomy: Taxonomy, *, config: VerifierConfig | None = None
+        cls,
+        folder: Path,
+        taxonomy: Taxonomy,
+        *,
+        config: VerifierConfig = _DEFAULTS,
     ) -> Self:
-        """Read what `save` wrote into a run folder, with the settings of the run (RunError)."""
-        config = config or VerifierConfig()
+        """Read what `save` wrote into a run folder (RunError); `config` as of `fit`."""
         path = folder / VERIFIER_FILE
         tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
         weights: dict[str, torch.Tensor] = {}
@@ -416,7 +319,7 @@ class Verifier:
             if not weights:
                 return found
             with torch.device("meta"):  # no memory is taken before the shapes are compared
-                network = RowClassifier(_width(), 3, config).eval()
+                network = RowClassifier(StepEvidence.width(), 3, config).eval()
             load_weights(network, weights, str(path), copy=False)
         except RunError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
@@ -435,41 +338,33 @@ def _labels(video: Video) -> NDArray[np.int64]:
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
 
 
-def _first_times(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
-    """Return the steps that are the first of an action of the task: its place by theirs."""
-    first: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        if step.action in order.index:
-            first.setdefault(order.index[step.action], place)
-    return {place: own for own, place in first.items()}
+def _omitted(video: SeenVideo, certainty: float) -> Iterator[OmittedAction]:
+    """Yield the actions of the task that were not done."""
+    order = video.order
+    done = {order.index[step.action] for step in video.steps if step.action in order.index}
+    for index in sorted(set(range(order.size)) - done):
+        later = max(done, key=lambda other: order.probability[index, other], default=None)
+        yield OmittedAction(video, index, later, certainty)
 
 
-def _earlier(values: Iterable[int]) -> list[int]:
-    """Return how many equal values come before each one."""
-    counts, found = dict[int, int](), []
-    for value in values:
-        found.append(counts.get(value, 0))
-        counts[value] = found[-1] + 1
-    return found
-
-
-def _worst_pair(
-    order: TaskOrder, place: int, first: dict[int, int]
-) -> tuple[int, int, int, int] | None:
-    """Return the order that the step at a place breaks most: a, done after b; videos that keep it.
-
-    None if it breaks none; `first` as `_first_times` returns it.
-    """
-    worst = (0.5, 0, 0)
-    for other, index in first.items() if place in first else ():
-        if other != place:
-            a, b = (first[place], index) if place > other else (index, first[place])
-            worst = max(worst, (float(order.probability[a, b]), a, b))
-    share, a, b = worst
-    if share <= 0.5:
+def _deviation(subject: SeenStep | OmittedAction, least: float) -> Deviation | None:
+    """Return what may be wrong with a step or an omitted action; None if it is less probable."""
+    kind = kind_of(subject)
+    if kind is None or (probability := kind.probability(subject) * subject.certainty) < least:
         return None
-    kept, broken = order.before[a, b], order.before[b, a]
-    return int(order.actions[a]), int(order.actions[b]), int(kept), int(kept + broken)
+    times = {}
+    if isinstance(subject, SeenStep):
+        step = subject.step
+        times = {"step": subject.place + 1, "start": step.start, "end": step.end}
+    return Deviation(
+        kind=kind.name,
+        words=kind.words,
+        action=subject.action,
+        name=subject.video.name(subject.action),
+        probability=probability,
+        evidence=kind.evidence(subject),
+        **times,
+    )
 
 
 def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
@@ -485,70 +380,3 @@ def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
         found.append(min(free, key=lambda own: (float(order.place[own]), own)))
         left.remove(found[-1])
     return tuple(order.actions[found].tolist()) if found else ()
-
-
-def evidence(order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
-    """Return what is known of each step [n, F], with the sign and logarithm of each number.
-
-    For the step k of the action a: how unlikely the orders with the steps before and after it are,
-    −Σ log p and its largest part, and how many of them never were; −log p of a after the step
-    before it and of the step after it; the deviation of its log-length; that of its place; earlier
-    steps of a; how usual a is; the usual steps before it that are not there; overlap and pause.
-    Then the mean and the maximum of each over the video, and the usual steps that it lacks.
-    """
-    size, count = order.size, len(steps)
-    row = np.array([order.index.get(step.action, -1) for step in steps])
-    log, seen = -np.log(order.probability), order.before + order.before.T
-    never = (order.before == 0) & (seen >= 2)
-    chances = -np.log((order.follows + 0.1) / (order.follows.sum(1, keepdims=True) + 0.1 * size))
-    lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
-    np.fill_diagonal(lead, 0)
-    known, places = row >= 0, np.arange(count)
-    sides, met = (
-        np.zeros((count, 6)),
-        np.full(size, count),
-    )  # place of the first step of each action
-    first = _first_times(order, steps)
-    for number, (place, own) in enumerate(first.items()):
-        before, after = list(first.values())[:number], list(first.values())[number + 1 :]
-        met[own], both = place, (log[before, own], log[own, after])
-        sides[place, :4] = *map(np.sum, both), *(each.max(initial=0) for each in both)
-        sides[place, 4:] = never[before, own].sum(), never[own, after].sum()
-    length = np.array([log_length(step.start, step.end) for step in steps])
-    ends = np.array([0.0, *(step.end for step in steps[:-1])])
-    gap, where = np.array([step.start for step in steps]) - ends, (places + 0.5) / count
-    off = np.where(known, length - np.append(order.length, 0)[row], 0)
-    usually = np.append(order.place, np.nan)[row]
-    there = np.where(np.isnan(usually), 0, where - usually)
-    unmet = np.pad(lead, ((0, 0), (0, 1)))[:, row].T * (met >= places[:, None])
-    own_rows = np.column_stack(
-        [
-            sides,
-            chances[np.append(size, row[:-1]), row],
-            chances[row, np.append(row[1:], size)],
-            off,
-            np.abs(off),
-            off / np.append(order.spread, 1)[row],
-            there,
-            np.abs(there),
-            where,
-            places,
-            _earlier(row.tolist()),
-            np.append(order.usual, 0)[row],
-            unmet.sum(axis=1),
-            (places > 0) & (gap < -0.5),
-            gap,
-        ]
-    )
-    lacking = order.usual[~np.isin(np.arange(size), row)]
-    video = [lacking.sum(), lacking.max(initial=0), count, order.videos]
-    shared = np.concatenate([own_rows.mean(axis=0), own_rows.max(axis=0), video])
-    every = np.concatenate([own_rows, np.repeat(shared[None], count, axis=0)], axis=1)
-    found: NDArray[np.float32] = (np.sign(every) * np.log1p(np.abs(every))).astype(np.float32)
-    return found
-
-
-def _width() -> int:
-    """Numbers of the evidence of a step."""
-    order = TaskOrder.of([], [0])
-    return int(evidence(order, [Step(0, 1, 0)]).shape[1])

@@ -14,7 +14,7 @@ import pytest
 
 from cefito.data import read_annotations
 from cefito.data.readers.benchmarks import read_benchmark
-from cefito.data.readers.source import Source
+from cefito.data.source import Source
 from cefito.errors import DataError
 from refusals import refusal
 from traps import Trap, npy_bytes

@@ -14,7 +14,7 @@ from cefito.data.readers.captaincook4d import (
     read_captaincook4d,
 )
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.readers.source import read_common
+from cefito.data.source import read_common
 from cefito.errors import DataError
 from cooking import (
     FILES,

@@ -8,7 +8,7 @@ import pytest
 from cefito.data.annotations import Step, Video
 from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.feature_files import FileFolder
-from cefito.data.readers.source import UNPUBLISHED
+from cefito.data.source import UNPUBLISHED
 from cefito.errors import ConfigError, DataError
 
 TASKS = """23521

@@ -15,7 +15,7 @@ from cefito.data import open_dataset
 from cefito.data.annotations import Annotations, Step
 from cefito.data.readers.assemble import prepare, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps
-from cefito.data.readers.source import Source, read_common
+from cefito.data.source import Source, read_common
 from cefito.errors import DataError
 
 WIDTH = 6

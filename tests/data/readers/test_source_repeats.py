@@ -8,8 +8,8 @@ import pytest
 from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.feature_files import FileFolder
-from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import simulate
+from cefito.data.source import read_common
 from cefito.errors import DataError
 
 

@@ -25,7 +25,7 @@ from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.data.readers.feature_files import FeatureArray, FeatureError, FileFolder, load_features
 from cefito.data.readers.observing import Beyond, check_layout, is_beyond, kept_steps, observe
-from cefito.data.readers.source import Source
+from cefito.data.source import Source
 from cefito.data.timeline import Timeline
 from cefito.errors import DataError, explained
 from cefito.files import check_new, read_json

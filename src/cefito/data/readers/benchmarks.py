@@ -17,8 +17,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import Annotations, Step, Taxonomy, Video, named_actions, nfc, parsing
-from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, read_common
+from cefito.data.annotations import (
+    Annotations,
+    Step,
+    Taxonomy,
+    Video,
+    make_step,
+    named_actions,
+    nfc,
+    parsing,
+)
 from cefito.data.readers.windows_json import (
     WINDOWS,
     is_windows,
@@ -26,6 +34,7 @@ from cefito.data.readers.windows_json import (
     read_windows,
     split_named,
 )
+from cefito.data.source import UNPUBLISHED, Source, check_repeats, read_common
 from cefito.errors import ConfigError, DataError
 from cefito.files import MAX_BYTES, read_json, read_text
 

@@ -15,34 +15,30 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cefito.arrays import load_npy, load_npz
-from cefito.data.annotations import Taxonomy
+from cefito.arrays import load_npz
+from cefito.data.action_text import read_folder_text, single
 from cefito.data.prepared import (
     PreparedDataset,
-    check_action_text,
     check_observations,
     write_dataset,
 )
 from cefito.data.readers.assemble import prepare as prepare_source
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
+from cefito.data.source import read_common
 from cefito.data.timeline import read_npz
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_new, file_names
 from cefito.progress import Progress, silent
 from cefito.settings import validated
+from cefito.tracks.document import Choices
 
 _FEATURES_FILE = "features.npz"
 _TIMELINE_FILE = "timeline.npz"
-_ACTION_TEXT_FILE = "action_text_features.npy"
 _FEATURES_REMEDY = (
     "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
     "and of its steps."
 )
-_TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
 
 def prepare(
@@ -124,7 +120,7 @@ def prepare_custom(
     found = read_common(source)
     path, rows = source / _FEATURES_FILE, source / _TIMELINE_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
-    start, end = _single(arrays["start"]), _single(arrays["end"])
+    start, end = single(arrays["start"]), single(arrays["end"])
     place, remedy = str(path), _FEATURES_REMEDY
     check_observations(found.annotations, start=start, end=end, place=place, remedy=remedy)
     return write_dataset(
@@ -142,21 +138,3 @@ def prepare_custom(
             "cefito": version("cefito"),
         },
     )
-
-
-def read_folder_text(folder: Path, taxonomy: Taxonomy) -> NDArray[Any] | None:
-    """Read the text embeddings of actions [K, W] in a folder of annotations; None without any."""
-    path = folder / _ACTION_TEXT_FILE
-    if not path.exists():
-        return None
-    text = _single(load_npy(path, _TEXT_REMEDY))
-    check_action_text(text, taxonomy, place=str(path), remedy=_TEXT_REMEDY)
-    return text
-
-
-def _single(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as float16 or float32; numbers that do not fit become infinite."""
-    if array.dtype.kind != "f":
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(np.float16 if array.dtype.itemsize == 2 else np.float32, copy=False)

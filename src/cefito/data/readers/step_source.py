@@ -1,4 +1,4 @@
-"""The annotations that rows of steps make.
+"""The annotations that tracks of names make.
 
 The taxonomy is derived from the names: equal names are one action, and each task owns the actions
 that occur in it. Steps of a video are sorted by their start times.
@@ -10,21 +10,20 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
-from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.formats.table import SHAPE
-from cefito.data.readers.source import Source, draw_split, make_step
-from cefito.data.readers.steps import StepRows, read_rows, write_rows
+from cefito.data.annotations import Annotations, Taxonomy, Video, folded
+from cefito.data.source import Source, draw_split
 from cefito.errors import DataError
-from cefito.files import check_target
+from cefito.files import check_target, write_text
 from cefito.markup import word_vectors
+from cefito.tracks.document import Choices
+from cefito.tracks.formats.table import steps_table
+from cefito.tracks.reading import Tracks, read
+from cefito.tracks.track import bound, stored
 
 _SHOWN = 10  # pairs of names that are reported one by one
 _SIMILAR = 90  # per cent of letters that near names have in common
@@ -39,7 +38,7 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
     no known format, malformed, or without what `choices` could give is refused (DataError).
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return _source(read_rows(files, choices), files)
+    return _source(read(files, choices), files)
 
 
 def convert_steps(
@@ -50,56 +49,26 @@ def convert_steps(
     check_target(out, (".csv",), "out")
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
-    found = read_rows(files, choices)
+    found = read(files, choices)
     source = _source(found, files)
-    write_rows(out, found.rows)
+    write_text(out, steps_table(found.tracks))
     return source
 
 
-def _source(found: StepRows, files: Sequence[Path]) -> Source:
+def _source(found: Tracks, files: Sequence[Path]) -> Source:
     """Make annotations of the steps of some files."""
-    rows = found.rows
-    if not rows:
-        remedy = found.notes[-1] if found.notes else SHAPE
-        raise DataError(f"{files[0]} ({found.form}): holds no steps. {remedy}")
-    tasks = {name: number for number, name in enumerate(dict.fromkeys(row.task for row in rows))}
-    actions = {name: number for number, name in enumerate(dict.fromkeys(row.step for row in rows))}
-    facts: dict[str, tuple[str, str]] = {}
-    origins: dict[str, str] = {}
-    steps: dict[str, list[Step]] = defaultdict(list)
+    ids = {name: number for number, name in enumerate(found.actions)}
     owned: dict[str, set[int]] = defaultdict(set)
-    faults = Faults()
-    for row in rows:
-        fact = row.task, row.split
-        before, first = facts.setdefault(row.video, fact), origins.setdefault(row.video, row.origin)
-        if before != fact:
-            both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
-            faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
-        elif row.origin != first:
-            both = f"video '{row.video}', as {first} does"
-            problem = f"annotates {both}. Leave one out, or join them."
-            faults.add("two files", row.place, problem)
-        try:
-            step = make_step(row.start, row.end, actions[row.step], place=row.place)
-        except DataError as problem:
-            faults.add("times", row.place, str(problem).removeprefix(f"{row.place}: "))
-            continue
-        steps[row.video].append(replace(step, errors=row.errors))
-        owned[row.task].add(step.action)
-    faults.check()
-    taxonomy = Taxonomy.from_names(found.name, [(name, owned[name]) for name in tasks], actions)
+    for track in found.tracks:
+        owned[track.task].update(ids[step.name] for step in track.steps)
+    taxonomy = Taxonomy.from_names(found.name, owned.items(), ids)
     videos = tuple(
-        Video(
-            video_id=video,
-            split=split or "train",
-            task=tasks[task],
-            steps=tuple(sorted(steps[video], key=lambda step: (step.start, step.end))),
-        )
-        for video, (task, split) in facts.items()
+        Video(track.video, track.split or "train", track.task_id or 0, stored(track.steps))
+        for track in bound(found.tracks, taxonomy)
     )
     notes = [*found.notes, *_near_names(taxonomy)]
-    lacking = [video for video, (_, split) in facts.items() if not split]
-    if len(lacking) == len(facts):
+    lacking = [track.video for track in found.tracks if not track.split]
+    if len(lacking) == len(videos):
         videos = draw_split(videos)
         notes.append(
             "The annotations have no split: 30 % of the videos of each task were drawn for test."
@@ -111,7 +80,10 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
         annotations=Annotations(taxonomy=taxonomy, videos=videos),
         form=found.form,
         files=tuple(files),
-        names={video: (video, str(Path(video).parent / Path(video).stem)) for video in facts},
+        names={
+            track.video: (track.video, str(Path(track.video).parent / Path(track.video).stem))
+            for track in found.tracks
+        },
         notes=tuple(notes),
     )
 

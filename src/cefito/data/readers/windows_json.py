@@ -14,9 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, folded, nfc, parsing
+from cefito.data.annotations import (
+    SPLITS,
+    Annotations,
+    Step,
+    Taxonomy,
+    Video,
+    folded,
+    make_step,
+    nfc,
+    parsing,
+)
 from cefito.data.readers.feature_files import feature_name
-from cefito.data.readers.source import Source, check_repeats, make_step
+from cefito.data.source import Source, check_repeats
 from cefito.errors import DataError
 from cefito.markup import counted
 

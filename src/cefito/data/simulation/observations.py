@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.action_text import read_folder_text
 from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
-from cefito.data.readers.custom import read_folder_text
-from cefito.data.readers.source import read_common
+from cefito.data.source import read_common
 from cefito.data.vocabulary import tasks_of
 from cefito.files import check_new, sha256
 from cefito.runtime import SimulationStream, check_seed

@@ -1,4 +1,4 @@
-// Planned steps against the annotated ones, by the rules of `cefito.report.mistakes`.
+// Compare planned steps with annotated ones, by the rules of `step_kinds` in `cefito.report.breakdowns`.
 
 export const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
 

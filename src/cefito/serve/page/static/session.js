@@ -11,7 +11,6 @@ const AWAY = "The service does not answer. The page tries again.";
 const GONE = "urn:cefito:not-found";
 const NOT_THERE = "the service does not have it any more.";
 const LEAST = 60; // seconds of the strip of recognised steps
-const FINDINGS = { missing: "skipped", order: "out of order", added: "not a step of the task", repeated: "repeated", long: "too long", short: "too short", wrong: "done wrongly" };
 let state = null; // of the open session
 let stream = null; // of its states, also after events of others
 let going = false; // an event is being sent
@@ -262,7 +261,7 @@ function show(next) {
   const likely = (task) => [task.name + ", ", number("task", percent(task.probability))];
   $("live-task").replaceChildren("Task: ", ...likely(best),
     ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
-  const findings = next.followed ? next.followed.findings.map((one) => one.name + ": " + FINDINGS[one.kind] + " (" + percent(one.probability) + "). " + one.evidence) : [];
+  const findings = next.followed ? next.followed.findings.map((one) => one.name + ": " + one.words + " (" + percent(one.probability) + "). " + one.evidence) : [];
   $("live-notes").replaceChildren(...[...findings, ...next.notes].map((text) => make("li", {}, text)));
   const done = followed && followed.now ? next.done.slice(0, -1) : next.done;
   anew("live-done", done, () => {

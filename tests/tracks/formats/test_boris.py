@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from samples import spans
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 from refusals import refusal
 
 COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
+from cefito.markup import plain
+from cefito.tracks.document import Document, Format, StepRow, whole_number
+from cefito.tracks.track import Track
 
+_SCHEMA = "http://www.mimer.mpi.nl/ELAN/EAFv3.0"  # no place to load from; only a name
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|wmv|ogv)$", re.I)
 _UNKNOWN = "annotations between borders without times, or that refer to none or several"
 _Span = tuple[float, float]
@@ -135,10 +140,48 @@ def _address(media: Element) -> str:
     return media.get("MEDIA_URL") or media.get("RELATIVE_MEDIA_URL") or ""
 
 
-FORMAT = Format(
-    name="ELAN",
-    recognises=lambda document: document.tags[:1] == ("ANNOTATION_DOCUMENT",),
-    read=_read,
-    step="annotation",
-    tier="tier",
+def _write(videos: Sequence[Track]) -> str:
+    """Return ELAN's document of one video, with the tier `steps`."""
+    (video,) = videos
+    root = ElementTree.Element(
+        "ANNOTATION_DOCUMENT",
+        {"AUTHOR": "cefito", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0"}
+        | {"VERSION": "3.0", "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance"}
+        | {"xsi:noNamespaceSchemaLocation": f"{_SCHEMA}.xsd"},
+    )
+    header = ElementTree.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+    place = video.media if video.file is None else Path(video.file).resolve().as_uri()
+    media = {"MEDIA_URL": plain(place), "MIME_TYPE": "video/mp4"}
+    ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", media)
+    order = ElementTree.SubElement(root, "TIME_ORDER")
+    tier = ElementTree.SubElement(root, "TIER", TIER_ID="steps", LINGUISTIC_TYPE_REF="step")
+    for number, step in enumerate(video.steps, 1):
+        slots = {}
+        for side, time in enumerate((step.start, step.end), 1):
+            slots[f"TIME_SLOT_REF{side}"] = slot = f"ts{2 * number - 2 + side}"
+            at = {"TIME_SLOT_ID": slot, "TIME_VALUE": str(round(time * 1000))}
+            ElementTree.SubElement(order, "TIME_SLOT", at)
+        outer = ElementTree.SubElement(tier, "ANNOTATION")
+        own = {"ANNOTATION_ID": f"a{number}", **slots}
+        inner = ElementTree.SubElement(outer, "ALIGNABLE_ANNOTATION", own)
+        ElementTree.SubElement(inner, "ANNOTATION_VALUE").text = plain(step.name)
+    kind = {"LINGUISTIC_TYPE_ID": "step", "TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
+    ElementTree.SubElement(root, "LINGUISTIC_TYPE", kind)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+FORMATS = (
+    Format(
+        name="ELAN",
+        endings=(".eaf",),
+        tags=(("ANNOTATION_DOCUMENT",),),
+        read=_read,
+        step="annotation",
+        tier="tier",
+        key="eaf",
+        write=_write,
+        single=True,
+    ),
 )

@@ -7,9 +7,9 @@ import json
 import pytest
 from samples import spans
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 from refusals import refusal
 
 ABC = [("boil", 0.0, 4.0), ("pour", 4.0, 9.0), ("stir", 9.0, 12.0)]
@@ -307,7 +307,7 @@ REFUSED = {
         {},
         "ActivityNet Captions",
     ),
-    "JSON lines": ('{"video": "a", "task_probability": 1}\n', {}, "cefito recognise"),
+    "JSON lines": ('{"video": "a", "task_probability": 1}\n', {}, "is not as JSON lines writes"),
     "yt-dlp": ('{"chapters": [{"start_time": 0.0, "title": "x"}]}', {}, "yt-dlp"),
     "Whisper": ('{"text": "", "segments": [{"start": 0, "text": "x"}]}', {}, "Whisper"),
     "cue sheet": ("TRACK 01 AUDIO\n  INDEX 01 00:00:00\n", {}, "a cue sheet"),

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.csv_file import Faults
+from cefito.markup import plain
 from cefito.times import parse_seconds
+from cefito.tracks.document import Document, Format, StepRow
+from cefito.tracks.track import Track
 
 _Line = tuple[int, str]  # number and text
 _ARROW = "-->"
 _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
-_SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->")
+_SRT = r"\A\s*+(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->"
 _COMMA = re.compile(
     r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
 )
-_SBV = re.compile(r"\s*(?:\[[^\n]*\n\s*)*" + _COMMA.pattern.removeprefix(r"\s*"), re.MULTILINE)
-_HEAD = 4096  # letters in which the first cue begins
+_SBV = r"\A\s*+(?:\[[^\n]*\n\s*+)*+" + _COMMA.pattern.removeprefix(r"\s*")
 _SHOWN = 40  # letters in messages
 
 
@@ -70,21 +71,34 @@ def _blocks(text: str) -> Iterator[list[_Line]]:
             block.append((number, line))
 
 
-VTT = Format(
-    name="WebVTT",
-    recognises=lambda document: document.head.lstrip().startswith("WEBVTT"),
-    read=_read,
-    step="cue",
-)
-SRT = Format(
-    name="SRT",
-    recognises=lambda document: bool(_SRT.match(document.head[:_HEAD])),
-    read=_read,
-    step="cue",
-)
-SBV = Format(
-    name="SBV",
-    recognises=lambda document: bool(_SBV.match(document.head[:_HEAD])),
-    read=_read,
-    step="cue",
+def _write(videos: Sequence[Track]) -> str:
+    """Return the steps of one video as cues; comments before them hold the probabilities."""
+    (video,) = videos
+    blocks = ["WEBVTT"]
+    for step in video.steps:
+        times = f"{_clock(step.start)} --> {_clock(step.end)}"
+        name = html.escape(plain(step.name), quote=False)
+        blocks += [f"NOTE probability {step.probability:.4f}", f"{times}\n{name}"]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _clock(seconds: float) -> str:
+    """Return a time as hours, minutes, seconds and milliseconds, as in 00:01:02.500."""
+    rest, milliseconds = divmod(round(seconds * 1000), 1000)
+    return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}.{milliseconds:03d}"
+
+
+FORMATS = (
+    Format(
+        name="WebVTT",
+        endings=(".vtt",),
+        marks=(r"\A\s*WEBVTT",),
+        read=_read,
+        step="cue",
+        key="vtt",
+        write=_write,
+        single=True,
+    ),
+    Format(name="SRT", endings=(".srt",), marks=(_SRT,), read=_read, step="cue"),
+    Format(name="SBV", endings=(".sbv", ".sub"), marks=(_SBV,), read=_read, step="cue"),
 )

@@ -1,6 +1,6 @@
 """A file of annotations: its text in any common encoding, its XML or JSON, its steps and films.
 
-A format reads a `Document` and yields `StepRow`s. Its errors name the file and the format.
+A `Format` reads a `Document` and yields `StepRow`s. Its errors name the file and the format.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +24,13 @@ from xml.parsers import expat
 from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.annotations import nfc
-from cefito.data.readers.csv_file import decoded, table_columns
+from cefito.data.csv_file import decoded, table_columns
 from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
 from cefito.markup import counted
 from cefito.settings import Record, Settings, first_error
 from cefito.times import parse_seconds
+from cefito.tracks.track import Track
 
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")
 _ROOTED = re.compile(r"[/\\]|[A-Za-z]:[/\\]|\w[\w+.-]*://")
@@ -177,7 +179,7 @@ class LooseRecord(Record):
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_AnyRecord = TypeVar("_AnyRecord", bound=LooseRecord)
+_AnyRecord = TypeVar("_AnyRecord", bound=Record)
 
 
 @dataclass(eq=False)
@@ -343,16 +345,79 @@ class Document:
         return parser
 
 
-@dataclass(frozen=True)
+class Told(IntEnum):
+    """By what a format is told from others; surer marks are looked for first."""
+
+    FIRST_BYTES = 0
+    NOT_READ = 1  # by the marks of a form that is refused
+    MARKS = 2  # names of elements or entries that a tool writes
+    COLUMNS = 3  # of a table of steps
+    COLUMNS_OF_TOOLS = 4
+    RUNS = 5  # of equal lines
+    TIMES = 6  # in lines
+    REST = 7  # any other text
+
+
+def _unwritten(tracks: Sequence[Track]) -> str:
+    raise NotImplementedError("a format without a key is not written")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Format:
-    """A form of annotations: how it is recognised, and what its steps are."""
+    """A form of annotations: how it is recognised, and how it is read and written, or refused.
+
+    A file is of the format if `recognises` or its first bytes say so, if its XML begins with one
+    of `tags`, or if its text, which is no XML, has all of `marks`.
+
+    Raises:
+        TypeError: No name, ending or way to recognise it; neither a reader nor a way out, or both;
+            or a writer without a key.
+    """
 
     name: str  # in messages
-    recognises: Callable[[Document], bool]  # by the content
+    endings: tuple[str, ...]  # of files, with the dot; the first one of those that are written
+    told: Told = Told.MARKS
+    tags: tuple[tuple[str, ...], ...] = ()  # names of the first one or two elements
+    marks: tuple[str, ...] = ()  # regular expressions; "^" and "$" are ends of lines
+    recognises: Callable[[Document], bool] | None = None
+    starts: bytes = b""  # of the file
     # yields the steps; a file that is not whole raises a DataError, LookupError or ValueError
-    read: Callable[[Document], Iterator[StepRow]]
+    read: Callable[[Document], Iterator[StepRow]] | None = None
+    remedy: str = ""  # the way out of a form that is not read, in sentences
     step: str = ""  # word for what becomes a step; empty for tables of steps
     tier: str = ""  # word for what groups steps, of which one is chosen; empty if there is no such
+    key: str = ""  # name in options, of a format that is written
+    write: Callable[[Sequence[Track]], str] = _unwritten
+    single: bool = False  # whether a file that is written holds one video alone
+
+    def __post_init__(self) -> None:
+        patterns = [re.compile(mark, re.MULTILINE | re.DOTALL) for mark in self.marks]
+        object.__setattr__(self, "_patterns", patterns)
+        lacking = {
+            "a name": self.name,
+            "endings with a dot": self.endings and all(one[:1] == "." for one in self.endings),
+            "a way to recognise it": self.starts or self.tags or patterns or self.recognises,
+            "either a reader or a remedy": (self.read is None) == bool(self.remedy),
+            "a key and a writer, or neither": (self.write is _unwritten) != bool(self.key),
+        }
+        if faults := [what for what, has in lacking.items() if not has]:
+            raise TypeError(f"format {self.name!r}: expected {', '.join(faults)}")
+
+    @property
+    def ending(self) -> str:
+        """Ending of files that are written."""
+        return self.endings[0]
+
+    def matches(self, document: Document) -> bool:
+        """Whether a file has the content of the format."""
+        if self.recognises is not None:
+            return self.recognises(document)
+        if self.starts:
+            return document.data.startswith(self.starts)
+        if document.tags:
+            return any(document.tags[: len(tags)] == tags for tags in self.tags)
+        patterns: list[re.Pattern[str]] = vars(self)["_patterns"]
+        return bool(patterns) and all(one.search(document.head) for one in patterns)
 
 
 def whole_number(text: str) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,13 +15,13 @@ from cefito.data.annotations import (
     Video,
     folded,
     json_lines,
+    make_step,
     nfc,
     read_annotations,
 )
-from cefito.errors import DataError, explained
+from cefito.errors import DataError
 from cefito.markup import counted
 from cefito.settings import Record, parse_record
-from cefito.times import as_seconds
 
 ERRORS_FILE = "errors.jsonl"
 """Errors of steps and missing steps, beside `videos.jsonl`."""
@@ -34,7 +32,6 @@ UNPUBLISHED = (
     "use its window files."
 )
 """Note on annotations whose split differs from the one of published tables."""
-_LONGEST = 1e7  # seconds of a video; more are Unix times
 _REPEATS_PUBLISHED = ("crosstask",)
 """Data sets whose published annotations, and so the published windows, contain repeated steps."""
 
@@ -140,19 +137,6 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
         f"The published annotations repeat {counted(count, 'step')} of {videos}; they are kept, so "
         f"that the windows are the published ones. For example, {first}.",
     )
-
-
-def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
-    """Make a step of times in seconds (numbers or text), which are checked."""
-    times = f"the step runs from {start!r} to {end!r}"
-    expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
-    with explained(place, times, expected, TypeError, ValueError, OverflowError):
-        step = Step(start=as_seconds(start), end=as_seconds(end), action=action)
-        if not (0 <= step.start <= step.end and math.isfinite(step.end)):
-            raise ValueError("the times are not in order")
-        if step.end > _LONGEST:
-            raise ValueError("they seem to be dates; a video starts at 0")
-    return step
 
 
 def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds
+from cefito.tracks.document import Document, Format, LooseRecord, StepRow
+from cefito.tracks.track import Track
 
 _TEXT, _CHECKBOX = 1, 2  # types of attributes
 
@@ -88,12 +91,45 @@ def _values(
                 yield attribute.aname, options.get(each, each)
 
 
-def _recognises(document: Document) -> bool:
-    text = document.head
-    named = '"vid_list"' in text or '"fid_list"' in text
-    return text.lstrip().startswith("{") and named and '"attribute"' in text
+def _write(videos: Sequence[Track]) -> str:
+    """Return a project of VIA 3: temporal segments with the text attribute `step`."""
+    numbers = [str(number) for number in range(1, len(videos) + 1)]
+    media = [video.media for video in videos]
+    project = {"pid": "__VIA_PROJECT_ID__", "pname": "steps", "data_format_version": "3.1.1"}
+    attribute = {"aname": "step", "anchor_id": "FILE1_Z2_XY0", "type": 1, "desc": "", "options": {}}
+    value = {
+        "project": {**project, "vid_list": numbers, "creator": "cefito"},
+        "config": {"file": {"loc_prefix": {str(place): "" for place in range(1, 5)}}, "ui": {}},
+        "attribute": {"1": {**attribute, "default_option_id": ""}},
+        "file": {  # type 4: a video; place 1: on this machine
+            key: {"fid": key, "fname": Path(own).name, "type": 4, "loc": 1, "src": own}
+            for key, own in zip(numbers, media, strict=True)
+        },
+        "view": {key: {"fid_list": [key]} for key in numbers},
+        "metadata": {
+            f"{key}_{number}": {
+                "vid": key,
+                "flg": 0,
+                "z": [round(step.start, 3), round(step.end, 3)],
+                "xy": [],
+                "av": {"1": step.name},
+            }
+            for key, video in zip(numbers, videos, strict=True)
+            for number, step in enumerate(video.steps, 1)
+        },
+    }
+    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-FORMAT = Format(
-    name="VIA", recognises=_recognises, read=_read, step="temporal segment", tier="attribute"
+FORMATS = (
+    Format(
+        name="VIA",
+        endings=(".json",),
+        marks=(r"\A\s*\{", '"(?:vid|fid)_list"', '"attribute"'),
+        read=_read,
+        step="temporal segment",
+        tier="attribute",
+        key="via",
+        write=_write,
+    ),
 )

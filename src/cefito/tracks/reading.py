@@ -1,4 +1,4 @@
-"""Annotated steps from files of any known format, one or many, to one list of rows.
+"""Annotated steps from files of any known format, one or many, as tracks of names.
 
 What the files leave open (tier, task, split, frame rate, ends of videos) comes from `Choices`.
 """
@@ -6,7 +6,6 @@ What the files leave open (tier, task, split, frame rate, ends of videos) comes 
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,8 +16,8 @@ from operator import eq, mul
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import (
+from cefito.data.annotations import SPLITS, make_step, nfc
+from cefito.data.csv_file import (
     Faults,
     csv_rows,
     decoded,
@@ -26,12 +25,23 @@ from cefito.data.readers.csv_file import (
     listed_places,
     table_start,
 )
-from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
-from cefito.data.readers.formats.document import MAX_RATE, STRUCTURED, film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import read_bytes, write_text
-from cefito.markup import counted, in_csv, listed
+from cefito.files import read_bytes
+from cefito.markup import counted, listed
 from cefito.times import TIME_FORMS, parse_seconds
+from cefito.tracks.document import (
+    MAX_RATE,
+    STRUCTURED,
+    Choices,
+    Document,
+    Format,
+    StepRow,
+    film_address,
+    named_films,
+)
+from cefito.tracks.formats import FORMATS
+from cefito.tracks.formats.table import SHAPE
+from cefito.tracks.track import TimedStep, Track
 
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
 _shown = partial(listed, most=12)
@@ -40,21 +50,27 @@ _DIGITS = 6  # of seconds
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
-_FREE = ("split", "errors")  # fields that may be empty in all rows
+_HEAD = 1 << 16  # bytes by which a text is told from a film
 
 
 @dataclass(frozen=True)
-class StepRows:
-    """Steps of annotation files."""
+class Tracks:
+    """Steps of annotation files; names are not bound to a taxonomy."""
 
-    rows: tuple[StepRow, ...]  # in the order of the files
+    tracks: tuple[Track, ...]  # in the order in which the files name their videos
+    actions: tuple[str, ...]  # names of steps in the order of the files
     name: str  # of the annotations
     form: str  # the files' formats
     notes: tuple[str, ...]  # on how the files were read, and what was left out
 
 
-def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
-    """Read files of steps, each of the format that its content has."""
+def read(paths: Sequence[Path], choices: Choices) -> Tracks:
+    """Read files of steps, each of the format that its content has.
+
+    Raises:
+        DataError: A file of no known format, of one that is not read, malformed or without steps,
+            or without what `choices` could give.
+    """
     if not paths:
         raise ConfigError("no file is given. Give the files of annotated steps.")
     table = _VideoTable(choices.video_table)
@@ -65,7 +81,7 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     for path in paths:
         document = Document(path, choices, table.rate)
         try:
-            used = next(each for each in FORMATS if each.recognises(document))
+            used = next(each for each in FORMATS if each.matches(document))
             found = _one_tier(document, used, _read(document, used))
         except DataError as problem:
             if problem.setting:  # asks for an option, which is of all files
@@ -87,13 +103,63 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     rows, apart = named_films(rows)
     rows, repeated = _distinct(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
+    notes += [*apart, *table.notes(), *repeated]
+    form = ", ".join(dict.fromkeys(used.name for used in formats))
+    if not rows:
+        remedy = notes[-1] if notes else SHAPE
+        raise DataError(f"{paths[0]} ({form}): holds no steps. {remedy}")
     single = nfc(paths[0].stem)
-    return StepRows(
-        rows=tuple(rows),
-        name=single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single,
-        form=", ".join(dict.fromkeys(used.name for used in formats)),
-        notes=(*notes, *apart, *table.notes(), *repeated),
+    name = single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single
+    actions = tuple(dict.fromkeys(row.step for row in rows))
+    return Tracks(_tracks(rows), actions, name, form, tuple(notes))
+
+
+def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
+    """Join the rows of each video, which agree on its task, split and file."""
+    videos: dict[str, tuple[StepRow, list[TimedStep]]] = {}  # with the first row of each
+    faults = Faults()
+    for row in rows:
+        first, steps = videos.setdefault(row.video, (row, []))
+        fact, before = (row.task, row.split), (first.task, first.split)
+        if before != fact:
+            both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
+            faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
+        elif row.origin != first.origin:
+            both = f"video '{row.video}', as {first.origin} does"
+            problem = f"annotates {both}. Leave one out, or join them."
+            faults.add("two files", row.place, problem)
+        try:
+            times = make_step(row.start, row.end, 0, place=row.place)
+        except DataError as problem:
+            faults.add("times", row.place, str(problem).removeprefix(f"{row.place}: "))
+            continue
+        span = {"start": times.start, "end": times.end}
+        steps.append(TimedStep(name=row.step, **span, errors=row.errors))
+    faults.check()
+    return tuple(
+        Track(
+            video=video,
+            task=first.task,
+            seconds=max(step.end for step in steps),
+            steps=tuple(sorted(steps, key=lambda step: (step.start, step.end))),
+            recognised=False,
+            split=first.split,
+        )
+        for video, (first, steps) in videos.items()
     )
+
+
+def holds_steps(path: Path) -> bool:
+    """Return whether a file has an ending of files of annotated steps, or is another text."""
+    named = path.suffix.lower() in {ending for known in FORMATS for ending in known.endings}
+    if not path.is_file():
+        return named
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    try:
+        return bool(decoded(head, path)[0])
+    except DataError:  # a binary file
+        return named or head.startswith(b"PAR1")
 
 
 def _distinct(rows: list[StepRow]) -> tuple[list[StepRow], list[str]]:
@@ -113,22 +179,10 @@ def _distinct(rows: list[StepRow]) -> tuple[list[StepRow], list[str]]:
     return [*kept.values()], [note]
 
 
-def write_rows(path: Path, rows: Sequence[StepRow]) -> None:
-    """Write a table of steps, as it is read too."""
-    has_split, has_errors = (any(getattr(row, name) for row in rows) for name in _FREE)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    more = ["split"] * has_split + ["error"] * has_errors
-    writer.writerow(["video", "task", "step", "start", "end", *more])
-    for row in rows:
-        names = map(in_csv, (row.video, row.task, row.step))
-        free = [row.split] * has_split + [in_csv(";".join(row.errors))] * has_errors
-        writer.writerow([*names, row.start, row.end, *free])
-    write_text(path, text.getvalue())
-
-
 def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
+    if used.read is None:
+        raise document.wrong(f"is {used.name}, which is not read. {used.remedy}")
     if not used.step:
         head = document.head if used is FORMATS[-1] else ""
         first, *others = head[table_start(head)[0] :].lstrip().split("\n")[:_LINES]

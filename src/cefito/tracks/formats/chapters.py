@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import STRUCTURED, Document, Format, StepRow
+from cefito.data.csv_file import Faults
+from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
 
 # one letter for one, so that places in a line stay
 _PLAIN = str.maketrans(
@@ -126,4 +126,13 @@ def _recognises(document: Document) -> bool:
     return len(found) > 1 or found[:1] == [1]
 
 
-FORMAT = Format(name="chapters", recognises=_recognises, read=_read, step="chapter")
+FORMATS = (
+    Format(
+        name="chapters",
+        endings=(".txt",),
+        told=Told.TIMES,
+        recognises=_recognises,
+        read=_read,
+        step="chapter",
+    ),
+)

@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.files import file_names
+from cefito.markup import plain
 from cefito.recognition.plan_chain import aligned
-from cefito.recognition.recogniser import RecognisedStep
 from cefito.report.picture import timeline_picture, verified_picture
-from cefito.tracks.formats import WRITERS, RecognisedVideo, TimedAction, plain
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import Choices
+from cefito.tracks.formats import WRITERS
 from odd_names import ODD as NAMES
 
 ODD = 'pour "milk" & <whisk>, --> 2'
 
 
 def step(name, start, end, probability=0.5):
-    return RecognisedStep(action=0, name=name, start=start, end=end, probability=probability)
+    return TimedStep(action=0, name=name, start=start, end=end, probability=probability)
 
 
 def video(name="a", *, steps=(("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)), **more):
-    return RecognisedVideo(
+    return Track(
         video=name,
         task_id=0,
         task="make, tea",
@@ -55,12 +56,12 @@ def read_back(path, **choices):
 STEPS = [("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)]
 
 
-@pytest.mark.parametrize("name", sorted(WRITERS.keys() - {"jsonl"}))
+@pytest.mark.parametrize("name", sorted(WRITERS))
 def test_every_format_of_annotations_is_read_back(name, tmp_path):
     single = WRITERS[name].single
     videos = [video()] if single else [video(), video("b.c", steps=(("boil", 0.0, 2.0),))]
     path = written(tmp_path, name, videos)
-    found = read_back(path, task=None if name in ("csv", "labelstudio") else "make, tea")
+    found = read_back(path, task=None if name in ("csv", "labelstudio", "jsonl") else "make, tea")
     expected = {"x" if name == "vtt" else "a": STEPS}
     assert found == expected | ({} if single else {"b.c": [("boil", 0.0, 2.0)]})
 
@@ -119,14 +120,14 @@ def test_label_studio_shows_predictions_and_checked_ones_come_first(tmp_path):
 
 def test_json_lines_are_records():
     lines = WRITERS["jsonl"].write([video(), video("b", steps=())]).splitlines()
-    assert [RecognisedVideo.model_validate_json(line) for line in lines] == [
+    assert [Track.model_validate_json(line) for line in lines] == [
         video(),
         video("b", steps=()),
     ]
 
 
 def test_the_picture_has_every_step_and_no_markup_of_names():
-    known = (TimedAction(name="other", start=0, end=3),)
+    known = (TimedStep(name="other", start=0, end=3),)
     drawn = timeline_picture([video("<b>"), video("b", annotated=known)])
     root = ElementTree.fromstring(drawn)
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
@@ -140,7 +141,7 @@ def test_the_picture_has_every_step_and_no_markup_of_names():
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 14400.0 * 11, 1e9, 1e300])
 def test_pictures_of_any_length_have_few_labels(seconds):
     pictures = [
-        verified_picture(seconds, [TimedAction(name="a", start=0, end=seconds)], {}),
+        verified_picture(seconds, [TimedStep(name="a", start=0, end=seconds)], {}),
         timeline_picture([video().model_copy(update={"seconds": seconds, "steps": ()})]),
     ]
     for picture in pictures:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds, parse_seconds
+from cefito.tracks.document import Document, Format, LooseRecord, StepRow, Told
+from cefito.tracks.track import TimedStep, Track
 
 _TASKS = (
     re.compile(r'"(?:annotations|predictions)"\s*:'),
@@ -23,8 +25,8 @@ _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
 _BOXES = "boxes of tracked objects, which have no steps"
-RECOGNISED = "cefito"
-"""Version of the model that `cefito recognise` writes into its predictions."""
+_FRAME_RATE = 24  # of the Video tag, unless it is changed
+_RECOGNISED = "cefito"  # version of the model in predictions that are written
 _LONGEST = 1e7  # seconds; more are dates
 
 
@@ -129,7 +131,7 @@ def _prediction(document: Document, task: _Task, where: str) -> _Annotation | No
 
     def rank(prediction: _Annotation) -> tuple[bool, str]:
         changed = prediction.updated_at or prediction.created_at or ""
-        return prediction.model_version == RECOGNISED, changed
+        return prediction.model_version == _RECOGNISED, changed
 
     return max(reversed(made), key=rank, default=None)
 
@@ -283,6 +285,47 @@ def _recognises(document: Document) -> bool:
     return all(each.search(text) for each in _TASKS) or all(each.search(text) for each in _MIN)
 
 
-FORMAT = Format(
-    name="Label Studio", recognises=_recognises, read=_read, step="region", tier="control tag"
+def _write(videos: Sequence[Track]) -> str:
+    """Return tasks with predictions of the control tag `steps` of a Video tag `video`.
+
+    Frames are counted at the tag's own rate, 24 a second, whatever that of the film is.
+    """
+    tasks = []
+    for video in videos:
+        regions = [
+            {
+                "id": f"step{number}",
+                "type": "timelinelabels",
+                "from_name": "steps",
+                "to_name": "video",
+                "score": round(step.probability, 4),
+                "value": {"ranges": [_frames_of(step)], "timelinelabels": [step.name]},
+            }
+            for number, step in enumerate(video.steps, 1)
+        ]
+        data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
+        mean = sum(step.probability for step in video.steps) / max(len(video.steps), 1)
+        made = {"model_version": _RECOGNISED, "score": round(mean, 4), "result": regions}
+        tasks.append({"data": data, "annotations": [], "predictions": [made]})
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+def _frames_of(step: TimedStep) -> dict[str, int]:
+    """Return the first and the last frame of a step, counted from 1."""
+    first = round(step.start * _FRAME_RATE) + 1
+    return {"start": first, "end": max(first, round(step.end * _FRAME_RATE))}
+
+
+FORMATS = (
+    Format(
+        name="Label Studio",
+        endings=(".json", ".csv", ".tsv"),
+        told=Told.COLUMNS_OF_TOOLS,
+        recognises=_recognises,
+        read=_read,
+        step="region",
+        tier="control tag",
+        key="labelstudio",
+        write=_write,
+    ),
 )

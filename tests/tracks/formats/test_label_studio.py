@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from samples import spans
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 
 EXPORTED = Path(__file__).resolve().parent.parent / "exported"
 TEA = Choices(task="make tea", frame_rate=4)

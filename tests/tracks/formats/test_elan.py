@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from samples import spans
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 
 Elan = pytest.importorskip("pympi.Elan")
 EXPORT = Path(__file__).resolve().parent.parent / "exported" / "label_studio.json"

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from samples import BORIS, CHAPTERS, CVAT, CVAT_TRACKS, SRT, VIA_JSON, VTT, cvat, spans
 
-from cefito.data.readers.formats import FORMATS, Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
+from cefito.tracks.formats import FORMATS
 
 SPANS = [("boil water", 0.5, 4.25), ("pour", 4.25, 6.0)]
 
@@ -128,7 +129,7 @@ def test_columns_are_of_tables_only(read):
 
 
 def test_the_guide_lists_every_format():
-    guide = (Path(__file__).resolve().parents[4] / "docs" / "your-own-data.md").read_text("utf-8")
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "your-own-data.md").read_text("utf-8")
     table = guide.partition("| format | recognised by |")[2].partition("\n\n")[0]
     assert [each.name for each in FORMATS if each.step and each.name not in table] == []
 

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from cefito.data.annotations import SPLITS
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.tracks.document import Document, Format, StepRow, Told
 
 _LABEL = re.compile(r"[^\t,;|\"<>{}\[\]=]{1,100}")
 _NUMBER = re.compile(r"[0-9.,:+-]+")
@@ -70,4 +70,13 @@ def _recognises(document: Document) -> bool:
     return repeated >= _REPEATED * len(labels)
 
 
-FORMAT = Format(name="labels of frames", recognises=_recognises, read=_read, step="run of frames")
+FORMATS = (
+    Format(
+        name="labels of frames",
+        endings=(".txt",),
+        told=Told.RUNS,
+        recognises=_recognises,
+        read=_read,
+        step="run of frames",
+    ),
+)

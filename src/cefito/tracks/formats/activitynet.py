@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.times import Seconds
+from cefito.tracks.document import Document, Format, LooseRecord, StepRow
 
-_FORM = re.compile(r'"database"\s*:\s*\{'), re.compile(r'"segment"\s*:')
 _BEYOND = 1.5  # times a video's length; what ends later is not in seconds
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
 
@@ -54,9 +52,12 @@ def _read(document: Document) -> Iterator[StepRow]:
             yield StepRow(film, part.label, *part.segment, place, video.task, split)
 
 
-FORMAT = Format(
-    name="ActivityNet",
-    recognises=lambda document: all(form.search(document.head) for form in _FORM),
-    read=_read,
-    step="segment",
+FORMATS = (
+    Format(
+        name="ActivityNet",
+        endings=(".json",),
+        marks=(r'"database"\s*:\s*\{', r'"segment"\s*:'),
+        read=_read,
+        step="segment",
+    ),
 )

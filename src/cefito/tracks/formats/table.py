@@ -5,10 +5,13 @@ Names of columns say in which unit times are. Tables that a tool wrote are read 
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
@@ -16,10 +19,12 @@ from typing import Any, NamedTuple
 
 from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
-from cefito.data.readers.formats.document import STRUCTURED, Document, Format, StepRow
+from cefito.data.csv_file import Faults, check_columns, csv_rows, is_number
 from cefito.errors import DataError, explained, install_command
+from cefito.markup import in_csv
 from cefito.times import TIME_FORMS
+from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
+from cefito.tracks.track import Track
 
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (
@@ -349,6 +354,40 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}, row {number} (counted from 0)", row
 
 
-PARQUET = Format(name="table of steps", recognises=_is_parquet, read=_read, tier="tier")
-NAMED = Format(name="table of steps", recognises=_is_named, read=_read, tier="tier")
-CSV = Format(name="table of steps", recognises=lambda _: True, read=_read, tier="tier")
+def steps_table(videos: Sequence[Track]) -> str:
+    """Return a table with the columns that the tracks fill; recognised times have milliseconds."""
+    free = {
+        "split": any(video.split for video in videos),
+        "error": any(step.errors for video in videos for step in video.steps),
+        "probability": any(video.recognised for video in videos),
+    }
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*("video", "task", "step", "start", "end"), *(n for n in free if free[n])])
+    for video in videos:
+        for step in video.steps:
+            names = map(in_csv, (video.video, video.task, step.name))
+            times = (f"{time:.3f}" if video.recognised else time for time in (step.start, step.end))
+            cells = {
+                "split": video.split,
+                "error": in_csv(";".join(step.errors)),
+                "probability": f"{step.probability:.4f}",
+            }
+            writer.writerow([*names, *times, *(cells[name] for name in free if free[name])])
+    return text.getvalue()
+
+
+TABLES = (".csv", ".tsv", *_ENDINGS)
+"""Endings of files that are tables."""
+_declared = partial(Format, name="table of steps", read=_read, tier="tier")
+FORMATS = (
+    _declared(endings=_ENDINGS, told=Told.FIRST_BYTES, recognises=_is_parquet),
+    _declared(
+        endings=(".csv", ".tsv"),
+        told=Told.COLUMNS,
+        recognises=_is_named,
+        key="csv",
+        write=steps_table,
+    ),
+    _declared(endings=(".txt",), told=Told.REST, recognises=lambda _: True),
+)

@@ -3,9 +3,9 @@
 import pytest
 
 from cefito.data.annotations import Step, Video
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 from refusals import refusal
 
 TABLE = """video,task,step,start,end,split

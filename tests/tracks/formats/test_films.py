@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import VTT
 
-from cefito.data.readers.formats import Choices, StepRow
-from cefito.data.readers.formats.document import film_address, named_films
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices, StepRow, film_address, named_films
 
 TEA = Choices(task="tea")
 

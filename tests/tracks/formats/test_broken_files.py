@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 
 EXPORT = (Path(__file__).resolve().parents[1] / "exported" / "label_studio.json").read_text()
 VIA = json.dumps(VIA_JSON)
@@ -95,7 +95,7 @@ def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_pa
 @pytest.mark.parametrize("text", ['{"a": [1, 2]}', "[1]", "<?xml version='1.0'?><x/>", "{"])
 def test_unknown_json_and_xml_are_no_tables(text, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(DataError, match=r"x.csv: is of no known format \(ELAN, CVAT"):
+    with pytest.raises(DataError, match=r"x.csv: is of no known format \(.*ELAN"):
         read_steps(tmp_path / "x.csv")
 
 

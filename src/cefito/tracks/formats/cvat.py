@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
+from cefito.tracks.document import Document, Format, StepRow, whole_number
 
 _FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
 _STEP = re.compile(r"step\s*=\s*([0-9]+)")
@@ -140,12 +140,13 @@ def _film(document: Document, root: Element, about: Element | None, *, single: b
     return document.film(source) or document.video
 
 
-FORMAT = Format(
-    name="CVAT",
-    recognises=lambda document: (
-        document.tags in (("annotations", "version"), ("annotations", "meta"))
+FORMATS = (
+    Format(
+        name="CVAT",
+        endings=(".xml",),
+        tags=(("annotations", "version"), ("annotations", "meta")),
+        read=_read,
+        step="run of frames",
+        tier="tier",
     ),
-    read=_read,
-    step="run of frames",
-    tier="tier",
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from samples import spans
 
-from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks.document import Choices
 from refusals import refusal
 
 TWO = "00:00:00.500 --> 00:00:04.250", "00:00:04.250 --> 00:00:06.000"
@@ -77,7 +77,7 @@ def test_chapters_with_fractions_frames_and_other_writings(steps):
         ("0:00 A 0:30 B 1:05 C", "line 1: holds several times. Write one chapter a line"),
         ("0:00 – A – 0:30\n0:30 – B – 1:05", "line 1, line 2: holds several times"),
         ("00:00:04:32 A\n00:00:09:00 B", "has 32 of 25 frames"),
-        ("٠:٠٠ A\n٠:٣٠ B", "is of no known format (ELAN, "),
+        ("٠:٠٠ A\n٠:٣٠ B", "is of no known format ("),
         ("0:30,1:20,pour,a\n1:20,1:30,stir,a\n", "or put a line with names first"),
         ("0:30;1:20;7\n", "its first line holds no names of columns, only '0:30, 1:20, 7'"),
     ],

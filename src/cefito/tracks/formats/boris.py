@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cefito.data.readers.csv_file import csv_rows
-from cefito.data.readers.formats.document import Document, Format, StepRow, film_address
+from cefito.data.csv_file import csv_rows
 from cefito.errors import DataError
 from cefito.markup import listed
 from cefito.times import parse_seconds
+from cefito.tracks.document import Document, Format, StepRow, Told, film_address
 
 _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS."
 _MEDIA = ("media file name", "media file path", "media file")
@@ -146,6 +146,14 @@ def _recognises(document: Document) -> bool:
     return "observation id" in columns and _TABLE.search(document.head[:_HEAD]) is not None
 
 
-FORMAT = Format(
-    name="BORIS", recognises=_recognises, read=_read, step="state event", tier="subject"
+FORMATS = (
+    Format(
+        name="BORIS",
+        endings=(".csv", ".tsv"),
+        told=Told.COLUMNS_OF_TOOLS,
+        recognises=_recognises,
+        read=_read,
+        step="state event",
+        tier="subject",
+    ),
 )

@@ -1,0 +1,127 @@
+"""`Track`: the steps in time of a video, as people annotate them or as they are recognised.
+
+Names are bound to the ids of a taxonomy here alone, and so are ids to names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+from pydantic import Field, PlainSerializer
+
+from cefito.data.annotations import Step, Taxonomy
+from cefito.data.vocabulary import find_actions, find_task
+from cefito.errors import ConfigError
+from cefito.settings import Record
+
+
+class TimedStep(Record):
+    """A step in time."""
+
+    # id; None until the name is bound to a taxonomy
+    action: int | None = Field(None, exclude_if=lambda action: action is None)
+    name: str
+    start: float  # seconds
+    end: float  # seconds
+    probability: float = 1.0  # mean over its rows, if it was recognised
+    # kinds of what was done wrongly
+    errors: tuple[str, ...] = Field((), exclude_if=lambda errors: not errors)
+
+
+def _times(steps: tuple[TimedStep, ...] | None) -> list[dict[str, Any]] | None:
+    if steps is None:
+        return None
+    return [{"name": step.name, "start": step.start, "end": step.end} for step in steps]
+
+
+GivenSteps = Annotated[tuple[TimedStep, ...], PlainSerializer(_times)]
+"""Steps of which JSON holds name, start and end alone."""
+
+
+class Track(Record):
+    """Steps in time of a video, in the order of their times."""
+
+    video: str
+    # None until names are bound to a taxonomy
+    task_id: int | None = Field(None, exclude_if=lambda task: task is None)
+    task: str
+    task_probability: float = 1.0
+    # whether the steps were recognised, else a person gave them
+    recognised: bool = Field(True, exclude_if=bool)
+    seconds: float  # length of the video; the end of its last step if it is not known
+    steps: tuple[TimedStep, ...]
+    annotated: GivenSteps | None = None  # beside recognised steps; None if they are not known
+    file: str | None = None  # the video file, if its rows are of one
+    split: str = Field("", exclude_if=lambda split: not split)  # empty if it is not known
+
+    @property
+    def media(self) -> str:
+        """Path of the video file; one of a common ending if it is not known."""
+        return self.file or f"{self.video}.mp4"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a value for JSON."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:
+    """Return steps of a data set with the names of their actions."""
+    return tuple(
+        TimedStep(
+            action=step.action,
+            name=taxonomy.actions[step.action].name,
+            start=step.start,
+            end=step.end,
+            errors=step.errors,
+        )
+        for step in steps
+    )
+
+
+def bound(
+    tracks: Iterable[Track], taxonomy: Taxonomy, *, task: int | None = None, place: object = ""
+) -> Iterator[Track]:
+    """Yield tracks with the ids that a taxonomy has for the names of their tasks and steps.
+
+    Args:
+        tracks: The tracks.
+        taxonomy: The taxonomy.
+        task: Id of the task of all tracks; that of the name of each by default.
+        place: The file, for messages.
+
+    Raises:
+        ConfigError: A name that the taxonomy does not hold; the message names the video.
+    """
+    tasks: dict[str, int] = {}
+    actions: dict[tuple[int, str], int] = {}
+    for track in tracks:
+        try:
+            if task is None and track.task not in tasks:
+                tasks[track.task] = find_task(taxonomy, f"name:{track.task}")
+            own = tasks[track.task] if task is None else task
+            for step in track.steps:
+                if (own, step.name) not in actions:
+                    ids = find_actions(taxonomy, f"name:{step.name}", task=own)
+                    actions[own, step.name] = ids[0]
+        except ConfigError as problem:
+            said = f"{place}{', ' if place else ''}video '{track.video}': {problem}"
+            raise ConfigError(said, setting=problem.setting) from problem
+        steps = tuple(
+            step.model_copy(update={"action": actions[own, step.name]}) for step in track.steps
+        )
+        yield track.model_copy(update={"task_id": own, "steps": steps})
+
+
+def stored(steps: Iterable[TimedStep]) -> tuple[Step, ...]:
+    """Return steps with ids as those of a data set.
+
+    Raises:
+        ConfigError: The name of a step is not bound to a taxonomy.
+    """
+    found = []
+    for step in steps:
+        if step.action is None:
+            raise ConfigError(f"step '{step.name}': expected an action's id. Bind its name first.")
+        found.append(Step(step.start, step.end, step.action, step.errors))
+    return tuple(found)

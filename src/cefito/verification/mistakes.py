@@ -1,0 +1,316 @@
+"""Kinds of mistakes: each is a class with its name, words, evidence and probability.
+
+To add one, write a subclass of `StepMistake` (of a step that was done) or of `OmittedMistake` (of
+an action that was not). It is registered by its declaration; pages, reports, the command line and
+the service take its words from here. Of kinds that apply, the one that is declared last names a
+mistake, so general kinds come first. Its test is in tests/verification/test_mistakes.py, and
+docs/verify.md describes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from cefito.data.annotations import Step, Taxonomy
+from cefito.markup import counted, shortened
+from cefito.verification.evidence import StepEvidence
+from cefito.verification.order import TaskOrder
+
+_UNUSUAL = 2.0  # standard deviations of a length from which on it is a mistake
+_LONGEST_NAME = 60  # letters
+_UNLIKE = "unlike the videos without errors"
+
+
+@dataclass(frozen=True)
+class BrokenOrder:
+    """An order of two actions that a video breaks: `early` came after `late`."""
+
+    early: int
+    late: int
+    kept: int  # videos that keep it
+    seen: int  # videos with both actions
+
+
+@dataclass(frozen=True, eq=False)
+class SeenVideo:
+    """The steps of a video, beside what is known of its task."""
+
+    order: TaskOrder
+    taxonomy: Taxonomy
+    steps: Sequence[Step]
+    evidence: StepEvidence
+    first: dict[int, int]  # as `first_steps` returns it
+    learned: bool  # whether networks gave the probabilities of its steps
+    finished: bool  # else steps may follow
+
+    def name(self, action: int) -> str:
+        """Return the name of an action for messages."""
+        return shortened(self.taxonomy.actions[action].name, _LONGEST_NAME)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenStep:
+    """A step that was done, with its probabilities."""
+
+    video: SeenVideo
+    place: int  # among the steps of the video, from 0
+    right: float  # p(no error)
+    misplaced: float  # p(error of order)
+    mishandled: float  # p(another error)
+    certainty: float  # p(it was done)
+
+    @property
+    def step(self) -> Step:
+        """The step itself."""
+        return self.video.steps[self.place]
+
+    @property
+    def action(self) -> int:
+        """Id of its action."""
+        return self.step.action
+
+    @property
+    def index(self) -> int | None:
+        """Place of its action in the order of the task; None if it is of another task."""
+        return self.video.order.index.get(self.action)
+
+    @property
+    def in_videos(self) -> bool:
+        """Whether a video without errors has its action."""
+        return self.index is not None and bool(self.video.order.occurs[self.index])
+
+    @property
+    def usual(self) -> float:
+        """p(its action occurs in a video); 0 if it is of another task."""
+        return float(self.video.evidence.usual[self.place])
+
+    @property
+    def repetitions(self) -> int:
+        """Number of earlier steps of its action."""
+        return int(self.video.evidence.repetitions[self.place])
+
+    @property
+    def usual_repetitions(self) -> float:
+        """Mean number of repetitions of its action in a video; 0 if it is of another task."""
+        return 0.0 if self.index is None else float(self.video.order.repeated[self.index])
+
+    @property
+    def length_score(self) -> float:
+        """Deviation of the logarithm of its seconds, in standard deviations."""
+        return float(self.video.evidence.length_score[self.place])
+
+    @cached_property
+    def broken(self) -> BrokenOrder | None:
+        """The order that it breaks most; None if it breaks none, or is not a first step."""
+        order, first, worst = self.video.order, self.video.first, (0.5, 0, 0)
+        for place, index in first.items() if self.place in first else ():
+            if place != self.place:
+                here = first[self.place]
+                a, b = (here, index) if self.place > place else (index, here)
+                worst = max(worst, (float(order.probability[a, b]), a, b))
+        share, a, b = worst
+        if share <= 0.5:
+            return None
+        kept, seen = order.before[a, b], order.before[a, b] + order.before[b, a]
+        return BrokenOrder(int(order.actions[a]), int(order.actions[b]), int(kept), int(seen))
+
+
+@dataclass(frozen=True, eq=False)
+class OmittedAction:
+    """An action of the task that was not done."""
+
+    video: SeenVideo
+    index: int  # place in the order of the task
+    later: int | None  # place of the action done that it most probably precedes; None without one
+    certainty: float  # mean p(it was done) of the steps of the video
+
+    @property
+    def action(self) -> int:
+        """Id of the action."""
+        return int(self.video.order.actions[self.index])
+
+
+Subject = TypeVar("Subject", SeenStep, OmittedAction)
+
+
+class Mistake(Generic[Subject]):
+    """A kind of mistake of a step, or of an action that was not done."""
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """Register a kind; one without a whole meaning, or of a name in use, is a TypeError."""
+        if Mistake in cls.__bases__:
+            return
+        declared = ("name", "words", "applies", "probability", "evidence")
+        lacking = [part for part in declared if _declaration(cls, part) in (None, "")]
+        if lacking:
+            raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
+        if cls.name in KINDS:
+            raise TypeError(f"two mistakes are named '{cls.name}'.")
+        KINDS[cls.name] = cls()
+
+    def applies(self, subject: Subject) -> bool:
+        """Return whether a mistake of the subject would be of this kind."""
+        raise NotImplementedError
+
+    def probability(self, subject: Subject) -> float:
+        """Return the probability that it is a mistake, if the steps are certain."""
+        raise NotImplementedError
+
+    def evidence(self, subject: Subject) -> str:
+        """Return in words what shows it."""
+        raise NotImplementedError
+
+
+def _declaration(kind: type[Mistake[Any]], part: str) -> Any:
+    """Return what a kind declares; None if it is that of `Mistake`."""
+    value = getattr(kind, part, None)
+    return None if value is getattr(Mistake, part, None) else value
+
+
+class StepMistake(Mistake[SeenStep]):
+    """A kind of mistake of a step that was done."""
+
+
+class OmittedMistake(Mistake[OmittedAction]):
+    """A kind of mistake of an action that was not done."""
+
+
+KINDS: dict[str, Mistake[Any]] = {}
+"""Each kind by its name; of those that apply, the last one names a mistake."""
+
+
+def kind_of(subject: SeenStep | OmittedAction) -> Mistake[Any] | None:
+    """Return the kind of a mistake of a subject; None if it cannot be one."""
+    base = StepMistake if isinstance(subject, SeenStep) else OmittedMistake
+    kinds: Iterator[Mistake[Any]] = (
+        kind for kind in [*KINDS.values()][::-1] if isinstance(kind, base)
+    )
+    return next((kind for kind in kinds if kind.applies(subject)), None)
+
+
+class _Omitted(OmittedMistake):
+    """A usual step that was not done; before the end of a video, if a later one was done."""
+
+    name, words = "missing", "missing"
+
+    def applies(self, subject: OmittedAction) -> bool:
+        return subject.video.finished or subject.later is not None
+
+    def probability(self, subject: OmittedAction) -> float:
+        order = subject.video.order
+        usual = float(order.usual[subject.index])
+        if subject.video.finished:
+            return usual
+        return usual * float(order.probability[subject.index, subject.later])
+
+    def evidence(self, subject: OmittedAction) -> str:
+        order, index, later = subject.video.order, subject.index, subject.later
+        if not subject.video.finished and later is not None:
+            before = f"before '{subject.video.name(int(order.actions[later]))}'"
+            if order.given:
+                return before
+            kept, seen = order.before[index, later], order.before[[index, later], [later, index]]
+            return f"{before} in {kept:.0f} of {counted(round(seen.sum()), 'video')} without errors"
+        if not order.videos:
+            return "a step of the instruction"
+        return f"in {order.occurs[index]:.0f} of {counted(order.videos, 'video')} without errors"
+
+
+class _DoneWrongly(StepMistake):
+    """Another mistake, which the networks see."""
+
+    name, words = "wrong", "done wrongly"
+
+    def applies(self, subject: SeenStep) -> bool:  # noqa: ARG002
+        return True
+
+    def probability(self, subject: SeenStep) -> float:
+        return 1 - subject.right
+
+    def evidence(self, subject: SeenStep) -> str:  # noqa: ARG002
+        return _UNLIKE
+
+
+class _TooLong(StepMistake):
+    """A step of an unusual length, by Chebyshev's inequality if no network is trained."""
+
+    name, words = "long", "too long"
+
+    def applies(self, subject: SeenStep) -> bool:
+        return subject.length_score > _UNUSUAL
+
+    def probability(self, subject: SeenStep) -> float:
+        wrong = 1 - subject.right
+        return wrong if subject.video.learned else max(wrong, 1 - 1 / subject.length_score**2)
+
+    def evidence(self, subject: SeenStep) -> str:
+        step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
+        return f"{step.end - step.start:.0f} s; usual are {float(mean):.0f} s"
+
+
+class _TooShort(_TooLong):
+    """The same of a short step."""
+
+    name, words = "short", "too short"
+
+    def applies(self, subject: SeenStep) -> bool:
+        return subject.length_score < -_UNUSUAL
+
+
+class _OutOfOrder(StepMistake):
+    """A step before or after the steps that it should follow."""
+
+    name, words = "order", "out of order"
+
+    def applies(self, subject: SeenStep) -> bool:
+        shown = subject.broken is not None or abs(subject.length_score) <= _UNUSUAL
+        return subject.misplaced >= subject.mishandled and shown
+
+    def probability(self, subject: SeenStep) -> float:
+        return 1 - subject.right
+
+    def evidence(self, subject: SeenStep) -> str:
+        if (broken := subject.broken) is None:
+            return _UNLIKE
+        shares = f"{broken.kept} of {counted(broken.seen, 'video')} have"
+        have = "the order given has" if subject.video.order.given else shares
+        early, late = map(subject.video.name, (broken.early, broken.late))
+        return f"'{early}' after '{late}'; {have} it before"
+
+
+class _Repeated(StepMistake):
+    """A step that is usually done once."""
+
+    name, words = "repeated", "repeated"
+
+    def applies(self, subject: SeenStep) -> bool:
+        return subject.repetitions > 0 and subject.usual_repetitions < 0.5
+
+    def probability(self, subject: SeenStep) -> float:
+        return max(1 - subject.right, 1 - subject.usual_repetitions)
+
+    def evidence(self, subject: SeenStep) -> str:
+        return f"done {subject.repetitions + 1} times"
+
+
+class _Added(StepMistake):
+    """A step that no video without errors has."""
+
+    name, words = "added", "not a step of the task"
+
+    def applies(self, subject: SeenStep) -> bool:
+        return not subject.in_videos
+
+    def probability(self, subject: SeenStep) -> float:
+        return max(1 - subject.right, 1 - subject.usual)
+
+    def evidence(self, subject: SeenStep) -> str:
+        return f"in none of {counted(subject.video.order.videos, 'video')} without errors"

@@ -1,0 +1,114 @@
+"""Tracks: names and ids, and formats that cannot be declared without their meaning."""
+
+import json
+
+import pytest
+
+from cefito.data.annotations import Step, Taxonomy
+from cefito.errors import ConfigError, DataError
+from cefito.inference.recordings import VerifiedVideo
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import Choices, Format
+from cefito.tracks.formats import FORMATS, WRITERS
+from cefito.tracks.reading import holds_steps, read
+from cefito.tracks.track import bound, named, stored
+
+TAXONOMY = Taxonomy.from_names(
+    "kitchen", [("tea", [0, 1]), ("toast", [1, 2])], ["Boil", "pour", "cut"]
+)
+STEPS = (TimedStep(name="boil", start=0, end=4), TimedStep(name="pour", start=4, end=9))
+
+
+def track(task="Tea", steps=STEPS):
+    return Track(video="v", task=task, seconds=9, steps=steps, recognised=False)
+
+
+def test_names_become_ids_and_names_again():
+    (found,) = bound([track()], TAXONOMY)
+    assert found.task_id == 0
+    assert stored(found.steps) == (Step(0, 4, 0), Step(4, 9, 1))
+    assert [step.name for step in named(stored(found.steps), TAXONOMY)] == ["Boil", "pour"]
+    (other,) = bound([track("unknown")], TAXONOMY, task=1)
+    assert other.task_id == 1
+
+
+STRANGE = (TimedStep(name="juggle", start=0, end=1),)
+
+
+@pytest.mark.parametrize("changes", [{"task": "coffee"}, {"steps": STRANGE}])
+def test_names_that_a_taxonomy_lacks_are_refused_with_their_video(changes):
+    with pytest.raises(ConfigError, match=r"a.csv, video 'v': unknown (task|action)"):
+        list(bound([track(**changes)], TAXONOMY, place="a.csv"))
+    with pytest.raises(ConfigError, match="step 'boil': expected an action's id"):
+        stored(STEPS)
+
+
+def test_json_holds_what_is_known():
+    """Recognised steps with ids and probabilities, annotated ones with times alone."""
+    seen = TimedStep(action=0, name="boil", start=0, end=4, probability=1.0)
+    facts = {"video": "v", "task_id": 0, "task": "tea", "task_probability": 1.0, "seconds": 9.0}
+    value = Track(**facts, steps=(seen,), annotated=STEPS[:1]).to_dict()
+    times = {"name": "boil", "start": 0.0, "end": 4.0}
+    assert value == facts | {
+        "steps": [{"action": 0, **times, "probability": 1.0}],
+        "annotated": [times],
+    }
+    assert Track.model_validate_json(json.dumps(value)).steps == (seen,)
+    checked = VerifiedVideo(**facts, steps=(seen,), deviations=(), repair=()).to_dict()
+    del facts["task_id"]
+    empty = {"recognised": True, "deviations": [], "repair": [], "notes": []}
+    assert checked == facts | empty | {"steps": [times]}
+
+
+READ = {"name": "x", "endings": (".x",), "marks": ("x",), "read": lambda _: iter(())}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"name": ""}, "a name"),
+        ({"endings": ()}, "endings"),
+        ({"endings": ("x",)}, "endings"),
+        ({"marks": ()}, "a way to recognise it"),
+        ({"read": None}, "a reader or a remedy"),
+        ({"remedy": "Do this."}, "a reader or a remedy"),
+        ({"key": "x"}, "a key and a writer"),
+        ({"write": lambda _: ""}, "a key and a writer"),
+    ],
+)
+def test_formats_are_not_declared_without_their_meaning(changes, expected):
+    assert Format(**READ).ending == ".x"
+    with pytest.raises(TypeError, match=expected):
+        Format(**READ | changes)
+
+
+def test_an_ending_means_one_format():
+    endings = {writer.ending: key for key, writer in WRITERS.items()}
+    assert endings[".json"] == "labelstudio"
+    assert {ending.lower() for known in FORMATS for ending in known.endings} >= {
+        ".sbv",
+        ".textgrid",
+    }
+
+
+def test_names_of_steps_keep_the_order_of_the_file_and_steps_that_of_time(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("video,task,step,start,end\na,tea,pour,4,9\nb,tea,cut,0,1\na,tea,boil,0,4\n")
+    found = read([path], Choices())
+    assert found.actions == ("pour", "cut", "boil")
+    assert [step.name for step in found.tracks[0].steps] == ["boil", "pour"]
+    assert (found.tracks[0].seconds, found.tracks[0].recognised) == (9.0, False)
+
+
+def test_a_file_whose_steps_all_lack_an_end_is_refused(tmp_path):
+    (tmp_path / "x.txt").write_text("0:30 boil\n")
+    with pytest.raises(DataError, match=r"holds no steps. Left out, since the end"):
+        read([tmp_path / "x.txt"], Choices(task="tea"))
+
+
+def test_missing_files_of_steps_are_told_by_every_ending(tmp_path):
+    assert holds_steps(tmp_path / "x.SBV")
+    assert holds_steps(tmp_path / "x.TextGrid")
+    assert not holds_steps(tmp_path / "x.npy")
+    (tmp_path / "film").write_bytes(b"\x00\x01")
+    assert not holds_steps(tmp_path / "film")

@@ -1,0 +1,71 @@
+"""Kinds of mistakes: what each declares, and that none can be declared in part."""
+
+import pytest
+
+from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.verification.mistakes import KINDS, OmittedMistake, StepMistake
+from cefito.verification.verifier import Deviation, Verifier
+
+TAXONOMY = Taxonomy.from_names("made", [("tea", range(3))], ["boil", "pour", "stir"])
+
+
+def steps_of(actions):
+    return tuple(Step(20.0 * at, 20.0 * at + 10, action) for at, action in enumerate(actions))
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    return Verifier.fit(
+        [Video(f"v{n}", "train", 0, steps_of(range(3))) for n in range(9)], TAXONOMY
+    )
+
+
+def test_all_kinds_have_words_and_are_in_the_schema():
+    assert {name: kind.words for name, kind in KINDS.items()} == {
+        "missing": "missing",
+        "order": "out of order",
+        "added": "not a step of the task",
+        "repeated": "repeated",
+        "long": "too long",
+        "short": "too short",
+        "wrong": "done wrongly",
+    }
+    schema = Deviation.model_json_schema()["properties"]
+    assert set(schema["kind"]["enum"]) == set(KINDS)
+
+
+WHOLE = {
+    "name": "wrong tool",
+    "words": "done with a wrong tool",
+    "applies": lambda _, subject: subject.length_score < -2,
+    "probability": lambda *_: 0.75,
+    "evidence": lambda _, subject: f"only step {subject.place + 1}",
+}
+
+
+@pytest.mark.parametrize("base", [StepMistake, OmittedMistake])
+@pytest.mark.parametrize("part", WHOLE)
+def test_a_kind_without_a_whole_meaning_cannot_be_declared(base, part):
+    known = dict(KINDS)
+    for declared in (
+        {name: value for name, value in WHOLE.items() if name != part},
+        {**WHOLE, part: "" if part in ("name", "words") else None},
+    ):
+        with pytest.raises(TypeError, match=f"WrongTool lacks {part}"):
+            type("WrongTool", (base,), declared)
+    with pytest.raises(TypeError, match="two mistakes are named 'order'"):
+        type("WrongTool", (base,), {**WHOLE, "name": "order"})
+    assert known == KINDS
+
+
+def test_a_declared_kind_is_found_with_its_words(verifier):
+    steps = [*steps_of(range(2)), Step(60, 60.5, 2)]
+    assert [one.kind for one in verifier.verify(steps, 0).deviations] == ["short"]
+    try:
+        type("WrongTool", (StepMistake,), WHOLE)
+        (deviation,) = verifier.verify(steps, 0).deviations
+    finally:
+        KINDS.pop("wrong tool")
+    assert (deviation.kind, deviation.words) == ("wrong tool", "done with a wrong tool")
+    assert (deviation.probability, deviation.evidence) == (0.75, "only step 3")
+    assert (deviation.step, deviation.name) == (3, "stir")
