@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from cefito.cli.options import (
     check_one,
     horizons,
     known_settings,
+    said_as_json,
     settings,
 )
 from cefito.data.annotations import Taxonomy
@@ -65,6 +66,7 @@ class TrainingOptions:
         }
 
 
+@said_as_json
 def train(
     dataset: DataFolder,
     /,
@@ -77,7 +79,7 @@ def train(
     precision: Precision | None = None,
     training: TrainingOptions,
     set_: Settings = (),
-) -> None:
+) -> dict[str, Any]:
     """Train a planner on a prepared data set.
 
     Args:
@@ -117,19 +119,21 @@ def train(
     given, out = training.settings(), training.out
     with log_warnings():
         data = open_dataset(dataset)
-        train_runs(
-            data, out, configs=configs, shortest=shortest, errors=errors, each=_report, **given
-        )
+        runs: list[dict[str, Any]] = []
+        each = lambda run, trained: runs.append(_report(run, trained))  # noqa: E731
+        train_runs(data, out, configs=configs, shortest=shortest, errors=errors, each=each, **given)
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
+    return {"out": str(out), "runs": runs}
 
 
 _CHANGES = """Change a setting of a training or of the search, as in
 --set chain_training.optimiser.learning_rate=3e-4; may be repeated."""
 
 
+@said_as_json
 def finetune(
     run: Path,
     dataset: Path,
@@ -139,7 +143,7 @@ def finetune(
     horizon: int | None = None,
     training: TrainingOptions,
     set_: Annotated[Settings, Parameter(help=_CHANGES)] = (),
-) -> None:
+) -> dict[str, Any]:
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
     Args:
@@ -164,22 +168,26 @@ def finetune(
     if made.verifier is not None:
         what = "verifier" if made.recogniser is None else "recogniser and verifier"
         talk(f"{what}: trained anew, on '{opened.name}' alone; orders of its other tasks are kept")
-    _report(made, True)
+    new = {} if added is None else {"tasks": added.new_tasks, "actions": added.new_actions}
+    return {**_report(made, True), "new": new}
 
 
-def _report(run: Run, trained: bool) -> None:
-    """Say the result of a training: the kept epoch of each network and its scores by name."""
+def _report(run: Run, trained: bool) -> dict[str, Any]:
+    """Say, and return, the result of a training: the kept epoch of each network and its scores."""
+    result: dict[str, Any] = {"run": str(run.folder), "trained": trained}
+    result |= {"selection": run.info.selection, "recogniser": run.recogniser is not None}
+    result["training"] = {name: asdict(one) for name, one in run.info.training.items()}
     if not trained:
         talk(f"{run.folder} is finished already and nothing was done")
-        return
+        return result
     chosen = "test" if run.info.selection == "published" else "validation"
-    for name, result in run.info.training.items():
-        names = result.metrics or [""] * len(result.scores)
+    for name, kept in run.info.training.items():
+        names = kept.metrics or [""] * len(kept.scores)
         scores = ", ".join(
             f"{metric.replace('_', ' ')} {value:z.2f}".strip()
-            for metric, value in zip(names, result.scores, strict=True)
+            for metric, value in zip(names, kept.scores, strict=True)
         )
-        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
+        talk(f"{name}: best epoch {kept.best_epoch} of {kept.epochs}, {chosen} {scores}")
     if run.recogniser is not None:
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
     described = run.planner.describe()
@@ -189,3 +197,4 @@ def _report(run: Run, trained: bool) -> None:
             "validation windows likelier; cefito plan --objective energy uses it"
         )
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")
+    return result
