@@ -110,7 +110,8 @@ def cut_down(
             Step(start=step.start, end=step.end, action=number[step.action]) for step in video.steps
         )
         task = tasks.index(video.task)
-        missing = tuple(number[action] for action in video.missing)
+        # a step of a recipe that was not drawn has no name here
+        missing = tuple(number[action] for action in video.missing if action in number)
         cut.append(replace(video, task=task, steps=steps, missing=missing))
         rows.append(dataset.first_row[index] + np.arange(len(steps)))
     index = np.concatenate(rows)

@@ -7,12 +7,14 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from cefito.data import open_dataset
 from cefito.planners.queries import Queries
 
 pytestmark = pytest.mark.nightly
@@ -81,6 +83,24 @@ def test_parts_of_the_gpu_script(script, tmp_path, monkeypatch, capsys):
     started.clear()
     module.main(["--limit", "100", *asked])
     assert started == []
+
+
+def test_a_draw_numbers_steps_and_missing_ones_anew(script, world, tmp_path):
+    """Missing steps of recipes that were not drawn are left out, since they have no name there."""
+    draws, names = script("draws"), [action.name for action in world.taxonomy.actions]
+    tasks, place = [1, 2], next(i for i, one in enumerate(world.videos) if one.task == 2)
+    own = world.taxonomy.tasks[2].actions
+    other = next(a for a in range(len(names)) if not {a} & {*own, *world.taxonomy.tasks[1].actions})
+    videos = list(world.videos)
+    videos[place] = replace(videos[place], missing=(own[-1], other, own[0]))
+    annotations = replace(world.annotations, videos=tuple(videos))
+    folder = tmp_path / "draw"
+    draws.cut_down(replace(world, annotations=annotations), tasks, [place], folder, "draw")
+    (video,), new = open_dataset(folder).videos, open_dataset(folder).taxonomy
+    assert [new.actions[a].name for a in video.missing] == [names[own[-1]], names[own[0]]]
+    assert video.task == 1
+    drawn = [new.actions[step.action].name for step in video.steps]
+    assert drawn == [names[step.action] for step in videos[place].steps]
 
 
 def test_live_sessions(script, world, run_of_lengths, tmp_path, monkeypatch, capsys):

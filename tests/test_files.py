@@ -11,11 +11,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cefito.errors import RunError
-from cefito.files import append_lines, file_names
+from cefito.data.annotations import Taxonomy
+from cefito.errors import DataError, RunError
+from cefito.files import append_lines, file_names, parse_json
 from odd_names import ODD
 
 MORE = ("", ".", "..", "~", "%", "%~", " a", "a.", "aux.b", "a\nb", "\ud800", "\0", "é" * 99, "É")
+
+
+def test_keys_with_several_values_are_refused_by_name(tmp_path):
+    """The last one would win, silently; the same value twice changes nothing."""
+    text = '{"dataset": "x", "tasks": [{"id": 0, "id": 1, "name": "a"}]}'
+    (tmp_path / "taxonomy.json").write_text(text)
+    with pytest.raises(DataError, match=r"taxonomy.json: .*several values of 'id'"):
+        Taxonomy.read(tmp_path / "taxonomy.json")
+    assert parse_json('{"a": [1, {"b": 2, "b": 2}], "a": [1, {"b": 2}]}') == {"a": [1, {"b": 2}]}
+    with pytest.raises(ValueError, match="several values of 'b'"):
+        parse_json('[{"a": {"b": 1, "c": 2, "b": null}}]')
 
 
 @given(names=st.lists(st.text(alphabet="aAbé./\\%~: \n\u2028") | st.sampled_from(ODD), unique=True))

@@ -215,7 +215,24 @@ def read_json(
 ) -> Any:
     """Read a JSON file as `read_bytes` does."""
     with explained(path, "not valid JSON", remedy, *NOT_JSON, error=error):
-        return json.loads(read_bytes(path, remedy, error, most=most).decode("utf-8"))
+        return parse_json(read_bytes(path, remedy, error, most=most).decode("utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON whose objects have each key once, or again with an equal value (ValueError)."""
+    return _JSON.decode(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        repeated = [key for key, other in pairs if value[key] != other]
+        if repeated:
+            raise ValueError(f"an object has several values of '{repeated[0]}'")
+    return value
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique)  # made once: json.loads makes one at each call
 
 
 def lines_of(

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from itertools import product
 
@@ -7,10 +8,12 @@ from authors_repository import write_repository
 from cefito.data import open_dataset
 from cefito.data.windows import cut_windows
 from cefito.planners.simple.planners import NearestPlanner
+from cefito.runs.settings_export import settings_values
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
 from cefito.study.trials import ROWS
-from tiny_runs import as_arguments, snapshot
+from cefito.testing import quick
+from tiny_runs import NARROW, as_arguments, snapshot
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
 PAPER = ["--preset", "paper", "--device", "cpu"]
@@ -88,6 +91,24 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     again = ran(*command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
+
+
+def test_reproduce_every_system_of_the_paper(world, tmp_path, ran, cheap_experiments):
+    """Rows that are named follow those of the table, once each."""
+    sections = ("classifier", "classifier_training", "kepp", "schema_model", "mtid", "p3iv")
+    values = quick(settings_values("small"), {".optimiser.epochs": 1}) | NARROW
+    settings = as_arguments({k: v for k, v in values.items() if k.split(".")[0] in sections})
+    names = ("kepp", "schema", "mtid", "p3iv", "nearest")
+    command = ["reproduce", "crosstask", world.folder, "--out", tmp_path, "--seeds", 1]
+    command += ["--planners", ",".join(names), "--horizons", 3, "--preset", "small", *settings]
+    captured = ran(*command, "--json")
+    trials = {trial["row"]: trial for trial in json.loads(captured.out)["trials"]}
+    assert [*trials] == ["frequent", "nearest", "kepp", "schema", "mtid", "p3iv"]
+    assert all(0 <= trial["metrics"]["success_rate"] <= 100 for trial in trials.values())
+    assert "6 of 6 scores are missing." in captured.err
+    again = ran("reproduce", *command[1:])
+    assert "0 of 6 scores are missing." in again.err
+    assert all(f"\n{title}" in again.out for title in ("KEPP", "SCHEMA", "MTID", "P3IV"))
 
 
 def test_reproduce_what_fails(world, tmp_path, call, cheap_experiments, monkeypatch):

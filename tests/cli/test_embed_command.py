@@ -1,5 +1,7 @@
 """`cefito embed`: a copy of a data set with text embeddings."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,11 @@ def t5(tmp_path_factory):
 def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, ran):
     out = tmp_path / "out"
     table, said = ran("embed", tiny_dataset.folder, "--out", out, "--encoder", t5)
+    value = json.loads(
+        ran("embed", tiny_dataset.folder, "--out", f"{out}2", "--encoder", t5, "--json").out
+    )
+    assert (value["out"], value["actions"]) == (f"{out}2", len(tiny_dataset.taxonomy.actions))
+    assert value["fingerprint"] == open_dataset(out).fingerprint
     written = open_dataset(out)
     assert said == f"wrote {out}: tiny-tiny-t5-mean, fingerprint {written.fingerprint[:12]}\n"
     changed = {name for name, found in written.hashes.items() if found != tiny_dataset.hashes[name]}

@@ -44,8 +44,10 @@ def test_import_then_plan(source, tmp_path, ran, refused):
     run, both = tmp_path / "run", tmp_path / "both"
     files = ("--taxonomy", source / "taxonomy.json", "--action-text", source / "text.npy")
     imported = ("import-checkpoint", source / "field.pth", *files, "--out")
-    out, err = ran(*imported, run)
-    assert out == ""
+    out, err = ran(*imported, run, "--json")
+    value = json.loads(out)
+    assert (value["run"], value["horizon"]) == (str(run), 3)
+    assert value["parameters"]["energy field"] > 7000
     assert err.startswith(f"wrote {run}: T = 3, energy field of 7,")
     assert err.endswith(f"plan {run} --initial A.npy --goal B.npy --task ID\n")
 

@@ -168,11 +168,18 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
     annotate = ("annotate", films / "RUN", "--out", out)
     assert "give either films, or the files that were corrected" in refused(*annotate)
-    ran(*annotate, "v10", "v11")
+    value = json.loads(ran(*annotate, "v10", "v11", "--json").out)
+    assert {film["film"] for film in value["films"]} == {"v10", "v11"}
+    unsure = [film["unsure"] for film in value["films"]]
+    assert unsure == sorted(unsure, reverse=True)
     assert f"{out}: holds proposals already." in refused(*annotate, "v12")
     told = ran(*annotate, "--corrected", films / "STEPS.csv").err
     assert told.startswith("not proposed, so not counted: v0, v1, v2, ")
     assert "\n2 films, 6 steps: " in told
+    value = json.loads(ran(*annotate, "--corrected", films / "STEPS.csv", "--json").out)
+    assert (value["videos"], value["steps"]) == (2, 6)
+    assert value["kept"] + value["moved"] + value["added"] == 6
+    assert "v0" in value["not_proposed"]
     steps.write_text((films / "STEPS.csv").read_text().replace("v1", "w1"))
     code, _, told = call(*annotate, "--corrected", steps)
     assert code == 2

@@ -43,7 +43,10 @@ def test_train(world, tmp_path, ran):
     opened = open_run(folder)
     assert (opened.info.seed, opened.planner.horizon, opened.info.preset) == (5, 2, "paper")
     assert opened.planner.settings.classifier.hidden == (8, 16, 8)
-    again = ran(*command)
+    again = ran(*command, "--json")
+    (result,) = json.loads(again.out)["runs"]
+    assert (result["run"], result["trained"]) == (str(folder), False)
+    assert result["training"]["energy field"]["best_epoch"] == 1
     assert again.err == f"{folder} is finished already and nothing was done\n"
 
 
@@ -128,8 +131,11 @@ def test_finetune(run, world, tmp_path, ran):
     settings = ["--set", "chain_training.optimiser.epochs=1"]
     out = tmp_path / "further"
     given = [run, world.folder, "--out", out, "--epochs", 2, "--seed", 3, *settings]
-    captured = ran("finetune", *given)
-    assert captured.out == ""
+    captured = ran("finetune", *given, "--json")
+    value = json.loads(captured.out)
+    assert (value["run"], value["trained"]) == (str(out), True)
+    assert value["new"] == {"tasks": 0, "actions": 0}
+    assert value["training"]["energy field"]["epochs"] == 2
     lines = captured.err.splitlines()
     assert any(f"'{world.name}'; new are 0 tasks and 0 actions" in line for line in lines)
     assert any(re.match(r"energy field: best epoch [12] of 2, validation", line) for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,11 @@ def test_calibrate(ran, refused, run_of_lengths, tmp_path, monkeypatch):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     assert "cefito calibrate" in refused("plan", folder, "--video", VIDEO, "--coverage", 0.8)
     assert "folds 100: expected 0, or from 2" in refused("calibrate", folder, "--folds", 100)
-    out, err = ran("calibrate", folder, "--folds", 0)
-    assert out == ""
+    out, err = ran("calibrate", folder, "--folds", 0, "--json")
+    value = json.loads(out)
+    assert (value["videos"], value["folds"]) == (12, 0)
+    assert value["most_coverage"] == pytest.approx(12 / 13)
+    assert Path(value["file"]).is_file()
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
     assert (table := open_run(folder).calibrated()).folds == 0
     assert {one.condition.steps for one in table.thresholds} == {None, 1, 2, 3, 4}

@@ -209,6 +209,10 @@ NO_MESSAGES = (
     ('{"jsonrpc": "2.0", "id": 2, "method": ' + "[" * 10_000, None, -32700),
     ('{"jsonrpc": "2.0", "id": 3, "method": ' + "[" * 500 + "]" * 500 + "}", 3, -32700),
     ('{"id": 4}', 4, -32600),
+    *(
+        (f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/list"}}', None, -32600)
+        for number in ("1e400", "1.5", "null", "[1]", "true", "NaN")
+    ),
     ('{"id": true}', None, -32600),
     ("[1]", None, -32600),
     ("no JSON", None, -32700),

@@ -103,6 +103,13 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert "Traceback" not in captured.err
     assert open_run(out / "run").info.seed == 1
 
+    other = tmp_path / "json"
+    assert main(["quickstart", "--out", str(other), "--seed", "1", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["report"] == str(other / "report.html")
+    assert [score["planner"] for score in value["scores"]][-1] == "most frequent window"
+    assert len(value["examples"]) == EXAMPLES
+
     line = next(line for line in captured.err.splitlines() if "cefito plan" in line)
     assert main(line.split("cefito ")[1].split()) == 0  # what it suggests works
     capsys.readouterr()

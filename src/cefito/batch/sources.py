@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +21,7 @@ from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import has_ending, lines_of, sha256, value_digest
+from cefito.files import has_ending, lines_of, parse_json, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.markup import from_csv
@@ -71,7 +70,7 @@ class Row:
         if not isinstance(self.value, bytes):
             return self
         try:
-            return replace(self, value=json.loads(self.value.decode("utf-8")))
+            return replace(self, value=parse_json(self.value.decode("utf-8")))
         except UnicodeDecodeError:
             problem = _NOT_UTF8
         except (ValueError, RecursionError) as error:

@@ -138,12 +138,10 @@ def compare(
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
-    from cefito.study.trials import find_rows
 
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
-    names = [name.strip() for name in planners.split(",") if name.strip()]
-    rows = _answerable(find_rows(names), names, dataset, options.preset, changes)
+    rows = _named_rows(planners, dataset, options.preset, changes)
     shortest, chosen = _lengths(horizons, steps)
     predictor = ["any-length"] * (shortest is not None)
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
@@ -158,18 +156,20 @@ def compare(
     return finish(gather(study), options.out, against, problems, published=table, json=json)
 
 
-def _answerable(
-    rows: tuple[PlannerVariant, ...],
-    names: Sequence[str],
-    dataset: Path,
-    preset: str,
-    changes: Mapping[str, Any],
+def _named_rows(
+    planners: str, dataset: Path, preset: str, changes: Mapping[str, Any]
 ) -> tuple[PlannerVariant, ...]:
-    """Leave out rows of "all" that cannot be asked; refuse those that are named (ConfigError)."""
+    """Return rows by names that are separated by commas.
+
+    Rows of "all" that cannot be asked are left out; those that are named are refused (ConfigError).
+    """
     from cefito.data.prepared import open_dataset
     from cefito.planners.language_model.method import NO_PICTURES, NO_SERVER
     from cefito.planners.methods import SERVER, find_method, load_config
+    from cefito.study.trials import find_rows
 
+    names = [name.strip() for name in planners.split(",") if name.strip()]
+    rows = find_rows(names)
     left: dict[str, list[str]] = {}
     for row in rows:
         if SERVER not in find_method(row.method).needs:
@@ -294,6 +294,7 @@ def reproduce(
     dataset: Path,
     /,
     *,
+    planners: str = "",
     horizons: str | None = None,
     options: StudyOptions,
     json: Flag = False,
@@ -305,11 +306,15 @@ def reproduce(
             or qualitative.
         dataset: Folder of a prepared data set; for crosstask, coin and niv also the repository of
             the paper's authors with its features, which is prepared into OUT/data as they read it.
+        planners: Further rows, as those of cefito compare, separated by commas: the paper's tables
+            also list kepp, schema, mtid, p3iv, pkg, planllm and language models; all adds every
+            one. Training them takes far longer than the rest. Published figures stand beside
+            without it.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
         json: Print the results as JSON instead of tables.
     """
-    known_settings(options.set_)
+    changes = known_settings(options.set_)
     from cefito.cli.prepare import Observed, prepare_benchmark
     from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections
@@ -328,7 +333,8 @@ def reproduce(
         problem = "is neither a prepared data set nor the repository of the paper's authors"
         raise ConfigError(f"{dataset}: {problem}, which holds a folder 'dataset'.")
     others = None if horizons is None else numbers(horizons, "--horizons")
-    study = experiment_study(table, options.study(dataset, rows=()), horizons=others)
+    further = _named_rows(planners, dataset, options.preset, changes)
+    study = experiment_study(table, options.study(dataset, rows=further), horizons=others)
     check_sections(study.settings, (row.method for row in study.rows))
     check_study(study, workers=options.workers)
     talk(

@@ -262,9 +262,10 @@ def talk(message: str, *, urgent: bool = False) -> None:
     sys.stderr.flush()
 
 
-def wrote(target: Path, dataset: PreparedDataset) -> None:
-    """Say that a data set was written."""
+def wrote(target: Path, dataset: PreparedDataset) -> dict[str, Any]:
+    """Say that a data set was written, also as a value of JSON."""
     talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
+    return {"out": str(target), "name": dataset.name, "fingerprint": dataset.fingerprint}
 
 
 def print_json(value: Any, *, indent: int | None = 1) -> None:

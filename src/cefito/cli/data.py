@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 
 from cefito.cli.console import print_json, progress, table, talk, wrote
-from cefito.cli.options import Json
+from cefito.cli.options import Json, said_as_json
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
 from cefito.files import new_folder, write_json
@@ -66,7 +67,8 @@ def info(path: Path, /, *, steps: str = "1-6", json: Json = False) -> None:
 
 
 @app.command
-def simulate(source: Path, target: Path, /, *, seed: int = 0) -> None:
+@said_as_json
+def simulate(source: Path, target: Path, /, *, seed: int = 0) -> dict[str, Any]:
     """Prepare annotated videos that have no features with SIMULATED observations.
 
     Args:
@@ -76,11 +78,12 @@ def simulate(source: Path, target: Path, /, *, seed: int = 0) -> None:
     """
     from cefito.data.simulation.observations import simulate as run
 
-    wrote(target, run(source, target, seed=seed))
+    return wrote(target, run(source, target, seed=seed))
 
 
 @app.command
-def world(target: Path, /, *, seed: int = 0) -> None:
+@said_as_json
+def world(target: Path, /, *, seed: int = 0) -> dict[str, Any]:
     """Write the embedded world, a small SIMULATED data set to try everything on.
 
     Args:
@@ -89,11 +92,12 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     """
     from cefito.data.simulation.world import write_world
 
-    wrote(target, write_world(target, seed=seed))
+    return wrote(target, write_world(target, seed=seed))
 
 
 @app.command
-def procedure(text: Path, target: Path, /) -> None:
+@said_as_json
+def procedure(text: Path, target: Path, /) -> dict[str, Any]:
     """Make tasks, actions and their order of a written work instruction.
 
     Args:
@@ -112,6 +116,7 @@ def procedure(text: Path, target: Path, /) -> None:
         write_json(folder / "order.json", orders_value(found))
     steps = sum(len(one.names) for one in found)
     talk(f"wrote {target}: {counted(len(found), 'task')}, {counted(steps, 'step')}")
+    return {"out": str(target), "tasks": len(found), "steps": steps}
 
 
 @app.command

@@ -20,6 +20,7 @@ from cefito.cli.options import (
     check_one,
     check_split,
     given_options,
+    said_as_json,
     settings,
 )
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
@@ -266,6 +267,7 @@ def _report(
     )
 
 
+@said_as_json
 def calibrate(
     run: RunFolder,
     /,
@@ -274,7 +276,7 @@ def calibrate(
     dataset: Path | None = None,
     horizon: int | None = None,
     device: Device = "auto",
-) -> None:
+) -> dict[str, Any]:
     """Calibrate the sets of plans of a run, for cefito plan --coverage.
 
     Args:
@@ -295,9 +297,10 @@ def calibrate(
         )
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"
+    most, file = min(table.levels[-1], videos / (videos + 1)), opened.folder / COVERAGE_FILE
     talk(
         f"calibrated on {counted(videos, 'video')} ({how}), for a coverage of at most "
-        f"{min(table.levels[-1], videos / (videos + 1)):.3f}; kept in "
-        f"{opened.folder / COVERAGE_FILE}"
+        f"{most:.3f}; kept in {file}"
     )
     talk(f"ask with: cefito plan {run} … --coverage 0.9")
+    return {"file": str(file), "videos": videos, "folds": table.folds, "most_coverage": most}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from cefito.cli.console import passing_progress, print_json, progress, table, talk, wrote
-from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names
+from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names, said_as_json
 from cefito.data.action_text import read_action_text, with_action_text
 from cefito.data.prepared import open_dataset
 from cefito.errors import ConfigError
@@ -114,6 +114,7 @@ def extract_folder(
     return result
 
 
+@said_as_json
 def embed(
     dataset: DataFolder,
     /,
@@ -123,7 +124,7 @@ def embed(
     layer: str | None = None,
     revision: str | None = None,
     device: AnyDevice = "auto",
-) -> None:
+) -> dict[str, Any]:
     """Write a copy of a data set with text embeddings of its actions' names.
 
     Args:
@@ -155,6 +156,6 @@ def embed(
         text = model.encode([action.name for action in source.taxonomy.actions])
         made_with = model.describe()
     written = with_action_text(source, out, text, made_with)
-    rows = [*made_with.items(), ("actions", len(text)), ("size", text.shape[1])]
-    table("Action text", ("what", "value"), rows)
-    wrote(out, written)
+    facts = {**made_with, "actions": len(text), "size": text.shape[1]}
+    table("Action text", ("what", "value"), list(facts.items()))
+    return {**wrote(out, written), **facts}

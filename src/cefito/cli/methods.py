@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import Flag, Json, Settings, known_settings
+from cefito.cli.options import Flag, Json, Settings, known_settings, said_as_json
 from cefito.data.annotations import Taxonomy
 from cefito.planners.methods import METHODS, SERVER, Method, PlannerVariant, listed_methods
 
@@ -56,7 +56,8 @@ def _kind(row: PlannerVariant, method: Method) -> str:
     return "ablation" if row.ablation else asks
 
 
-def new_planner(name: str, /, *, out: Path | None = None) -> None:
+@said_as_json
+def new_planner(name: str, /, *, out: Path | None = None) -> dict[str, Any]:
     """Write a package that adds a planner: module, metadata, README and test.
 
     Args:
@@ -69,6 +70,7 @@ def new_planner(name: str, /, *, out: Path | None = None) -> None:
     written = write_package(name, folder)
     talk(f"wrote {', '.join(str(path) for path in written)}")
     talk(f"next: cd {folder}; pip install -e '.[test]'; pytest")
+    return {"out": str(folder), "files": [str(path) for path in written]}
 
 
 app = App(name="config", help="Show the settings of presets.")

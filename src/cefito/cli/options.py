@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter as SignatureParameter
+from inspect import signature
+from io import StringIO
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
+from cefito.cli.console import print_json
 from cefito.data.annotations import SPLITS
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
@@ -26,6 +32,23 @@ if TYPE_CHECKING:
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _SHOWN = 40
+
+
+def said_as_json(command: Callable[..., Any]) -> Callable[..., None]:
+    """Add --json to a command that returns what it says; its tables are then left out."""
+
+    @wraps(command)
+    def answering(*given: Any, json: bool = False, **options: Any) -> None:
+        with redirect_stdout(StringIO()) if json else nullcontext():
+            value = command(*given, **options)
+        if json:
+            print_json(value)
+
+    own = signature(command)
+    flag = SignatureParameter("json", SignatureParameter.KEYWORD_ONLY, default=False)
+    vars(answering)["__signature__"] = own.replace(parameters=[*own.parameters.values(), flag])
+    answering.__annotations__ = {**command.__annotations__, "json": Json}
+    return answering
 
 
 def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:

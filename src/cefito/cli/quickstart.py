@@ -10,14 +10,15 @@ from typing import Any
 
 from cefito.cli.console import log_warnings, program, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, said_as_json
 from cefito.errors import ConfigError
 from cefito.markup import percent
 
 
+@said_as_json
 def quickstart(
     *, pixels: Flag = False, real: Flag = False, out: Path | None = None, seed: int = 0
-) -> None:
+) -> dict[str, Any]:
     """Make a small simulated world, train on it, plan its test videos, write a report.
 
     Args:
@@ -87,6 +88,9 @@ def quickstart(
         f"  {last}",
     )
     talk(re.sub(r"(?<!method )cefito(?= )", lambda _: program(), "\n".join(lines)))
+    scores = [evaluation.to_dict() for evaluation in made.evaluations]
+    examples = [example.to_dict() for example in made.examples]
+    return {"out": str(out), "report": str(report), "scores": scores, "examples": examples}
 
 
 def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:

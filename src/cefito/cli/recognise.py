@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
-from cefito.cli.options import OUTPUT, Json
+from cefito.cli.options import OUTPUT, Json, said_as_json
 from cefito.cli.prepare import AS_WRITTEN, FileOptions
 from cefito.data.annotations import json_lines
 from cefito.data.vocabulary import find_action, find_task
@@ -199,6 +199,7 @@ def _show(found: Sequence[Track]) -> None:
     table("", ("video", "step", "start", "end", "probability"), rows)
 
 
+@said_as_json
 def annotate(
     run: Path,
     /,
@@ -208,7 +209,7 @@ def annotate(
     corrected: tuple[Path, ...] = (),
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
-) -> None:
+) -> dict[str, Any]:
     """Write the recognised steps of films for correction in an annotation tool.
 
     Args:
@@ -223,8 +224,7 @@ def annotate(
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
     if corrected:
-        _report(out / PROPOSALS, corrected, files.choices)
-        return
+        return _report(out / PROPOSALS, corrected, files.choices)
     from cefito.inference.proposals import doubt
     from cefito.runs.run import open_run
     from cefito.tracks.formats import WRITERS
@@ -240,16 +240,16 @@ def annotate(
     out.mkdir(parents=True, exist_ok=True)
     _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
     write_text(out / PROPOSALS, write(found))
-    table(
-        "Films, those to correct first",
-        ("film", "task", "steps", "unsure"),
-        [[one.video, one.task, len(one.steps), percent(doubt(one))] for one in found],
-    )
+    heads = ("film", "task", "steps", "unsure")
+    rows = [(one.video, one.task, len(one.steps), doubt(one)) for one in found]
+    shown = [[*row, percent(unsure)] for *row, unsure in rows]
+    table("Films, those to correct first", heads, shown)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
+    return {"out": str(out), "films": [dict(zip(heads, row, strict=True)) for row in rows]}
 
 
-def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
-    """Say what correcting took, for the films of which corrected steps are given."""
+def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
+    """Say, and return, what correcting took, for the films of which corrected steps are given."""
     from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
     from cefito.tracks import Track
@@ -289,3 +289,5 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> None:
         f"{counts.edits} edits instead of {3 * counts.steps} from nothing (a label and two borders "
         f"a step): {percent(counts.saved)} saved"
     )
+    figures = {"edits": counts.edits, "saved": counts.saved, "not_proposed": left}
+    return {**counts.model_dump(), **figures}

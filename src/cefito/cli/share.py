@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options
+from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options, said_as_json
 from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.inference.question import run_for_steps
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Licence = Annotated[str, Parameter(name="--license")]
 
 
+@said_as_json
 def export(
     run: RunFolder,
     file: Path | None = None,
@@ -28,7 +29,7 @@ def export(
     *,
     license_name: Licence = "",
     checkpoint: Path | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Write the files for planning with a run into a zip file, with a model card.
 
     Args:
@@ -43,14 +44,18 @@ def export(
     with log_warnings():
         if checkpoint is not None and file is None and not license_name:
             check_target(checkpoint, (".pth",), "checkpoint")
-            talk(f"wrote {', '.join(map(str, export_field(run, checkpoint)))}")
+            files = export_field(run, checkpoint)
+            talk(f"wrote {', '.join(map(str, files))}")
         elif file is not None and checkpoint is None:
             export_run(run, file, license_name=license_name)
+            files = [file]
             talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
         else:
             raise ConfigError("give a zip file (with --license), or --checkpoint FIELD.pth alone.")
+    return {"files": [{"file": str(path), "bytes": path.stat().st_size} for path in files]}
 
 
+@said_as_json
 def import_checkpoint(
     file: Path,
     /,
@@ -60,7 +65,7 @@ def import_checkpoint(
     out: Path,
     classifier: Path | None = None,
     weights: Literal["ema", "raw"] = "ema",
-) -> None:
+) -> dict[str, Any]:
     """Make a run of a checkpoint of an energy field that the authors' code wrote.
 
     Args:
@@ -92,6 +97,7 @@ def import_checkpoint(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"
     )
+    return {"run": str(out), "horizon": run.horizon, "parameters": parameters}
 
 
 _Given = given_options("without_goal", "after_done", "with_elapsed")

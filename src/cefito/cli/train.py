@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
@@ -17,6 +17,7 @@ from cefito.cli.options import (
     check_one,
     horizons,
     known_settings,
+    said_as_json,
     settings,
 )
 from cefito.data.annotations import Taxonomy
@@ -73,6 +74,7 @@ class TrainingOptions(TrainOptions):
         return TrainOptions(**{**given, **changes})
 
 
+@said_as_json
 def train(
     dataset: DataFolder,
     /,
@@ -85,7 +87,7 @@ def train(
     precision: Precision | None = None,
     training: TrainingOptions,
     set_: Settings = (),
-) -> None:
+) -> dict[str, Any]:
     """Train a planner on a prepared data set.
 
     Args:
@@ -125,17 +127,21 @@ def train(
     options, out = training.options(errors=errors), training.out
     with log_warnings():
         data = open_dataset(dataset)
-        train_runs(data, out, configs=configs, shortest=shortest, each=_report, options=options)
+        runs: list[dict[str, Any]] = []
+        each = lambda run, trained: runs.append(_report(run, trained))  # noqa: E731
+        train_runs(data, out, configs=configs, shortest=shortest, each=each, options=options)
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
+    return {"out": str(out), "runs": runs}
 
 
 _CHANGES = """Change a setting of a training or of the search, as in
 --set chain_training.optimiser.learning_rate=3e-4; may be repeated."""
 
 
+@said_as_json
 def finetune(
     run: Path,
     dataset: Path,
@@ -145,7 +151,7 @@ def finetune(
     horizon: int | None = None,
     training: TrainingOptions,
     set_: Annotated[Settings, Parameter(help=_CHANGES)] = (),
-) -> None:
+) -> dict[str, Any]:
     """Train a run further on a data set: new videos, and tasks and actions that are new to it.
 
     Args:
@@ -172,22 +178,26 @@ def finetune(
     if made.verifier is not None:
         what = "verifier" if made.recogniser is None else "recogniser and verifier"
         talk(f"{what}: trained anew, on '{opened.name}' alone; orders of its other tasks are kept")
-    _report(made, True)
+    new = {} if added is None else {"tasks": added.new_tasks, "actions": added.new_actions}
+    return {**_report(made, True), "new": new}
 
 
-def _report(run: Run, trained: bool) -> None:
-    """Say the result of a training: the kept epoch of each network and its scores by name."""
+def _report(run: Run, trained: bool) -> dict[str, Any]:
+    """Say, and return, the result of a training: the kept epoch of each network and its scores."""
+    result: dict[str, Any] = {"run": str(run.folder), "trained": trained}
+    result |= {"selection": run.info.selection, "recogniser": run.recogniser is not None}
+    result["training"] = {name: asdict(one) for name, one in run.info.training.items()}
     if not trained:
         talk(f"{run.folder} is finished already and nothing was done")
-        return
+        return result
     chosen = "test" if run.info.selection == "published" else "validation"
-    for name, result in run.info.training.items():
-        names = result.metrics or [""] * len(result.scores)
+    for name, kept in run.info.training.items():
+        names = kept.metrics or [""] * len(kept.scores)
         scores = ", ".join(
             f"{metric.replace('_', ' ')} {value:z.2f}".strip()
-            for metric, value in zip(names, result.scores, strict=True)
+            for metric, value in zip(names, kept.scores, strict=True)
         )
-        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
+        talk(f"{name}: best epoch {kept.best_epoch} of {kept.epochs}, {chosen} {scores}")
     if run.recogniser is not None:
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
     described = run.planner.describe()
@@ -197,3 +207,4 @@ def _report(run: Run, trained: bool) -> None:
             "validation windows likelier; cefito plan --objective energy uses it"
         )
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")
+    return result

@@ -13,7 +13,7 @@ with a matrix M of transitions between rows, so that the sums below are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -30,7 +30,6 @@ _SHARED = 3.0  # transitions of other tasks count as at most so many
 _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrunk by
 _AGAINST = 0.05  # factor of transitions against an order that is given
 _FOREVER = 8**11  # rows after which every video has ended
-_BLOCK = 64  # rows that are joined at once
 _NEVER = 1e-200  # share of a transition over many rows that counts as 0
 _NEAR = 1e-6  # distance of sums of probabilities from 1
 MOST_PHASES = 32
@@ -51,12 +50,6 @@ class Filtered:
 
     def __getitem__(self, rows: slice) -> Filtered:
         return Filtered(self.within[rows], self.logs[rows], self.growth[rows])
-
-    @classmethod
-    def of(cls, parts: Sequence[Filtered]) -> Filtered:
-        """Join those of successive rows."""
-        found = ([getattr(one, own.name) for one in parts] for own in fields(cls))
-        return cls(*map(np.concatenate, found))
 
     @property
     def tasks(self) -> Floats:
@@ -247,28 +240,24 @@ class StepChain:
         each row.
         """
         labels, matrix, count = self.labels, self.matrix, len(likelihoods)
-        latest = self.start if before is None else before[-1:]
-        within, states = np.empty((count, *labels.shape)), latest.within[0]
-        sums = np.empty((count, len(labels), 2))  # of joint probabilities before, and at the end
-        for place, (joint, sides, row) in enumerate(zip(within, sums, likelihoods, strict=True)):
-            if place or before is not None:
-                states = (states[:, None, :] @ matrix)[:, 0]
-            np.multiply(states, row.take(labels), out=joint)
-            sides[:, 1] = joint[:, -1]
-            joint[:, -1] = 0
-            sides[:, 0] = joint.sum(axis=1)
-            joint /= sides[:, :1]
-            states = joint
+        within, growth = np.empty((count, *labels.shape)), np.empty((count, len(labels)))
+        logs = np.empty((count, 2, len(labels)))
+        latest = self.start if before is None else before
+        states, (going, ended) = latest.within[-1], latest.logs[-1].T
         with np.errstate(divide="ignore"):  # the end cannot be reached at first
-            moved = np.log(sums)
-        logs = np.concatenate([latest.logs, np.empty_like(sums)])
-        logs[1:, :, 0] = logs[0, :, 0] + moved[:, :, 0].cumsum(axis=0)
-        # α_t(end) = (α_t−1(end) + flow) p(row t | background), the product of which is e^pauses
-        pauses = np.log(likelihoods[:, self.background]).cumsum()[:, None]
-        logs[1:, :, 1] = logs[:-1, :, 0] + moved[:, :, 1] - pauses
-        logs[:, :, 1] = np.logaddexp.accumulate(logs[:, :, 1], axis=0)
-        logs[1:, :, 1] += pauses
-        return Filtered(within, logs[1:], sums[:, :, 0])
+            pauses = np.log(likelihoods[:, self.background])
+            for place in range(count):
+                if place or before is not None:
+                    states = (states[:, None, :] @ matrix)[:, 0]
+                joint = states * likelihoods[place][labels]
+                # α_t(end) = (α_t−1(end) + flow) p(row t | background)
+                ended = np.logaddexp(ended + pauses[place], going + np.log(joint[:, -1]))
+                joint[:, -1] = 0
+                growth[place] = sums = joint.sum(axis=1)
+                going = going + np.log(sums)
+                logs[place] = going, ended
+                states = np.divide(joint, sums[:, None], out=within[place])
+        return Filtered(within, logs.transpose(0, 2, 1), growth)
 
     def ahead(self, states: Filtered, rows: int) -> Filtered:
         """Return the present states after a number of rows that were not seen.
@@ -337,48 +326,51 @@ class StepChain:
 
     def smoothed(self, likelihoods: Floats) -> Smoothed:
         """Return what all rows together say of each one, by the likelihoods [n, K + 1]."""
-        return self.joined(self.filtered(likelihoods), likelihoods)
+        filtered, count = self.filtered(likelihoods), len(likelihoods)
+        first = np.arange(len(self.actions))[:, None] * self.labels.shape[1] + self.entries
+        rows, begun = np.empty((count, self.background + 1)), np.empty((count, *first.shape))
+        seen = zip(filtered.within[::-1], filtered.logs[::-1], likelihoods[::-1], strict=True)
+        for place, joint in enumerate(self.backward(seen), start=1):
+            rows[-place], begun[-place] = self.by_label([joint]), joint.take(first)
+            if place == 1:
+                tasks = joint.sum(axis=1)
+        # A step begins at a row if its action is in its first phase there, and not since the row
+        # before: α_t−1 (1 − q) · p(row t | label) of α_t. All do so at the first row.
+        alphas = filtered.within.reshape(count, -1).take(first, axis=1)
+        stayed = alphas[:-1] * (1 - self.leave) * likelihoods[1:, self.actions]
+        whole = alphas[1:] * filtered.growth[1:, :, None]
+        begun[1:] *= np.maximum(1 - stayed / np.maximum(whole, 1e-300), 0)
+        begin = _summed(begun, self.actions, self.background + 1)[:, :-1]
+        return Smoothed(rows, begin, tasks / tasks.sum())
 
-    def joined(self, filtered: Filtered, likelihoods: Floats) -> Smoothed:
-        """Return what successive rows together say of each one, by what was filtered at them.
+    def backward(self, rows: Iterable[tuple[Floats, Floats, Floats]]) -> Iterator[Floats]:
+        """Yield p(state | all rows) [C, S] of successive rows, the latest first.
 
-        β_t−1 = M (p(row t | label) · β_t), and p(state of row t) ∝ α_t · β_t. A step begins at a
-        row if its action is in its first phase there, and not since the row before:
-        α_t−1 (1 − q) · p(row t | label) of α_t.
+        β_t−1 = M (p(row t | label) · β_t), and p(state of row t) ∝ α_t · β_t.
+
+        Args:
+            rows: `within` [C, S] and `logs` [C, 2] of what was filtered at each row, and its
+                likelihoods [K + 1]; the latest first.
         """
-        count, entries, size = len(likelihoods), self.entries, self.background + 1
-        rows, begin = np.zeros((count, size)), np.zeros((count, size - 1))
-        after, scale, labels = np.ones(self.labels.shape), np.zeros((len(entries), 2)), self.labels
-        pauses, tasks = np.log(likelihoods[:, self.background]), np.zeros(len(entries))
-        for last in range(count, 0, -_BLOCK):
-            first = max(last - _BLOCK, 0)
-            both, logs = filtered.within[first:last].copy(), filtered.logs[first:last].copy()
-            for place in range(last - 1, first - 1, -1):
-                both[place - first] *= after
-                logs[place - first] += scale
-                if not place:
-                    break
-                after = likelihoods[place].take(labels) * after
-                scale[:, 1] += pauses[place]
-                after[:, -1] = np.exp(scale[:, 1] - scale[:, 0])
-                after = (self.matrix @ after[:, :, None])[:, :, 0]
+        matrix, labels, scale = self.matrix, self.labels, np.zeros((len(self.actions), 2))
+        after = seen = np.ones((*labels.shape, 1))  # β / e^scale of the task, or of its end
+        for place, (within, logs, likelihoods) in enumerate(rows):
+            if place:
+                after = after * seen
+                after[:, -1, 0] = np.exp(scale[:, 1] - scale[:, 0])
+                after = matrix @ after
                 most = after[:, :-1].max(axis=1)
                 after /= most[:, None]
-                scale[:, 0] += np.log(most)
-            shares = np.exp(logs - logs.max(axis=(1, 2), keepdims=True))
-            both *= shares[:, :, :1]
-            both[:, :, -1] = shares[:, :, 1]
-            both /= both.sum(axis=(1, 2), keepdims=True)
-            rows[first:last] = _summed(both, labels, size)
-            tasks += both[-1].sum(axis=1) * (last == count)
-            begun = np.take_along_axis(both, entries[None], axis=2)
-            second = max(first, 1)  # all that is in a first phase at the first row begins there
-            alphas = np.take_along_axis(filtered.within[second - 1 : last], entries[None], axis=2)
-            stayed = alphas[:-1] * (1 - self.leave) * likelihoods[second:last, self.actions]
-            whole = alphas[1:] * filtered.growth[second:last, :, None]
-            begun[second - first :] *= np.maximum(1 - stayed / np.maximum(whole, 1e-300), 0)
-            begin[first:last] = _summed(begun, self.actions, size)[:, :-1]
-        return Smoothed(rows, begin, tasks / tasks.sum())
+                scale[:, 0] += np.log(most[:, 0])
+            shares = logs + scale
+            shares = np.exp(shares - shares.max())
+            joint = within * after[:, :, 0]
+            joint *= shares[:, :1]
+            joint[:, -1] = shares[:, 1]
+            joint /= joint.sum()
+            yield joint
+            seen = likelihoods[labels][:, :, None]
+            scale[:, 1] += np.log(likelihoods[self.background])
 
     def next_states(self, filtered: Filtered) -> Floats:
         """Return p(task, next action) [n, C, A] by the present states, but no end."""
@@ -392,9 +384,11 @@ class StepChain:
         found: Floats = ahead / np.maximum(ahead.sum(axis=(1, 2), keepdims=True), 1e-300)
         return found
 
-    def by_label(self, states: Floats) -> Floats:
+    def by_label(self, states: Iterable[Floats]) -> Floats:
         """Sum probabilities of states [n, C, S] by their labels [n, K + 1]."""
-        return _summed(states, self.labels, self.background + 1)
+        labels, size = self.labels.ravel(), self.background + 1
+        sums = [np.bincount(labels, row.ravel(), size) for row in states]
+        return np.array(sums, dtype=np.float64).reshape(-1, size)
 
     def summed(self, places: Floats) -> Floats:
         """Sum values of places [C, A] by their actions [K]."""

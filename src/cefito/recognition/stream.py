@@ -163,10 +163,8 @@ class StepStream:
 
     def _window(self) -> list[Floats]:
         """Return p(label) of the recent rows [K + 1], given all rows."""
-        if not self._recent:
-            return []
-        states, seen = zip(*self._recent, strict=True)
-        return list(self._chain.joined(Filtered.of(states), np.stack(seen)).rows)
+        seen = ((states.within[0], states.logs[0], row) for states, row in self._recent[::-1])
+        return [*self._chain.by_label(self._chain.backward(seen))[::-1]]
 
     @property
     def now(self) -> Floats:

@@ -26,6 +26,7 @@ from mcp_types import (
     CallToolResult,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -62,6 +63,8 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.service import Watch
 from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
+
+_NOTICE = "notifications/"  # the methods of MCP that are no requests begin so
 
 
 class StepsRequest(RunRequest):
@@ -291,13 +294,22 @@ class ToolServer:
 
 
 async def _sorted_out(messages: Any, accepted: ObjectSendStream[Any], answers: Any) -> None:
-    """Pass messages on, and answer lines that hold none, which the server would ignore."""
+    """Pass messages on, and answer lines that hold none, which the server would ignore.
+
+    A request whose id is no text and no whole number is read as a notification of its method.
+    """
     async with accepted:
         async for message in messages:
-            if not isinstance(message, Exception):
-                await accepted.send(message)
-            elif (refusal := _refusal(message)) is not None:
+            request = None if isinstance(message, Exception) else message.message
+            if isinstance(request, JSONRPCNotification) and not request.method.startswith(_NOTICE):
+                fault = "a request has an id, which is text or a whole number"
+                error = ErrorData(code=INVALID_REQUEST, message=fault)
+                refusal = JSONRPCError(jsonrpc="2.0", id=None, error=error)
                 await answers.send(SessionMessage(refusal))
+            elif request is not None:
+                await accepted.send(message)
+            elif (answer := _refusal(message)) is not None:
+                await answers.send(SessionMessage(answer))
 
 
 def _refusal(problem: Exception) -> JSONRPCError | None:

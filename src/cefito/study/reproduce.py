@@ -54,11 +54,10 @@ def find_experiment(name: str) -> Experiment:
 
 
 def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | None = None) -> Study:
-    """A study with the rows and horizons of an experiment."""
+    """A study with the rows and horizons of an experiment; the study's own rows follow."""
     experiment = find_experiment(name)
-    return replace(
-        study, rows=experiment.rows(study.dataset), horizons=horizons or experiment.horizons
-    )
+    rows = {row.name: row for row in (*experiment.rows(study.dataset), *study.rows)}
+    return replace(study, rows=tuple(rows.values()), horizons=horizons or experiment.horizons)
 
 
 # Rows

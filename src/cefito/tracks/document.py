@@ -26,7 +26,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from cefito.data.annotations import nfc
 from cefito.data.csv_file import decoded, table_columns
 from cefito.errors import DataError, explained
-from cefito.files import NOT_JSON, read_bytes
+from cefito.files import NOT_JSON, parse_json, read_bytes
 from cefito.markup import counted
 from cefito.settings import Record, Settings, first_error
 from cefito.times import parse_seconds
@@ -285,13 +285,8 @@ class Document:
     def json(self, text: str | None = None) -> Any:
         """Parse JSON, by default the whole file; refuse repeated keys and half characters."""
         text = self.text if text is None else text
-
-        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            found = dict(pairs)
-            return found if len(found) == len(pairs) else self.unique(pairs, "entries")
-
         with explained(self.place(), "is damaged JSON", _AGAIN, *NOT_JSON):
-            value = json.loads(text, object_pairs_hook=unique)
+            value = parse_json(text)
             if "\\ud" in text.casefold():  # half of a surrogate pair is no character
                 json.dumps(value, ensure_ascii=False).encode()
             return value

@@ -1,5 +1,7 @@
 """Annotations as one table."""
 
+import csv
+
 import pytest
 
 from cefito.data.annotations import Step, Video
@@ -66,6 +68,18 @@ COLUMNS = {
     "end": [6.5, 4.0, 2.0, 3.0],
     "split": ["train", "train", "test", "test"],
 }
+
+
+def test_tables_of_every_ending_are_read_alike(tmp_path):
+    names, rows = list(COLUMNS), [*map(list, zip(*COLUMNS.values(), strict=True))]
+    tables = [write_parquet(tmp_path / "mine.parquet", COLUMNS)]
+    for ending, separator in ((".csv", ","), (".tsv", "\t"), (".txt", "\t")):
+        tables.append(tmp_path / f"mine{ending}")
+        with tables[-1].open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=separator).writerows([names, *rows])
+    annotations = [read_steps(path).annotations for path in tables]
+    assert annotations[0].videos == EXPECTED
+    assert all(other == annotations[0] for other in annotations)
 
 
 def test_parquet(tmp_path):
