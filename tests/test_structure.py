@@ -43,6 +43,8 @@ SLACK = 1.03
 MODULES = 264
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
+EMPTY_NAMES = 0.065
+"""Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
 ENTERED = 60
 """Files of src with a function that `cefito plan` of a window calls."""
 SMALL = 36
@@ -78,6 +80,12 @@ def test_half_of_the_source_is_the_flow_from_data_to_plans():
 def test_few_lines_only_refuse():
     guards = sum(structure.guard_lines(name) for name in structure.modules())
     assert guards <= 0.07 * sum(map(structure.lines, structure.modules()))
+
+
+def test_names_say_what_they_hold():
+    names = [name for module in structure.modules() for name in structure.bindings(module)]
+    empty = [name for name in names if structure.EMPTY_NAME.fullmatch(name)]
+    assert len(empty) <= EMPTY_NAMES * len(names), f"{len(empty)} of {len(names)}"
 
 
 def test_rooms_keep_their_budgets():
