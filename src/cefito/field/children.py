@@ -58,7 +58,9 @@ class FrozenBlock:
     def __init__(self, block: TransformerBlock, dtype: torch.dtype) -> None:
         self.split, attn, mlp = block.attn.split, block.attn, block.mlp
         layers = (attn.qkv, attn.proj, mlp.fc1, mlp.fc2)
-        cast = [(one.weight.detach().to(dtype), one.bias.detach().to(dtype)) for one in layers]
+        cast = [
+            (layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)) for layer in layers
+        ]
         (weight, bias), proj, fc1, fc2 = cast
         width = weight.shape[1]
         self._qkv = FrozenLinear(weight, bias)
@@ -114,13 +116,13 @@ class Prefixes:
 
     def narrow(self, first: int, count: int) -> Prefixes:
         """Return `count` of the prefixes, without a copy."""
-        part = slice(first, first + count)
+        rows = slice(first, first + count)
         return replace(
             self,
-            keys=tuple(key[part] for key in self.keys),
-            values=tuple(value[part] for value in self.values),
-            target=self.target[part],
-            query=self.query[part],
+            keys=tuple(key[rows] for key in self.keys),
+            values=tuple(value[rows] for value in self.values),
+            target=self.target[rows],
+            query=self.query[rows],
         )
 
 
@@ -240,23 +242,23 @@ class Children:
         # on a CPU so many pairs at a time as fit into its cache
         most = max(1, _CACHED // self._width if on_cpu else len(query))
         for start in range(0, len(query), most):
-            part = slice(start, start + most)
+            block = slice(start, start + most)
             key, value = (
-                kept[part]
+                kept[block]
                 if rows is None
-                else kept.index_select(0, rows[part].flatten()).unflatten(0, rows[part].shape)
+                else kept.index_select(0, rows[block].flatten()).unflatten(0, rows[block].shape)
                 for kept in (keys, values)
             )
             # the action does not see its state
             mask = self._pair_mask[-query.shape[1] :, -key.shape[1] :]
             if on_cpu:
-                mixed[part] = self._attend_few(query[part], key, value, mask)
+                mixed[block] = self._attend_few(query[block], key, value, mask)
                 continue
             split = self.blocks[0].split
-            found = F.scaled_dot_product_attention(
-                split(query[part]), split(key), split(value), attn_mask=mask
+            attended = F.scaled_dot_product_attention(
+                split(query[block]), split(key), split(value), attn_mask=mask
             )
-            mixed[part] = found.transpose(-3, -2).flatten(-2)
+            mixed[block] = attended.transpose(-3, -2).flatten(-2)
         return mixed
 
     def _attend_few(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -266,7 +268,7 @@ class Children:
         """
         heads = self._membership.shape[1]
         query, key, value = (
-            part.float().unflatten(-1, (heads, -1)) for part in (query, key, value)
+            tensor.float().unflatten(-1, (heads, -1)) for tensor in (query, key, value)
         )
         # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
         scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)

@@ -24,7 +24,7 @@ class TaskClassifier(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
         released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
         first, second, third = (
-            given or default for given, default in zip(config.hidden, released, strict=True)
+            size or default for size, default in zip(config.hidden, released, strict=True)
         )
         self.fc1 = nn.Linear(observation_dim, first)
         self.fc2 = nn.Linear(first, second)

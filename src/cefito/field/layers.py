@@ -22,9 +22,9 @@ _PACKED = 128  # rows of a product of packed weights are a multiple of this
 _MOST = 0.9  # share of rows with a gradient, above which none are left out
 
 
-def linear(layer: nn.Linear, x: Tensor, part: slice = slice(None)) -> Tensor:
+def linear(layer: nn.Linear, x: Tensor, outputs: slice = slice(None)) -> Tensor:
     """Apply a part of a layer's outputs to […, in]: x Wᵀ + b, in the precision of autocast."""
-    return _Linear.apply(x, layer.weight[part], layer.bias[part])  # type: ignore[no-any-return, no-untyped-call]
+    return _Linear.apply(x, layer.weight[outputs], layer.bias[outputs])  # type: ignore[no-any-return, no-untyped-call]
 
 
 def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def _live(slope: Tensor, *saved: Tensor) -> tuple[Tensor | None, tuple[Tensor, .
     if more:
         mask[(~mask).nonzero()[:more, 0]] = True
     live = mask.nonzero().squeeze(1)
-    return live, tuple(part[live] for part in parts)
+    return live, tuple(tensor[live] for tensor in parts)
 
 
 def _spread(values: Tensor, live: Tensor | None, shape: tuple[int, ...]) -> Tensor:

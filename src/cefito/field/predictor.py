@@ -26,7 +26,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     # `prepared_mask`, broadcastable to [B, heads, L, M]; None if every query may see every key
     if not _by_products(query.dtype, query.device):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    query, key, value = (part.contiguous() for part in (query, key, value))
+    query, key, value = (tensor.contiguous() for tensor in (query, key, value))
     scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, heads, L, M]
     if mask is not None:
         scores += mask

@@ -72,9 +72,9 @@ def check_finite(plans: Plans, query: int) -> None:
         )
 
 
-def check_plans(planner: Planner, found: Sequence[Plans], actions: int) -> None:
+def check_plans(planner: Planner, answers: Sequence[Plans], actions: int) -> None:
     """Refuse plans of a wrong shape, or of ids that are no actions (RunError)."""
-    for plans in found:
+    for plans in answers:
         rows = np.asarray(plans.actions)
         fits = rows.ndim == 2 and rows.shape[1] <= planner.horizon
         if not fits or (rows < -1).any() or (rows >= actions).any():

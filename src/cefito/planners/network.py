@@ -144,10 +144,10 @@ class Ensemble(Sized, Generic[Network]):
         train: Windows,
         val: Windows,
         settings: Any,  # noqa: ARG003
-        *given: Any,
+        *arrays: Any,
     ) -> Any:
         """Return the loss of a network on the device."""
-        return cls.loss(network, train, val, *given)
+        return cls.loss(network, train, val, *arrays)
 
     @classmethod
     def begin(cls, network: Network, learned: Network) -> None:
@@ -183,7 +183,7 @@ class Ensemble(Sized, Generic[Network]):
         train: Windows,
         val: Windows,
         settings: Any,
-        *given: Any,
+        *arrays: Any,
         determining: Any,
         seed: int,
         context: TrainingContext = TrainingContext(),
@@ -193,7 +193,7 @@ class Ensemble(Sized, Generic[Network]):
     ) -> dict[str, TrainingResult]:
         """Draw the weights of networks and train them in place; return the results by name.
 
-        Each keeps the epoch of the best validation score. `given` are arrays, beside windows, that
+        Each keeps the epoch of the best validation score. `arrays` are those, beside windows, that
         the loss is made of; `determining` is all else that determines the weights, for JSON. Seeds
         of all but the first network are derived from `seed`. Learned networks of `start` are begun
         with, if there are any. A `suffix` distinguishes several trainings of such networks.
@@ -210,7 +210,7 @@ class Ensemble(Sized, Generic[Network]):
                 "stopping": StoppingConfig(every=0, patience=0),
             }
             training = training.model_copy(update=changes)
-        parts = train, val, settings, *given
+        parts = train, val, settings, *arrays
         members = [
             (member, f"{suffix}-{member}" if member else suffix, network)
             for member, network in enumerate(networks)
@@ -240,13 +240,13 @@ class Ensemble(Sized, Generic[Network]):
         name: str,
         network: Any,
     ) -> TrainingResult:
-        own, part, title = cls._seed(seed, member), cls.part + name, cls.title + name
+        member_seed, folder, title = cls._seed(seed, member), cls.part + name, cls.title + name
         if further:
-            own = derived_seed(cls.further_seed(seed, member), named_stream("all videos"))
-            part, title = f"{part}-all-videos", f"{title} on all videos"
+            member_seed = derived_seed(cls.further_seed(seed, member), named_stream("all videos"))
+            folder, title = f"{folder}-all-videos", f"{title} on all videos"
         with cls.learning(network, parts[0]):
             if not further:
-                network.reset(generator_for("cpu", own, cls._stream()))
+                network.reset(generator_for("cpu", member_seed, cls._stream()))
                 if start is not None:
                     cls.begin(network, start.networks[member])
                 network.to(context.device)
@@ -254,7 +254,9 @@ class Ensemble(Sized, Generic[Network]):
             centred = not cls.own_mean and getattr(network.config, "centre", False)
             if centred and start is None and not further:
                 network.mean.copy_(loss.observations.mean)
-            return context.part(part).train(title, loss, training, seed=own, settings=determining)
+            return context.part(folder).train(
+                title, loss, training, seed=member_seed, settings=determining
+            )
 
     @classmethod
     def rebuild(
@@ -276,15 +278,15 @@ class Ensemble(Sized, Generic[Network]):
         tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
         count, networks = cls.members(config), []
         for member in range(count):
-            own, prefix = tensors, f"{member}."
+            member_tensors, prefix = tensors, f"{member}."
             if cls.numbered or count > 1:
-                own = {
+                member_tensors = {
                     name.removeprefix(prefix): tensor
                     for name, tensor in tensors.items()
                     if name.startswith(prefix)
                 }
-            network = cls.rebuild(config, own, metadata)
-            load_weights(network, own, str(path), copy=False)
+            network = cls.rebuild(config, member_tensors, metadata)
+            load_weights(network, member_tensors, str(path), copy=False)
             networks.append(network.to(device).eval())
         return tuple(networks), metadata
 
@@ -337,7 +339,7 @@ class TrainedNetwork(Ensemble[Network]):
     shape: Shape
 
     @classmethod
-    def observe(cls, network: Network, train: Windows, *given: Any) -> None:  # noqa: ARG003
+    def observe(cls, network: Network, train: Windows, *arrays: Any) -> None:  # noqa: ARG003
         """Store in an untrained network what it takes from training windows directly.
 
         By default that is what the network's own `observe` takes, if it has one.
@@ -363,7 +365,7 @@ class TrainedNetwork(Ensemble[Network]):
         train: Windows,
         val: Windows,
         settings: Any,
-        *given: NDArray[Any],
+        *arrays: NDArray[Any],
         seed: int,
         context: TrainingContext = TrainingContext(),
         text: NDArray[np.float32] | None = None,
@@ -378,7 +380,7 @@ class TrainedNetwork(Ensemble[Network]):
         """
         config, shape = cls.config_of(settings), data_shape(train, text)
         networks = tuple(cls.build(config, shape) for _ in range(cls.members(config)))
-        digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
+        digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in arrays]
         shared: dict[str, Any] = {
             "determining": cls.determining(settings, shape, suffix, digests),
             "seed": seed,
@@ -386,13 +388,13 @@ class TrainedNetwork(Ensemble[Network]):
             "suffix": suffix,
         }
         for network in networks:
-            cls.observe(network, train, *given)
-        results = cls.train_networks(networks, train, val, settings, *given, start=start, **shared)
+            cls.observe(network, train, *arrays)
+        results = cls.train_networks(networks, train, val, settings, *arrays, start=start, **shared)
         both = final_windows(train, val, cls.training_of(settings))
         if both is not train:
             for network in networks:
-                cls.observe(network, both, *given)
-            cls.train_networks(networks, both, val, settings, *given, further=True, **shared)
+                cls.observe(network, both, *arrays)
+            cls.train_networks(networks, both, val, settings, *arrays, further=True, **shared)
         return cls(networks, shape, **parts), results
 
     @classmethod
@@ -447,19 +449,19 @@ class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
         return cls.size(settings, replace(shape, text_dim=width))
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **options: Any) -> Fitted[Self]:
         """Train the network; the epoch of the best validation score is kept."""
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
         arrays = () if text is None else (text,)
         parts: dict[str, Any] = {"text": text, "config": config}
-        planner, results = cls.train(train, val, settings, *arrays, **parts, **given)
+        planner, results = cls.train(train, val, settings, *arrays, **parts, **options)
         return Fitted(planner, results, ends_on_all(cls.training_of(settings), val))
 
     @override
     @classmethod
-    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
-        return super().load(folder, settings=settings, config=cls.config_of(settings), **given)
+    def load(cls, folder: Path | str, *, settings: Any, **options: Any) -> Self:
+        return super().load(folder, settings=settings, config=cls.config_of(settings), **options)
 
     plan = torch.inference_mode()(full_precision()(BasePlanner.plan))
 
@@ -506,7 +508,7 @@ def side_by_side(
                 raise RunError(f"network {member + 1} of {len(members)} was not trained: {said}.")
             weights, result = outcome.value
             load_weights(
-                network, {key: torch.from_numpy(each) for key, each in weights.items()}, name
+                network, {key: torch.from_numpy(array) for key, array in weights.items()}, name
             )
             results.append(result)
     for _, _, network in members:

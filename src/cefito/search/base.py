@@ -96,8 +96,8 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         the sequences.
         """
 
-    def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the memory of one child of a prefix of this depth; `each` if in a cache."""
+    def bytes_per_child(self, depth: int, *, leaf: bool, cached: bool = False) -> int:
+        """Return the memory of one child of a prefix of this depth; `cached` if in a cache."""
 
     @property
     def flops_per_token(self) -> int:
@@ -129,7 +129,7 @@ Searchable = IncrementalEnergies[Any] | Composite
 def components_of(field: Searchable) -> Sequence[Component]:
     """Return the components of a field; a field that is not composite is its own."""
     if hasattr(field, "components"):
-        return [Component(*each) for each in field.components()]
+        return [Component(*component) for component in field.components()]
     return (Component(field),)
 
 

@@ -85,8 +85,8 @@ class Tally:
 
     def _key(self, *ids: ArrayLike) -> Ids:
         key: Ids = np.asarray(ids[0], dtype=np.int64)
-        for part in ids[1:]:
-            key = key * self.base + (np.asarray(part, dtype=np.int64) + 1)
+        for column in ids[1:]:
+            key = key * self.base + (np.asarray(column, dtype=np.int64) + 1)
         return key
 
 
@@ -123,8 +123,8 @@ class Levels:
 
         def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
             number, total = (
-                np.bincount(task, weights=counts * part, minlength=len(sizes))
-                for part in (hits * among, among)
+                np.bincount(task, weights=counts * mask, minlength=len(sizes))
+                for mask in (hits * among, among)
             )
             overall = (number.sum() + 0.5) / (total.sum() + 1)
             return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
@@ -153,7 +153,7 @@ class Levels:
 
     def after(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
         """Return the probability of action a after d and c, each `START` before the first step."""
-        later = [np.maximum(part, 0) for part in (d, c)]
+        later = [np.maximum(ids, 0) for ids in (d, c)]
         shares = [self.step(step, task, [*later[2 - step :], a]) for step in range(3)]
         return np.where(c == START, shares[0], np.where(d == START, shares[1], shares[2]))
 
@@ -248,7 +248,7 @@ def chosen_smoothing(
     def likelihood(order: int, strengths: Strengths) -> float:
         smoothed = (replace(levels, order=order, strengths=strengths) for levels, _, _ in parts)
         held = zip(smoothed, parts, strict=True)
-        return sum(float(one.log_probability(*part[1:]).sum()) for one, part in held) / count
+        return sum(float(levels.log_probability(*fold[1:]).sum()) for levels, fold in held) / count
 
     best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
     for order in sorted(orders):
@@ -313,11 +313,11 @@ class NGramPrior:
         actions: Sequence[tuple[int, ...]],
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
-        known: NGramPrior | None = None,
+        learned: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows.
 
-        Windows may be padded with −1 after their last action. The counts of `known`, a prior over
+        Windows may be padded with −1 after their last action. The counts of `learned`, a prior over
         the first of these tasks and actions, are added.
         """
         horizon = sequences.shape[1]
@@ -328,9 +328,9 @@ class NGramPrior:
         )
         rows = rows[rows[:, 3] >= 0]
         number = np.ones(len(rows), dtype=np.int64)
-        if known is not None:
-            rows = np.concatenate([rows, known._events])
-            number = np.concatenate([number, known._counts])
+        if learned is not None:
+            rows = np.concatenate([rows, learned._events])
+            number = np.concatenate([number, learned._counts])
         events, place = np.unique(rows, axis=0, return_inverse=True)
         counts = np.zeros(len(events), dtype=np.int64)
         np.add.at(counts, place.ravel(), number)
@@ -355,23 +355,27 @@ class NGramPrior:
         val_tasks: NDArray[np.integer[Any]],
         orders: Sequence[int] = (1, 2, 3),
         grid: Sequence[float] = GRID,
-        known: NGramPrior | None = None,
+        learned: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows, and choose order and strengths by validation windows.
 
         Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay. `known` as
+        since no setting gives them a probability; without any others the defaults stay. `learned` as
         in `fit`.
         """
-        own: dict[str, Any] = {"action_count": action_count, "actions": actions, "known": known}
-        fitted = cls.fit(sequences, tasks, order=max(orders), **own)
+        shared: dict[str, Any] = {
+            "action_count": action_count,
+            "actions": actions,
+            "learned": learned,
+        }
+        fitted = cls.fit(sequences, tasks, order=max(orders), **shared)
         # of padded sequences whose task allows all actions
         allowed = fitted._allowed[val_tasks[:, None], val_sequences] | (val_sequences < 0)
         usable = allowed.all(axis=1)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
         order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
-        return cls.fit(sequences, tasks, order=order, strengths=strengths, **own)
+        return cls.fit(sequences, tasks, order=order, strengths=strengths, **shared)
 
     def costs(self, task: int, horizon: int) -> StepCosts:
         """Return −log p of sequences of one task, over the places of its allowed actions.
@@ -405,7 +409,7 @@ class NGramPrior:
         return cls(
             events=arrays["events"],
             counts=arrays["counts"],
-            actions=[tuple(part.tolist()) for part in parts],
+            actions=[tuple(ids.tolist()) for ids in parts],
             action_count=action_count,
             order=order,
             strengths=arrays["strengths"].tolist(),

@@ -163,9 +163,9 @@ class Best:
         if len(values) > self.top_k:
             kept = values <= np.partition(values, self.top_k - 1)[self.top_k - 1]
             values, energies, ranks = values[kept], energies[kept], ranks[kept]
-        every = np.concatenate([self.scores, values])  # float64, as the first part is
-        order = np.lexsort((np.concatenate([self.ranks, ranks]), every))[: self.top_k]
-        self.scores = every[order]
+        all_scores = np.concatenate([self.scores, values])  # float64, as the first part is
+        order = np.lexsort((np.concatenate([self.ranks, ranks]), all_scores))[: self.top_k]
+        self.scores = all_scores[order]
         self.energies = np.concatenate([self.energies, energies])[order]
         self.ranks = np.concatenate([self.ranks, ranks])[order]
 

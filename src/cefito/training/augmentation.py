@@ -82,9 +82,9 @@ class ActionMeans:
         windows: Windows,
         mean: Tensor,  # subtracted before normalisation [E]
         normalise: Callable[[Tensor], Tensor],  # normalises observations […, E]
-        known: Tensor | None = None,
+        learned: Tensor | None = None,
     ) -> None:
-        # known: means of the first K' actions that were learned before [K', E], zero where none
+        # learned: means of the first K' actions of an earlier training [K', E], zero where none
         # was; each counts as ten observations of a further video, which is never left out
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
@@ -101,8 +101,8 @@ class ActionMeans:
         ids = torch.arange(self.count + 1, device=mean.device)
         self.first = torch.searchsorted(self.actions, ids)
         self.known: tuple[Tensor, Tensor] | None = None
-        if known is not None:
-            rows = F.pad(known.to(mean.device), (0, 0, 0, self.count - len(known)))
+        if learned is not None:
+            rows = F.pad(learned.to(mean.device), (0, 0, 0, self.count - len(learned)))
             counts = _KNOWN * (rows != 0).any(dim=1).float()
             self.known = rows * counts[:, None], counts
 

@@ -76,7 +76,7 @@ def read_planner(
     path = folder / "field.safetensors"
     tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
     ending = "predictor.action_vectors"  # of both directions, if there are two
-    vectors = next((part for name, part in tensors.items() if name.endswith(ending)), None)
+    vectors = next((tensor for name, tensor in tensors.items() if name.endswith(ending)), None)
     field = make_field(
         config=settings.field,
         observation_dim=value["observation_dim"],

@@ -168,11 +168,14 @@ def _energies(field: Field, sample: Windows, actions: NDArray[np.int64], advance
         for first in range(0, len(sample), together):
             rows = slice(first, first + together)
             sequences = actions[rows].reshape(-1, actions.shape[2])
-            ends = (np.repeat(part[rows], count, axis=0) for part in (sample.initial, sample.goal))
-            tensors = (torch.from_numpy(part).to(field.device) for part in (*ends, sequences))
-            found = field.energy(*tensors).double().cpu().numpy()
-            energies[rows] = found.reshape(-1, count)
-            advance(len(found) / max(count, 1))
+            ends = (
+                np.repeat(observations[rows], count, axis=0)
+                for observations in (sample.initial, sample.goal)
+            )
+            tensors = (torch.from_numpy(array).to(field.device) for array in (*ends, sequences))
+            block_energies = field.energy(*tensors).double().cpu().numpy()
+            energies[rows] = block_energies.reshape(-1, count)
+            advance(len(block_energies) / max(count, 1))
     return np.where(np.isfinite(energies), energies, _NO_ENERGY)
 
 
@@ -293,8 +296,8 @@ def fit_field(
     learned = {} if start is None else named_components(start)
     results = {}
     for name, component in named_components(field).items():
-        own = component_seed(seed, name)
-        component.reset(generator_for("cpu", own, _STREAM), mean=observed)
+        own_seed = component_seed(seed, name)
+        component.reset(generator_for("cpu", own_seed, _STREAM), mean=observed)
         if learned:
             apart = () if component.predictor.learned_actions else ("predictor.action_vectors",)
             copy_learned(component, learned[name], apart=apart)
@@ -306,9 +309,9 @@ def fit_field(
             reversed_windows(val) if name == BACKWARD else val,
             space=space,
             settings=settings,
-            seed=own,
+            seed=own_seed,
             context=context.part(_suffixed("field", name)),
-            known=learned[name].predictor.action_vectors if learned else None,
+            known_vectors=learned[name].predictor.action_vectors if learned else None,
         )
     return field.eval(), results
 
@@ -346,7 +349,7 @@ def _fit_component(
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext,
-    known: Tensor | None,
+    known_vectors: Tensor | None,
 ) -> TrainingResult:
     training = settings.training
     problems, actual = validation_problems(
@@ -366,7 +369,7 @@ def _fit_component(
             **values_of(settings.search, ScreeningSettings),
             candidates=training.stopping.candidates,
         ),
-        known=known,
+        learned=known_vectors,
     )
     determining: list[Any] = [
         train.horizon,
@@ -395,21 +398,21 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
     """Return frozen vectors of a field's actions and of new ones, [K, W]; None if learned."""
     first = named_components(start)[""]
-    known = first.predictor.action_vectors.detach().to("cpu")
+    vectors = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:
         return None
     if first.config.action_encoding == "observed":
-        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, known).all()
+        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, vectors).all()
     count, text = len(windows.taxonomy.actions), windows.action_text
-    if len(known) == count:
-        return known
-    if text is None or text.shape[1] != known.shape[1]:
-        found = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
+    if len(vectors) == count:
+        return vectors
+    if text is None or text.shape[1] != vectors.shape[1]:
+        available = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
         raise ConfigError(
-            f"the run knows actions by text embeddings of {known.shape[1]} numbers, and data set "
-            f"'{windows.dataset}' has {found}. Give its actions the same by cefito embed."
+            f"the run knows actions by text embeddings of {vectors.shape[1]} numbers, and data set "
+            f"'{windows.dataset}' has {available}. Give its actions the same by cefito embed."
         )
-    return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
+    return torch.cat([vectors, torch.tensor(text[len(vectors) :].astype(np.float32))])
 
 
 def fit_parts(
@@ -438,8 +441,8 @@ def fit_parts(
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )
-    known = start.get("incremental")
-    begin = None if known is None else known.field
+    learned = start.get("incremental")
+    begin = None if learned is None else learned.field
     field, field_results = fit_field(train, val, space=space, start=begin, **shared)
     incremental = incremental_field(field)
     prior = NGramPrior.tuned(
@@ -449,7 +452,7 @@ def fit_parts(
         actions=space.actions,
         val_sequences=val.actions,
         val_tasks=val.tasks,
-        known=start.get("prior"),
+        learned=start.get("prior"),
     )
     windows, progress = settings.search.fitting_windows, context.progress
     fitted = fit_weights(chain, incremental, val, windows=windows, progress=progress)

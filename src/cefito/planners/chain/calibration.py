@@ -21,12 +21,12 @@ from cefito.planners.shared.task_model import COLDEST, HOTTEST, confident_temper
 def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor:
     """Return the true states of windows [N, T]; −1 for states without training windows."""
 
-    def found(some: Windows) -> Tensor:
-        parts = (torch.from_numpy(part) for part in (some.tasks, some.actions))
-        return states.find(*(part.to(states.actions.device) for part in parts))
+    def states_of(some: Windows) -> Tensor:
+        parts = (torch.from_numpy(ids) for ids in (some.tasks, some.actions))
+        return states.find(*(ids.to(states.actions.device) for ids in parts))
 
-    true = found(windows)
-    return true.masked_fill(~torch.isin(true, found(train)), -1)
+    true = states_of(windows)
+    return true.masked_fill(~torch.isin(true, states_of(train)), -1)
 
 
 def fit_temperature(chain: SequenceScores, states: Tensor) -> float:
@@ -170,5 +170,5 @@ def kept_confidence(before: Confidence, after: Callable[[float], Confidence]) ->
         return (after(math.exp(log_factor)).probability - wanted) ** 2
 
     bounds = (-math.log(2), math.log(2))
-    found = minimize_scalar(miss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return math.exp(float(found.x))
+    optimum = minimize_scalar(miss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(optimum.x))

@@ -60,18 +60,18 @@ class Layout:
         rows[[0, -1]] = True
         return rows
 
-    def projection(self, *known: Tensor, allowed: Tensor | None = None) -> Projection:
+    def projection(self, *sources: Tensor, allowed: Tensor | None = None) -> Projection:
         """The projection onto the given part of B plans; at T = 1 that has the goal alone.
 
-        `known` are the sources of the given blocks, in their order, [B, ...] each; then the initial
+        `sources` are those of the given blocks, in their order, [B, ...] each; then the initial
         observations and the goals, [B, E] each. Entries of the action block that are not `allowed`,
         bool, broadcastable to [B, T, K], are given as zeros.
         """
-        *blocks, initial, goal = known
+        *blocks, initial, goal = sources
         horizon, actions = self.shape.horizon, self.shape.actions
         filled = [
-            block.fill(given).to(initial.dtype).expand(-1, horizon, -1)
-            for block, given in zip(self.before, blocks, strict=True)
+            block.fill(source).to(initial.dtype).expand(-1, horizon, -1)
+            for block, source in zip(self.before, blocks, strict=True)
         ]
         behind = initial.new_zeros(len(initial), horizon, actions + self.shape.observation_dim)
         behind[:, 0, actions:] = initial
@@ -283,8 +283,8 @@ class Diffusion:
         for now, after in pairwise(self.times):
             clean = project(predict(x, now))
             here, there = float(self.signal[now]), float(self.signal[after])
-            rest = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
-            x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * rest)
+            predicted_noise = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
+            x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * predicted_noise)
         return x
 
 
@@ -294,7 +294,7 @@ BLOCK = 512  # queries denoised at once
 class DiffusionNetwork(nn.Module):
     """The U-Net, the mean observation, and the noise that every plan starts from.
 
-    The arguments `known` are the sources of the layout's given blocks, in their order, [B, ...]
+    The arguments `sources` are those of the layout's given blocks, in their order, [B, ...]
     each; then the initial observations and the goals, [B, E] each. With modules `inside` the U-Net
     a network overrides `latents`, too.
     """
@@ -334,9 +334,9 @@ class DiffusionNetwork(nn.Module):
         self.unet.reset(generator)
         self.noise.normal_(generator=generator)
 
-    def projection(self, *known: Tensor) -> Projection:
+    def projection(self, *sources: Tensor) -> Projection:
         """The projection onto the known part of plans."""
-        *blocks, initial, goal = known
+        *blocks, initial, goal = sources
         x = torch.stack([initial, goal]) - self.mean
         if self.config.normalise:
             x = normalise(x)
@@ -359,12 +359,12 @@ class DiffusionNetwork(nn.Module):
         """Predict clean matrices, float32, from projected ones [B, T, D] at times [B]."""
         return self.unet(matrix, times, latents).float()  # type: ignore[no-any-return]
 
-    def scores(self, *known: Tensor) -> Tensor:
+    def scores(self, *sources: Tensor) -> Tensor:
         """The sampled action block: a score of each action at each step, [B, T, K].
 
         Minus infinity for actions that are not allowed; zero in rows that are not predicted.
         """
-        project = self.projection(*known)
+        project = self.projection(*sources)
         latents = self.latents(project)
         start = project.filled(self.noise.expand(len(project.given), -1, -1))
         matrix = self.diffusion.sample(
@@ -372,7 +372,7 @@ class DiffusionNetwork(nn.Module):
             start,
             project,
         )
-        scores, allowed = matrix[..., project.actions], self.allowed(*known[:-2])
+        scores, allowed = matrix[..., project.actions], self.allowed(*sources[:-2])
         return scores if allowed is None else scores.where(allowed, -torch.inf)
 
 

@@ -44,7 +44,7 @@ def most_probable(
 
 
 def _listed(ranked: Ranked, names: Sequence[str] | None = None) -> str:
-    return ", ".join(f"{names[one] if names else one} {share:.2f}" for one, share in ranked)
+    return ", ".join(f"{names[index] if names else index} {share:.2f}" for index, share in ranked)
 
 
 @dataclass(frozen=True)

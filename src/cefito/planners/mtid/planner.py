@@ -111,8 +111,8 @@ class MtidNetwork(DiffusionNetwork):
         )
         self.interpolation = Interpolation(config, dim)
         if config.mask:
-            known = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
-            self.register_buffer("task_actions", known)
+            allowed = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
+            self.register_buffer("task_actions", allowed)
 
     @override
     def reset(self, generator: torch.Generator) -> None:
@@ -136,8 +136,10 @@ class MtidNetwork(DiffusionNetwork):
 
     @override
     def latents(self, project: Projection, *, generator: torch.Generator | None = None) -> Tensor:
-        given = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
-        latents: Tensor = self.interpolation(given[:, 0], given[:, -1], generator=generator)
+        observations = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
+        latents: Tensor = self.interpolation(
+            observations[:, 0], observations[:, -1], generator=generator
+        )
         return latents
 
 
@@ -152,10 +154,10 @@ def task_actions(
     tasks: NDArray[np.int64], actions: NDArray[np.int64], task_count: int, action_count: int
 ) -> Tensor:
     """The actions of each task in training windows, bool [C, K]; all for a task without windows."""
-    known = np.zeros((task_count, action_count), dtype=bool)
-    known[np.asarray(tasks)[:, None], actions] = True
-    known[~known.any(axis=1)] = True
-    return torch.from_numpy(known)
+    shown = np.zeros((task_count, action_count), dtype=bool)
+    shown[np.asarray(tasks)[:, None], actions] = True
+    shown[~shown.any(axis=1)] = True
+    return torch.from_numpy(shown)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -331,9 +331,9 @@ class P3ivLoss(PlanLoss):
         critic = self.module.critic
         assert critic is not None
         fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
-        given = (outputs.states, _drawn(outputs.logits, generator))
+        critic_inputs = (outputs.states, _drawn(outputs.logits, generator))
         # −log σ(logit) of decoded plans [B]
-        losses = F.softplus(-torch.func.functional_call(critic, fixed, given))
+        losses = F.softplus(-torch.func.functional_call(critic, fixed, critic_inputs))
         return mean_term(self.config.adversarial, losses)
 
     @override
@@ -343,9 +343,9 @@ class P3ivLoss(PlanLoss):
         return decode(emissions, log_guarded(self.module.counts), 1).sequences[:, 0]
 
 
-def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
+def diversity(left: Tensor, right: Tensor, left_noise: Tensor, right_noise: Tensor) -> Tensor:
     """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|)."""
-    ratio = (left - right).abs().mean() / (one - other).abs().mean()
+    ratio = (left - right).abs().mean() / (left_noise - right_noise).abs().mean()
     return 1 / (_CLOSEST + ratio)
 
 
@@ -397,9 +397,9 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
 
     @override
     @classmethod
-    def observe(cls, network: P3ivNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
+    def observe(cls, network: P3ivNetwork, train: Windows, *arrays: NDArray[np.float32]) -> None:
         network.observe(train)
-        network.hashed.fill_(bool(given) and train.action_text is None)
+        network.hashed.fill_(bool(arrays) and train.action_text is None)
         if network.config.adversarial:
             network.add_critic()
 

@@ -182,8 +182,8 @@ class SchemaNetwork(nn.Module):
         self, descriptions: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Memory:
         """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
-        given = self.descriptions if descriptions is None else descriptions
-        encoded = self.description(dropping(self.config.input_dropout, generator)(given))
+        texts = self.descriptions if descriptions is None else descriptions
+        encoded = self.description(dropping(self.config.input_dropout, generator)(texts))
         vectors = encoded.flatten(0, 1)[None]
         return Memory(
             encoded=encoded.unflatten(1, (2, -1)),
@@ -372,13 +372,13 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
 
     @override
     @classmethod
-    def observe(cls, network: SchemaNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
+    def observe(cls, network: SchemaNetwork, train: Windows, *arrays: NDArray[np.float32]) -> None:
         config = network.config
         if config.centre:
             both = np.concatenate([train.initial, train.goal])
             network.mean.copy_(torch.from_numpy(both.mean(axis=0, dtype=np.float64)))
-        if given:
-            network.descriptions.copy_(torch.from_numpy(given[0]))
+        if arrays:
+            network.descriptions.copy_(torch.from_numpy(arrays[0]))
         elif config.described == "observations":
             network.descriptions.copy_(EndMeans(train, network.prepared).all())
         counts = counted_transitions(train, len(network.counts))

@@ -87,7 +87,7 @@ class EndMeans:
         origin = torch.zeros(windows.initial.shape[1], device=device)
         starts = replace(windows, goal=windows.initial, actions=windows.actions[:, :1])
         ends = replace(windows, initial=windows.goal, actions=windows.actions[:, -1:])
-        self._means = [ActionMeans(part, origin, prepared) for part in (starts, ends)]
+        self._means = [ActionMeans(end_windows, origin, prepared) for end_windows in (starts, ends)]
 
     def all(self) -> Tensor:
         """Means over all training windows [K, 2, E]; zero for actions that no window shows."""

@@ -82,8 +82,8 @@ class PostNormLayer(nn.Module):
     def forward(self, x: Tensor, drop: Drop) -> Tensor:
         """[B, L, D] → [B, L, D]; rows of the batch do not see each other."""
         query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, L, D / H]
-            for part in self.qkv(x).chunk(3, dim=-1)
+            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, L, D / H]
+            for projected in self.qkv(x).chunk(3, dim=-1)
         )
         weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
         mixed = (drop(weights) @ value).transpose(1, 2).flatten(2)

@@ -50,8 +50,8 @@ def confident_temperature(
         return videos * misfit + (log_temperature - math.log(centre)) ** 2 / (2 * _SPREAD**2)
 
     bounds = math.log(COLDEST), math.log(HOTTEST)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return math.exp(float(found.x))
+    optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(optimum.x))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
     @override
     @classmethod
     def make_loss(
-        cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *given: Any
+        cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *arrays: Any
     ) -> ClassifierLoss:
         return ClassifierLoss(network, train, val, settings.classifier_training)
 
@@ -83,7 +83,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         cls, settings: Any, shape: Shape, suffix: str, digests: Sequence[str]
     ) -> list[Any]:
         parts = cls.config_of(settings), cls.training_of(settings)
-        return [shape.horizon, *(part.model_dump() for part in parts)]
+        return [shape.horizon, *(config.model_dump() for config in parts)]
 
     @torch.inference_mode()
     @full_precision()

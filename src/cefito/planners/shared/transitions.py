@@ -161,7 +161,7 @@ class Decoded:
 
     def plans(self, cost: SearchCost) -> list[Plans]:
         """The plans of each query, at `cost` each, without sequences of probability zero."""
-        found = zip(
+        rows = zip(
             self.sequences.cpu().numpy(),
             -self.sums.cpu().numpy(),
             self.possible.tolist(),
@@ -169,7 +169,7 @@ class Decoded:
         )
         return [
             Plans(actions[kept], energies[kept], energies[kept], cost, exact=possible)
-            for actions, energies, possible in found
+            for actions, energies, possible in rows
             for kept in [energies < np.inf]
         ]
 
@@ -207,7 +207,7 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
     graph = None if transitions is None else _Graph(transitions.double())
     entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
     chunk = max(1, _CHUNK_BYTES // (8 * entries))
-    parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
+    parts = [_k_best(block, graph, count) for block in emissions.double().split(chunk)]
     sequences, sums = zip(*parts, strict=True)
     return torch.cat(sequences), torch.cat(sums)
 
