@@ -116,8 +116,8 @@ def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataEr
     if begin.startswith(b"version https://git-lfs"):
         raise error(f"{path}: is a Git LFS pointer, not the file itself. Run git lfs pull there.")
     if _HTML.match(begin):
-        found = "is a page of HTML, such as a server sends in place of a file"
-        raise error(f"{path}: {found}. Open its address in a browser and save the file itself.")
+        fault = "is a page of HTML, such as a server sends in place of a file"
+        raise error(f"{path}: {fault}. Open its address in a browser and save the file itself.")
 
 
 def is_pickled(data: bytes) -> bool:
@@ -151,9 +151,9 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
             arrays = {}
             for name in names:
                 if name not in members:
-                    found = ", ".join(members) or "none"
+                    listing = ", ".join(members) or "none"
                     raise DataError(
-                        f"{path}: has no member '{name}' (found: {found}). {remedy}".rstrip()
+                        f"{path}: has no member '{name}' (found: {listing}). {remedy}".rstrip()
                     )
                 with archive.open(members[name]) as stream:  # at most the declared bytes
                     arrays[name] = _array(stream, members[name].file_size)

@@ -110,8 +110,8 @@ def install_command(extra: str) -> str:
     elif url:
         if "vcs_info" in came:
             url = f"{came['vcs_info']['vcs']}+{url}@{came['vcs_info']['commit_id']}"
-        part = f"#subdirectory={came['subdirectory']}" if "subdirectory" in came else ""
-        source = f"{source} @ {url}{part}"
+        fragment = f"#subdirectory={came['subdirectory']}" if "subdirectory" in came else ""
+        source = f"{source} @ {url}{fragment}"
     return f"pip install {option}{shlex.quote(source)}"
 
 

@@ -192,8 +192,8 @@ def read_bytes(
         if size <= most:
             with path.open("rb") as file:
                 return file.read(size)
-    found = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
-    raise error(f"{path}: {found}. {remedy}", setting=setting)
+    fault = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
+    raise error(f"{path}: {fault}. {remedy}", setting=setting)
 
 
 def read_text(
@@ -262,9 +262,9 @@ def check_array(
     wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(wrong):
         holding = f"{rows} holds" if len(wrong) == 1 else f"{rows}s hold"
-        found = f"{len(wrong)} {holding} NaN or infinity"
+        fault = f"{len(wrong)} {holding} NaN or infinity"
         first = f"the first is {rows} {wrong[0]}{where(int(wrong[0]))}"
-        raise DataError(f"{place}: {found}, {first}. Make these again or leave their videos out.")
+        raise DataError(f"{place}: {fault}, {first}. Make these again or leave their videos out.")
     return array
 
 
@@ -328,9 +328,9 @@ def load_torch(path: Path, remedy: str) -> Any:
         named = re.search(r"GLOBAL ([\w.]+)", str(problem))
         if named is None:
             raise RunError(other) from problem
-        found = f"holds pickled objects other than tensors and plain values ({named[1]})"
+        fault = f"holds pickled objects other than tensors and plain values ({named[1]})"
         never = "which are never loaded. Save its tensors alone."
-        raise RunError(f"{path}: {found}, {never} {remedy}") from problem
+        raise RunError(f"{path}: {fault}, {never} {remedy}") from problem
     except RunError:
         raise
     except Exception as problem:  # a damaged file may break the reader in any way
@@ -352,13 +352,13 @@ def load_weights(
             f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration."
         )
     for name, tensor in tensors.items():
-        own = expected[name]
-        if (tensor.shape, tensor.dtype) != (own.shape, own.dtype):
+        wanted = expected[name]
+        if (tensor.shape, tensor.dtype) != (wanted.shape, wanted.dtype):
             raise RunError(
                 f"{place}: tensor '{name}' has shape {list(tensor.shape)} and type {tensor.dtype}; "
-                f"expected {list(own.shape)} and {own.dtype}."
+                f"expected {list(wanted.shape)} and {wanted.dtype}."
             )
-        if not all(bool(part.isfinite().all()) for part in tensor.flatten().split(_AT_ONCE)):
+        if not all(bool(block.isfinite().all()) for block in tensor.flatten().split(_AT_ONCE)):
             bad = int((~tensor.isfinite()).sum())
             raise RunError(
                 f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
@@ -385,11 +385,11 @@ def check_tensors(
         where = "is missing" if name in expected else "is unknown"
         raise RunError(f"{place}: tensor '{name}' {where}.")
     for name, (shape, low, high, kind, nan) in expected.items():
-        own = tensors[name]
-        if (own.shape, own.dtype.kind) != (shape, kind):
-            found = f"has shape {list(own.shape)} and type {own.dtype}"
-            raise RunError(f"{place}: tensor '{name}' {found}; expected {list(shape)}.")
-        if not ((own >= low) & (own <= high) | (nan & (own != own))).all():
+        tensor = tensors[name]
+        if (tensor.shape, tensor.dtype.kind) != (shape, kind):
+            fault = f"has shape {list(tensor.shape)} and type {tensor.dtype}"
+            raise RunError(f"{place}: tensor '{name}' {fault}; expected {list(shape)}.")
+        if not ((tensor >= low) & (tensor <= high) | (nan & (tensor != tensor))).all():
             raise RunError(f"{place}: tensor '{name}' is not from {low:g} to {high:g} throughout.")
 
 
@@ -447,8 +447,8 @@ def file_digest(path: Path) -> str:
 
     A file that is unchanged since this process hashed it is not read again.
     """
-    found = path.stat()
-    stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = path.stat()
+    stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     if stamp not in _known:
         digest = sha256(path)
         if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
@@ -465,14 +465,14 @@ def value_digest(value: Any) -> str:
 
 def value_sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """Add the digest of its entries to a JSON object."""
-    entries = {name: part for name, part in value.items() if name != SEAL}
+    entries = {name: entry for name, entry in value.items() if name != SEAL}
     plain = json.loads(json.dumps(entries))  # as it is read later: lists, text keys
     return {**entries, SEAL: value_digest(plain)}
 
 
 def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Entries of a JSON object without its digest, and whether it has one that matches them."""
-    entries = {name: part for name, part in value.items() if name != SEAL}
+    entries = {name: entry for name, entry in value.items() if name != SEAL}
     return entries, value.get(SEAL) == value_digest(entries)
 
 

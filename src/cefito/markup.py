@@ -28,9 +28,9 @@ def counted(count: int, noun: str, several: str = "") -> str:
 
 def listed(names: Iterable[str], most: int) -> str:
     """Return the first names, separated by commas, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    all_names = list(names)
+    more = f" and {len(all_names) - most} more" if len(all_names) > most else ""
+    return ", ".join(all_names[:most]) + more
 
 
 def shortened(name: str, most: int) -> str:
@@ -79,5 +79,5 @@ def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
     # downloads are looked for beside the package, which has both files
     folder = Path(wordllama.__file__).parent
     model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-    found: NDArray[np.float32] = model.embed(list(texts))
-    return found
+    vectors: NDArray[np.float32] = model.embed(list(texts))
+    return vectors

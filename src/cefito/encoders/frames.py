@@ -117,14 +117,14 @@ def _check_clock(
     stamp = packet.pts if packet.dts is None else packet.dts
     if stamp is None or packet.stream.type not in ("video", "audio"):
         return
-    time, own = float(stamp * (packet.time_base or 0)), (packet.stream_index, packet.dts is None)
-    before, newest = clocks.get(own, time), max(clocks.values(), default=time)
+    time, clock = float(stamp * (packet.time_base or 0)), (packet.stream_index, packet.dts is None)
+    before, newest = clocks.get(clock, time), max(clocks.values(), default=time)
     if before - time > _BACKWARDS and packet.dts is not None:  # shown in another order
         begin = before
     elif time - newest > (longest if packet.is_keyframe else _LONGEST_GAP):
         begin = newest
     else:
-        clocks[own] = max(time, before)
+        clocks[clock] = max(time, before)
         return
     jump = f"its timestamps jump from second {begin - origin:.1f} to {time - origin:.1f}"
     raise DataError(f"{path}: {jump}, as in joined or damaged recordings. {_JOINED}")
@@ -438,8 +438,8 @@ def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]
 
     The matrix [a b u; c d v; x y w] shows the place (x, y) at (a x + c y, b x + d y), y downwards.
     """
-    every: Any = frame.side_data
-    kinds = (data for data in every if data.type.name == "DISPLAYMATRIX")
+    side_data: Any = frame.side_data
+    kinds = (data for data in side_data if data.type.name == "DISPLAYMATRIX")
     if (data := next(kinds, None)) is None:
         return picture
     a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data))
@@ -466,12 +466,12 @@ def thumbnails(
     info = probe(video)
     last = info.seconds - 1
     rows = sorted({min(round(time), last) for time in times})
-    found = {
+    pictures = {
         row: thumbnail(clip[:, 0], most=most, side=side)
         for row, clip in zip(rows, clips(info, rows, _MIDDLE), strict=True)
     }
     for time in sorted(times):
-        yield time, found[min(round(time), last)]
+        yield time, pictures[min(round(time), last)]
 
 
 def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:

@@ -147,9 +147,9 @@ class PretrainedImages:
         with torch.inference_mode():
             output = model(pixel_values=self.prepared(images).to(self.device))
         vectors = output.image_embeds if layer == "projected" else output.pooler_output
-        found = vectors.float().cpu().numpy()  # [B, D]
+        rows = vectors.float().cpu().numpy()  # [B, D]
         place = self.pretrained.place
-        return check_array(found, shape=found.shape, place=place, rows="picture")
+        return check_array(rows, shape=rows.shape, place=place, rows="picture")
 
     def prepared(self, images: Tensor) -> Tensor:
         """Return pictures [B, 3, H, W] from 0 to 1 as the model takes them, [B, 3, h, w]."""

@@ -72,8 +72,8 @@ def find_pretrained(
     kind = str(config.get("model_type")) if isinstance(config, dict) else ""
     place = str(folder) if local else name
     if kind not in kinds:
-        known = ", ".join(dict.fromkeys(kinds.values()))
-        raise ConfigError(f"{place}: is a model of type '{kind}'; expected one of {known}.")
+        expected = ", ".join(dict.fromkeys(kinds.values()))
+        raise ConfigError(f"{place}: is a model of type '{kind}'; expected one of {expected}.")
     choices = layers[kinds[kind]]
     layer = next(iter(choices)) if layer is None else layer
     if layer not in choices:
@@ -94,8 +94,8 @@ def _digest(paths: Iterable[Path]) -> str:
 
 def weights_digest(folder: Path) -> str:
     """Return one hash over all that a picture's vector depends on: weights and preparation."""
-    found = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
-    weights = next((paths for paths in found if paths), [])
+    candidates = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
+    weights = next((paths for paths in candidates if paths), [])
     preparation = (folder / name for name in PREPARATION_FILES)
     return _digest(path for path in (*preparation, *weights) if path.exists())
 

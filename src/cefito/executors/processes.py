@@ -100,7 +100,11 @@ class ProcessExecutor(Executor):
             while jobs.waiting or running:
                 while jobs.waiting and len(running) < workers:
                     running.append(_Worker(threads, pickled, jobs))
-                ready = [part for one in running for part in (one.connection, one.process.sentinel)]
+                ready = [
+                    handle
+                    for worker in running
+                    for handle in (worker.connection, worker.process.sentinel)
+                ]
                 wait(ready, timeout=_ROUND)
                 for worker in list(running):
                     if not worker.continues():

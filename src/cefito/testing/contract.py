@@ -42,10 +42,10 @@ QUICK = {".optimiser.epochs": 2, ".stopping.windows": 10, ".fitting_windows": 10
 
 def quick(values: Mapping[str, Any], endings: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides of all settings, nested in dicts, whose keys have these endings."""
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for key in flattened(values):
-        found |= next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
-    return found
+        overrides |= next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
+    return overrides
 
 
 def assert_same_plans(
@@ -58,10 +58,10 @@ def assert_same_plans(
         np.testing.assert_array_equal(ours.tasks, theirs.tasks)
         assert (ours.exact, ours.searched) == (theirs.exact, theirs.searched)
         for name in ("energies", "scores", "probabilities", "task_probabilities"):
-            one, other = getattr(ours, name), getattr(theirs, name)
-            assert (one is None) == (other is None)
-            if one is not None:
-                np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+            left_numbers, right_numbers = getattr(ours, name), getattr(theirs, name)
+            assert (left_numbers is None) == (right_numbers is None)
+            if left_numbers is not None:
+                np.testing.assert_allclose(left_numbers, right_numbers, rtol=rtol, atol=atol)
 
 
 class PlannerContract:
@@ -165,9 +165,9 @@ class PlannerContract:
             assert training.epochs == 2
             assert not training.resumed
         assert (result.planner.horizon, result.planner.observation_dim) == (HORIZON, WIDTH)
-        known, taxonomy = result.planner.vocabulary, splits["train"].taxonomy
-        assert known.tasks in (None, len(taxonomy.tasks))
-        assert known.actions in (None, len(taxonomy.actions))
+        vocabulary, taxonomy = result.planner.vocabulary, splits["train"].taxonomy
+        assert vocabulary.tasks in (None, len(taxonomy.tasks))
+        assert vocabulary.actions in (None, len(taxonomy.actions))
 
     def test_plans_are_sorted_and_at_most_top_k(
         self, planner: Planner, queries: Queries, splits: dict[str, Windows]
@@ -216,17 +216,17 @@ class PlannerContract:
     def test_marginals_are_probabilities_that_ignore_a_given_task(
         self, planner: Planner, queries: Queries, known: Queries
     ) -> None:
-        found, given = planner.marginals(queries), planner.marginals(known)
+        marginals, with_task = planner.marginals(queries), planner.marginals(known)
         tasks, actions = planner.vocabulary
-        if found.tasks is not None:
-            assert found.tasks.shape == (len(queries), tasks)
-            np.testing.assert_allclose(found.tasks.sum(axis=1), 1, rtol=1e-5)
+        if marginals.tasks is not None:
+            assert marginals.tasks.shape == (len(queries), tasks)
+            np.testing.assert_allclose(marginals.tasks.sum(axis=1), 1, rtol=1e-5)
             predicted = planner.predict_tasks(queries)
-            np.testing.assert_array_equal(found.tasks.argmax(axis=1), np.asarray(predicted))
-            np.testing.assert_array_equal(np.asarray(given.tasks), found.tasks)
-        assert (found.steps is None) == (given.steps is None)
-        assert planner.abilities.constraints == (found.steps is not None)
-        for steps in (found.steps, given.steps):
+            np.testing.assert_array_equal(marginals.tasks.argmax(axis=1), np.asarray(predicted))
+            np.testing.assert_array_equal(np.asarray(with_task.tasks), marginals.tasks)
+        assert (marginals.steps is None) == (with_task.steps is None)
+        assert planner.abilities.constraints == (marginals.steps is not None)
+        for steps in (marginals.steps, with_task.steps):
             if steps is not None:
                 assert steps.shape == (len(queries), HORIZON, actions)
                 shares = steps.sum(axis=2)  # probability that a plan has the step
@@ -246,7 +246,7 @@ class PlannerContract:
         loaded = load(tmp_path)
         for asked in (queries, known):
             assert_same_plans(loaded.plan(asked, TOP_K), planner.plan(asked, TOP_K))
-            tasks, again = (np.asarray(one.predict_tasks(asked)) for one in (planner, loaded))
+            tasks, again = (np.asarray(either.predict_tasks(asked)) for either in (planner, loaded))
             np.testing.assert_array_equal(again, tasks)
         assert loaded.describe() == planner.describe()
         assert loaded.horizon == planner.horizon
@@ -370,7 +370,10 @@ class PlannerContract:
         assert_same_plans(planner.plan(queries, TOP_K), before)
 
     def test_observations_of_another_width(self, planner: Planner, queries: Queries) -> None:
-        initial, goal = (np.pad(part, ((0, 0), (0, 1))) for part in (queries.initial, queries.goal))
+        initial, goal = (
+            np.pad(observations, ((0, 0), (0, 1)))
+            for observations in (queries.initial, queries.goal)
+        )
         message = rf"observations have {WIDTH + 1} features; .* trained on {WIDTH}"
         with pytest.raises(RunError, match=message):
             planner.plan(Queries(initial=initial, goal=goal), 1)
