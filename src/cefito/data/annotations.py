@@ -129,7 +129,7 @@ class Taxonomy:
             value = _common_form(value, place)
         file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
         actions = _by_id(file.actions, "action", place)
-        sets = [replace(one, actions=tuple(sorted(set(one.actions)))) for one in file.tasks]
+        sets = [replace(task, actions=tuple(sorted(set(task.actions)))) for task in file.tasks]
         tasks = _by_id(sets, "task", place)
         for task in tasks:
             _check_ids(task.actions, len(actions), f"{place}: task {task.id} ('{task.name}')")
@@ -204,12 +204,12 @@ def _shared_space(
     place, names = f"{place}: '{maps[0]}'", "actions_" + maps[0].rsplit("_", 1)[1]
     entries = {"names": value.get(names), "ids": value[maps[0]]}
     expected = f"Expected one id for each of the {size} actions, and '{names}' as 'actions'."
-    found = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
-    shared = _by_id(found.names, "shared action", place)
-    _check_ids(found.ids, len(shared), place)
-    if len(found.ids) != size:
-        raise DataError(f"{place}: has {len(found.ids)} ids. {expected}")
-    return shared, tuple(found.ids)
+    space = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
+    shared = _by_id(space.names, "shared action", place)
+    _check_ids(space.ids, len(shared), place)
+    if len(space.ids) != size:
+        raise DataError(f"{place}: has {len(space.ids)} ids. {expected}")
+    return shared, tuple(space.ids)
 
 
 def _is_authors(value: Any) -> bool:
@@ -445,7 +445,7 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         fault = f"'missing' {list(entry.missing)}; expected ids of actions"
     if fault:
         raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")
-    steps = tuple(Step(*step, one) for step, one in zip(entry.steps, errors, strict=True))
+    steps = tuple(Step(*step, kinds) for step, kinds in zip(entry.steps, errors, strict=True))
     return Video(
         entry.video_id,
         entry.split,

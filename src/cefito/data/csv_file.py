@@ -140,8 +140,8 @@ def check_columns(path: object, columns: list[str]) -> None:
     repeated = [column for column in named if named.count(column) > 1]
     numbers = [column for column in repeated[:1] or named if is_number(column)]
     if named and numbers and len(numbers) == len(repeated[:1] or named):
-        found = f"its first line holds no names of columns, only '{', '.join(named)[:_LETTERS]}'"
-        raise DataError(f"{path}: {found}. Put a line with the names before it.")
+        fault = f"its first line holds no names of columns, only '{', '.join(named)[:_LETTERS]}'"
+        raise DataError(f"{path}: {fault}. Put a line with the names before it.")
     if repeated:
         raise DataError(f"{path}: has two columns '{repeated[0]}'. Rename or remove one of them.")
 

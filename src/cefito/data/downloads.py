@@ -66,8 +66,8 @@ def places() -> dict[str, Place]:
 def find_place(name: str) -> Place:
     """Find a file by name."""
     if name not in places():
-        known = dict.fromkeys(part for at in places().values() for part in (at.group, at.name))
-        names = ", ".join(filter(None, known))
+        choices = dict.fromkeys(label for at in places().values() for label in (at.group, at.name))
+        names = ", ".join(filter(None, choices))
         raise ConfigError(f"unknown download '{name}'; expected one of: {names}.")
     return places()[name]
 

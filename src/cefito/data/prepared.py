@@ -113,8 +113,8 @@ class PreparedDataset:
         """
         if TIMELINE_FILE not in self.hashes:
             return None
-        own = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
-        _compare_hashes(self.folder, own, sealed=True, needed=())
+        hashes = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
+        _compare_hashes(self.folder, hashes, sealed=True, needed=())
         return Timeline.read(self.folder / TIMELINE_FILE, self.annotations)
 
     @property
@@ -159,7 +159,7 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
         (text,) = _load(folder / TEXT_FILE, "action_text")
         place = str(folder / TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
-    hashes = {name: one for name, one in header.hashes.items() if name != TIMELINE_FILE}
+    hashes = {name: digest for name, digest in header.hashes.items() if name != TIMELINE_FILE}
     _compare_hashes(folder, hashes, sealed=sealed)
     return PreparedDataset(
         folder=folder,
@@ -180,7 +180,7 @@ def _load(path: Path, *names: str) -> list[NDArray[Any]]:
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
-    hashes = {name: one for name, one in hashes.items() if name != TIMELINE_FILE}
+    hashes = {name: digest for name, digest in hashes.items() if name != TIMELINE_FILE}
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
@@ -194,8 +194,8 @@ def check_observations(
     steps = annotations.step_count
 
     def owner(row: int) -> str:
-        every = ((video, step) for video in annotations.videos for step in range(len(video.steps)))
-        video, step = next(islice(every, row, None))
+        places = ((video, step) for video in annotations.videos for step in range(len(video.steps)))
+        video, step = next(islice(places, row, None))
         return f" (video '{video.video_id}', step {step + 1}, counted from 1)"
 
     for name, array in (("start", start), ("end", end)):
@@ -366,7 +366,7 @@ def fold_view(
         replace(video, split=splits.get(index, "test"), in_protocol=index in splits)
         for index, video in enumerate(data.videos)
     )
-    names = [[data.videos[index].video_id for index in part] for part in (train, val, held)]
+    names = [[data.videos[index].video_id for index in members] for members in (train, val, held)]
     return replace(
         data,
         annotations=replace(data.annotations, videos=videos),

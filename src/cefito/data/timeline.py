@@ -60,12 +60,12 @@ class Timeline:
         try:
             rows, counts = tensors["rows"], tensors["counts"]
             parts = np.split(rows, np.cumsum(counts)[:-1])
-            found = cls(tuple(parts), float(metadata["rate"]))
+            timeline = cls(tuple(parts), float(metadata["rate"]))
         except (KeyError, ValueError, TypeError) as error:
             problem = f"not the rows of a data set ({error!r})"
             raise DataError(f"{path}: {problem}. {_REMEDY}") from error
-        found.check(annotations, str(path))
-        return found
+        timeline.check(annotations, str(path))
+        return timeline
 
 
 def read_npz(path: Path, annotations: Annotations) -> Timeline:
@@ -82,9 +82,9 @@ def read_npz(path: Path, annotations: Annotations) -> Timeline:
     with np.errstate(over="ignore"), explained(path, "not such numbers", remedy, *_NO_NUMBERS):
         of_video = "rate" in wanted  # which has this name
         rate = 1.0 if of_video else float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
-        found = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
-    found.check(annotations, str(path), remedy)
-    return found
+        timeline = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
+    timeline.check(annotations, str(path), remedy)
+    return timeline
 
 
 def row_labels(steps: Sequence[Step], rows: int, rate: float, background: int) -> NDArray[np.int64]:

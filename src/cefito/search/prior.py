@@ -361,8 +361,8 @@ class NGramPrior:
 
         Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay. `learned` as
-        in `fit`.
+        since no setting gives them a probability; without any others the defaults stay. For
+        `learned` see `fit`.
         """
         shared: dict[str, Any] = {
             "action_count": action_count,

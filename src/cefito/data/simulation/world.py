@@ -132,7 +132,7 @@ def world_tasks() -> dict[str, tuple[Slot, ...]]:
         name, graph = line.split(": ")
         graphs[name] = tuple(
             Slot(
-                names=tuple(part.strip(" ?*") for part in text.split("|")),
+                names=tuple(variant.strip(" ?*") for variant in text.split("|")),
                 stage=stage,
                 optional="?" in text,
                 repeated="*" in text,
@@ -151,7 +151,7 @@ def _taxonomy(graphs: dict[str, tuple[Slot, ...]]) -> tuple[Taxonomy, list[dict[
         names = dict.fromkeys(name for slot in slots for name in slot.names)
         ids.append({name: len(actions) + place for place, name in enumerate(names)})
         actions += names
-    tasks = [(task, own.values()) for task, own in zip(graphs, ids, strict=True)]
+    tasks = [(task, task_ids.values()) for task, task_ids in zip(graphs, ids, strict=True)]
     return Taxonomy.from_names("synthetic world", tasks, actions), ids
 
 
