@@ -56,7 +56,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         "preset": in_markdown(Path(info.preset).name),
         "settings changed": "unknown"
         if changes is None
-        else _in_words({one.setting: one.ours for one in changes}) or "none",
+        else _in_words({change.setting: change.ours for change in changes}) or "none",
         "parameters": _in_words(info.parameters) or "none",
         "versions": _in_words(info.versions),
     }
@@ -81,33 +81,33 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
 def _observed(made: Mapping[str, Any]) -> str:
     """How observations were made, without the encoder's places on this machine."""
     features = (made.get("features") or {}).items()
-    kept = {name: part for name, part in features if name not in PLACES}
+    kept = {name: setting for name, setting in features if name not in PLACES}
     return _in_words({**made, "features": kept or "of an unknown encoder"})
 
 
 def _in_words(record: Mapping[str, Any]) -> str:
     """The entries of a record on one line, in Markdown."""
     shown = {
-        name: json.dumps(part, ensure_ascii=False) if isinstance(part, dict | list) else part
-        for name, part in record.items()
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+        for name, value in record.items()
     }
-    return in_markdown("; ".join(f"{name} {part}" for name, part in shown.items()))
+    return in_markdown("; ".join(f"{name} {text}" for name, text in shown.items()))
 
 
 def _bullets(lines: Iterator[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _score_table(one: RunEvaluation) -> str:
-    sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
+def _score_table(scores: RunEvaluation) -> str:
+    sampled = f" of {scores.sampled_from:,}" if scores.windows < scores.sampled_from else ""
     rows = [
         (head, f"{value:.2f}", "–" if low is None else f"{low:.2f} to {high:.2f}")
-        for head, value, low, high in one.headline()
+        for head, value, low, high in scores.headline()
     ]
     return (
-        f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
-        f"{one.windows:,}{sampled} windows, {one.conditions}; the search was "
-        f"{'exact' if one.exact else 'not always exact'}:\n\n"
+        f"{in_markdown(scores.dataset)}, split {scores.split}, T = {scores.steps}, "
+        f"{scores.windows:,}{sampled} windows, {scores.conditions}; the search was "
+        f"{'exact' if scores.exact else 'not always exact'}:\n\n"
         + markdown_table(("per cent", "score", "90 % interval, videos resampled"), rows)
     )
 

@@ -91,9 +91,9 @@ _GONE = 499  # status of requests whose client disconnected before the answer
 logger = logging.getLogger(__name__)
 
 
-def clean_id(given: str) -> str:
+def clean_id(sent: str) -> str:
     """The request id of a client if it is safe to log, otherwise a new one."""
-    return given if _ID.fullmatch(given) else uuid4().hex
+    return sent if _ID.fullmatch(sent) else uuid4().hex
 
 
 def closing() -> ProblemError:

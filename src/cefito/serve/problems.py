@@ -147,8 +147,8 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     """The first of pydantic's errors, and the number of fields with others."""
 
     def location(error: Any) -> str:
-        parts = [str(part) for part in error["loc"] if part not in ("body", *_ALTERNATIVES)]
-        return ".".join(part for part in parts if not part.startswith("list["))
+        parts = [str(level) for level in error["loc"] if level not in ("body", *_ALTERNATIVES)]
+        return ".".join(level for level in parts if not level.startswith("list["))
 
     field = location(errors[0])
     # Of a union, report the alternative that has the right type and a wrong value.

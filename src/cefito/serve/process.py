@@ -48,8 +48,8 @@ class Connection(H11Protocol):
     shutdown it closes requests whose bodies have not arrived, and streams, which never end.
     """
 
-    def __init__(self, *given: Any, seconds: float, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, seconds: float, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._seconds = seconds
         self._late: asyncio.TimerHandle | None = None
 
@@ -180,7 +180,7 @@ def serve(
         app.state.service.reload()
         ready()
 
-    kept = {one: signal.signal(one, server.handle_exit) for one in signals}
+    kept = {number: signal.signal(number, server.handle_exit) for number in signals}
     try:
         ready()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -189,8 +189,8 @@ def serve(
                 loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, reload)
             runner.run(server.serve([listening]))
     finally:
-        for one, handler in kept.items():
-            signal.signal(one, handler)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _log_to_stderr(*, access: bool) -> None:

@@ -95,12 +95,12 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
     return run.with_search(**changes) if changes else run, changes
 
 
-def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
+def _observations(run: Run, sent: ObservationsRequest | None) -> Queries:
     """The query of the given observations."""
     rows = {
         name: read_numbers(numbers, f"observations.{name}")
         for name in ("initial", "goal")
-        if (numbers := getattr(given, name, None)) is not None
+        if (numbers := getattr(sent, name, None)) is not None
     }
     size = len(next(iter(rows.values()))) if rows else run.planner.observation_dim
     try:
@@ -109,12 +109,12 @@ def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
         raise ProblemError(str(problem), "observations") from problem
 
 
-def read_numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
+def read_numbers(sent: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
     """The observation in a field of a request."""
-    if not isinstance(given, str):
-        return np.array(given, dtype=np.float64)
+    if not isinstance(sent, str):
+        return np.array(sent, dtype=np.float64)
     try:
-        data = base64.b64decode(given, validate=True)
+        data = base64.b64decode(sent, validate=True)
         fault = f"its base64 holds {len(data)} bytes"
     except ValueError as problem:
         data, fault = b"", f"is not base64 ({problem})"
@@ -140,22 +140,22 @@ def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch
     if not served.matches:
         detail = f"no data set is open for the run {served.title}. Send observations themselves."
         raise ProblemError(detail, field)
-    found = [
+    matches = [
         match
         for match, index in served.videos.get(nfc(wanted.id), ())
         if wanted.dataset in (None, match.dataset.name)
         and wanted.split in (None, match.dataset.videos[index].split)
     ]
-    if not found:
-        known = nfc(wanted.id) in served.videos  # in another data set or split
-        near = [] if known else similar_names(wanted.id, served.videos)
+    if not matches:
+        elsewhere = nfc(wanted.id) in served.videos  # in another data set or split
+        near = [] if elsewhere else similar_names(wanted.id, served.videos)
         listed = f" Similar ids: {', '.join(map(repr, near))}." if near else ""
         detail = f"no video of id {wanted.id!r} there.{listed} GET /v1/videos lists all."
         raise ProblemError(detail, f"{field}.id")
-    if len(found) > 1:
+    if len(matches) > 1:
         detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."
         raise ProblemError(detail, f"{field}.dataset")
-    return found[0]
+    return matches[0]
 
 
 def _too_expensive(run: Run, operations: float, limits: Limits) -> ProblemError:

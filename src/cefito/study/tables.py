@@ -95,10 +95,15 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         ]
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
-            found = [metric_interval(trials, name) for name in metrics]
+            intervals = [metric_interval(trials, name) for name in metrics]
             title = row.title + f" ({trials[0].windows} windows)" * sampled
             scored.append(
-                (found, not (row.true_task or row.stored_task or sampled), title, _costs(trials))
+                (
+                    intervals,
+                    not (row.true_task or row.stored_task or sampled),
+                    title,
+                    _costs(trials),
+                )
             )
             notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
@@ -106,10 +111,10 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
                 if trial.replies is not None
             ]
             few += [row.title] * (len(trials) < _SEEDS)
-    scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
+    scored.sort(key=lambda line: -line[0][0].mean if line[0] and line[0][0] is not None else 0)
     means = [
-        [one.mean if one is not None and ranked else None for one in found]
-        for found, ranked, *_ in scored
+        [interval.mean if interval is not None and ranked else None for interval in intervals]
+        for intervals, ranked, *_ in scored
     ]
     if few:
         rows = "all rows" if len(few) == len(scored) else ", ".join(few)
@@ -125,9 +130,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
                 Entry(text=_shown(interval), rank=ranks[column][number])
                 for column, interval in enumerate(intervals)
             ),
-            *(Entry(text=text) for text in rest),
+            *(Entry(text=text) for text in others),
         )
-        for number, (intervals, _, title, rest) in enumerate(scored)
+        for number, (intervals, _, title, others) in enumerate(scored)
     ]
     simulated = "simulated" in results.dataset.name
     last, more = published_lines(below, metrics, columns=len(heads), simulated=simulated)
@@ -163,10 +168,10 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
 def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
     """1 for the best and 2 for the second of two values or more; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
-    known = [value for value in printed if value is not None]
-    if len(known) < 2:
+    numbers = [value for value in printed if value is not None]
+    if len(numbers) < 2:
         return [0] * len(values)
-    best = sorted(set(known), reverse=not lowest)[:2]
+    best = sorted(set(numbers), reverse=not lowest)[:2]
     return [1 + best.index(value) if value in best else 0 for value in printed]
 
 
@@ -202,7 +207,7 @@ def published_table(scores: RunEvaluation) -> Table | None:
     simulated = "simulated" in scores.dataset.lower()
     lines, notes = published_lines(rows, metrics, columns=len(metrics) + 1, simulated=simulated)
     rates = sorted((row.success_rate.value for row in rows if row.success_rate), reverse=True)
-    own = sum(rate > scores.success_rate for rate in rates)
+    place = sum(rate > scores.success_rate for rate in rates)
     ours = [Entry(text=f"{scores.planner} (this run)")]
     for name in metrics:
         value = scores.percent(name)
@@ -210,8 +215,8 @@ def published_table(scores: RunEvaluation) -> Table | None:
     return Table(
         title="This run among published results",
         heads=("planner", *metrics.values()),
-        lines=(*lines[:own], tuple(ours), *lines[own:]),
-        own=own,
+        lines=(*lines[:place], tuple(ours), *lines[place:]),
+        own=place,
         notes=tuple(notes),
     )
 
@@ -227,9 +232,9 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
             continue
-        found = paired_rows(trials, base_trials, video)
-        if found is not None:
-            difference, windows = found
+        paired = paired_rows(trials, base_trials, video)
+        if paired is not None:
+            difference, windows = paired
             half_width = None if difference.seeds is None else difference.seeds.half_width
             texts = (
                 row.title,
@@ -242,7 +247,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
         heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
-        lines=tuple(line for _, line in sorted(lines, key=lambda one: -one[0])),
+        lines=tuple(line for _, line in sorted(lines, key=lambda line: -line[0])),
     )
 
 
@@ -312,14 +317,14 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
     tables = sorted({row.table for row in rows})
     if table not in tables:
         raise ConfigError(f"no published table '{table}'; there are {', '.join(tables)}.")
-    found = [
+    chosen = [
         row
         for row in rows
         if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
     ]
     if table == "main":
-        found.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
-    return found
+        chosen.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
+    return chosen
 
 
 @cache
