@@ -49,7 +49,13 @@ def has_ending(path: Path, endings: Collection[str]) -> bool:
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
-    """Check that a file can be written, before any work."""
+    """Check that a file can be written, before any work.
+
+    Args:
+        path: File to be written.
+        endings: Allowed endings, with their dots.
+        setting: Setting at fault if the file cannot be written.
+    """
     problem = ""
     if path.suffix not in endings:
         *others, last = endings
@@ -98,7 +104,13 @@ def _quoted(unsafe: re.Match[str]) -> str:
 def write_atomic(
     path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
-    """Call `fill` on a temporary path in the same folder, then rename that to `path`."""
+    """Call `fill` on a temporary path in the same folder, then rename that to `path`.
+
+    Args:
+        path: File to be made or replaced.
+        fill: Function that writes the temporary file.
+        error: Class of the error if writing fails.
+    """
     kept = "Its previous content is kept."
     with (
         explained(path, "could not be written", kept, error=error, writes=True),
@@ -185,7 +197,15 @@ def read_bytes(
     most: int = MAX_BYTES,
     setting: str = "",
 ) -> bytes:
-    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors."""
+    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        most: Largest size in bytes.
+        setting: Setting at fault.
+    """
     check_regular(path, remedy, error)
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
         size = path.stat().st_size
@@ -204,7 +224,15 @@ def read_text(
     encoding: str = "utf-8",
     setting: str = "",
 ) -> str:
-    """Read a text file as `read_bytes` does; every end of a line becomes a line feed."""
+    """Read a text file as `read_bytes` does; every end of a line becomes a line feed.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        encoding: Encoding of the text.
+        setting: Setting at fault.
+    """
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
         text = read_bytes(path, remedy, error, setting=setting).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -213,7 +241,14 @@ def read_text(
 def read_json(
     path: Path, remedy: str, error: type[CefitoError] = DataError, *, most: int = MAX_JSON
 ) -> Any:
-    """Read a JSON file as `read_bytes` does."""
+    """Read a JSON file as `read_bytes` does.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        most: Largest size in bytes.
+    """
     with explained(path, "not valid JSON", remedy, *NOT_JSON, error=error):
         return json.loads(read_bytes(path, remedy, error, most=most).decode("utf-8"))
 
@@ -221,7 +256,14 @@ def read_json(
 def lines_of(
     file: IO[AnyStr], path: Path, remedy: str, error: type[CefitoError] = DataError
 ) -> Iterator[AnyStr]:
-    """Yield the lines of an opened file; refuse lines of more than `MAX_JSON` bytes or letters."""
+    """Yield the lines of an opened file; refuse lines of more than `MAX_JSON` bytes or letters.
+
+    Args:
+        file: Opened file, of text or bytes.
+        path: Its path, for messages.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     number = 0
     while line := file.readline(MAX_JSON + 1):
         number += 1
@@ -271,7 +313,13 @@ def check_array(
 def write_tensors(
     path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors (NumPy or torch) as one safetensors file, atomically."""
+    """Write tensors (NumPy or torch) as one safetensors file, atomically.
+
+    Args:
+        path: File to be made or replaced.
+        tensors: Tensors by name.
+        metadata: Texts by name, kept beside them.
+    """
     if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
         import safetensors.numpy
 
@@ -290,7 +338,14 @@ def write_tensors(
 def load_tensors(
     path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt"."""
+    """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt".
+
+    Args:
+        path: File.
+        framework: "np" for NumPy arrays, "pt" for torch tensors.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     from safetensors import SafetensorError, safe_open
 
     check_binary(path, remedy, error)
@@ -342,7 +397,11 @@ def load_weights(
 ) -> None:
     """Load finite weights of a module's names, shapes and types (RunError).
 
-    Unless `copy`, the module takes the given tensors themselves.
+    Args:
+        module: Module to be filled.
+        tensors: Tensors by name, of the shapes and types of the module's.
+        place: Begins messages.
+        copy: Copy the numbers; otherwise the module takes the tensors themselves.
     """
     expected = module.state_dict()
     wrong = sorted(set(expected) ^ set(tensors))
@@ -380,7 +439,13 @@ class Expected(NamedTuple):
 def check_tensors(
     tensors: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], place: str
 ) -> None:
-    """Refuse arrays other than those expected, out of bounds, or with NaN (RunError)."""
+    """Refuse arrays other than those expected, out of bounds, or with NaN (RunError).
+
+    Args:
+        tensors: Arrays by name.
+        expected: Shape, bounds, kind of type and whether NaN is allowed, by name.
+        place: Begins messages.
+    """
     for name in sorted({*tensors} ^ {*expected}):
         where = "is missing" if name in expected else "is unknown"
         raise RunError(f"{place}: tensor '{name}' {where}.")

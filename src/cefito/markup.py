@@ -22,7 +22,13 @@ def percent(share: float | None) -> str:
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """Return a count and its noun, as in "1 task" or "1,200 tasks"."""
+    """Return a count and its noun, as in "1 task" or "1,200 tasks".
+
+    Args:
+        count: Number of things.
+        noun: Their name if there is one.
+        several: Their name otherwise; by default the noun with an s.
+    """
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
@@ -41,7 +47,13 @@ def shortened(name: str, most: int) -> str:
 def markdown_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:
-    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right."""
+    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right.
+
+    Args:
+        heads: Names of the columns.
+        rows: Cells of each row.
+        numbers: Align all columns but the first right.
+    """
     rule = ["---", *["---:" if numbers else "---"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
 

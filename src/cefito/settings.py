@@ -53,7 +53,15 @@ def first_error(problem: ValidationError) -> str:
 def read_record(
     kind: type[AnyRecord], value: Any, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of the value of a JSON file; `what` (file and complaint) begins the error."""
+    """Make a record of the value of a JSON file.
+
+    Args:
+        kind: Class of the record.
+        value: Parsed JSON.
+        what: Begins the error: file and complaint.
+        remedy: Ends it: what the user can do.
+        error: Class of the error.
+    """
     # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
     return parse_record(kind, json.dumps(value), what, remedy, error)
 
@@ -61,7 +69,15 @@ def read_record(
 def parse_record(
     kind: type[AnyRecord], text: str, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of JSON; arguments as in `read_record`."""
+    """Make a record of JSON.
+
+    Args:
+        kind: Class of the record.
+        text: JSON.
+        what: Begins the error: file and complaint.
+        remedy: Ends it: what the user can do.
+        error: Class of the error.
+    """
     try:
         return kind.model_validate_json(text, strict=True)
     except ValidationError as problem:
@@ -114,7 +130,14 @@ def validated(
     place: str,
     extra: Literal["ignore"] | None = None,
 ) -> AnyRecord:
-    """Make settings of plain values; errors (ConfigError) name `place` and the dotted key."""
+    """Make settings of plain values; errors (ConfigError) name `place` and the dotted key.
+
+    Args:
+        kind: Class of the settings.
+        values: Plain values, nested as the settings are.
+        place: Where they come from; begins the message.
+        extra: "ignore" passes over unknown keys; by default they are refused.
+    """
     try:
         return kind.model_validate(values, extra=extra)
     except ValidationError as problem:
@@ -130,7 +153,13 @@ def validated(
 
 
 def check_key(key: str, *kinds: type[Settings], place: str) -> None:
-    """Refuse the dotted key of a setting or section that no class has (ConfigError)."""
+    """Refuse the dotted key of a setting or section that no class has (ConfigError).
+
+    Args:
+        key: Dotted key.
+        place: Where the key comes from; begins the message.
+        kinds: Classes of settings.
+    """
     names = (name for kind in kinds for name in setting_names(kind))
     if not any(f"{name}.".startswith(f"{key}.") for name in names):
         raise _unknown(key, kinds, place)
@@ -238,7 +267,10 @@ def read_preset(
 ) -> list[PresetFile]:
     """Read the files of a preset (name or path) and of its bases, bases first.
 
-    The first folder names the bases; files of the same names in the others add sections.
+    Args:
+        preset: Name, or path of a TOML file.
+        folders: Folders of presets; the first names the bases, files of the same names in others add sections.
+        above: Names of the presets that this one is a base of.
     """
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
@@ -255,7 +287,14 @@ def read_preset(
 def preset_values(
     files: Sequence[PresetFile], kind: type[Settings], *, dataset: str = "", horizon: int = 0
 ) -> dict[str, Any]:
-    """Merge a class's defaults, the values of preset files, and those of variants that apply."""
+    """Merge a class's defaults, the values of preset files, and those of variants that apply.
+
+    Args:
+        files: Files of the preset, bases first.
+        kind: Class of the settings.
+        dataset: Name of the data set, for variants.
+        horizon: T, for variants.
+    """
     values: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         if not field.is_required():
@@ -274,7 +313,13 @@ def preset_values(
 
 
 def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -> bool:
-    """Return whether a variant is for a data set (by the beginning of its name) and horizon."""
+    """Return whether a variant is for a data set (by the beginning of its name) and horizon.
+
+    Args:
+        variant: Entries of the variant.
+        dataset: Name of the data set.
+        horizon: T.
+    """
     fits = dataset.startswith(variant.get("dataset", ""))
     return fits and variant.get("horizon", horizon) == horizon
 

@@ -50,7 +50,14 @@ class BadRow(Record):
 def plan_rows(
     run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
 ) -> tuple[list[PlanRow], list[BadRow]]:
-    """Plan the queries of a piece of parsed rows; a bad row does not affect the others."""
+    """Plan the queries of a piece of parsed rows; a bad row does not affect the others.
+
+    Args:
+        run: Opened run.
+        rows: Parsed rows.
+        folder: Folder that files named in rows are relative to.
+        settings: Settings of all queries.
+    """
     asked = [_question(run, row, folder, settings) for row in rows]
     answered = iter(_answered([question for question in asked if isinstance(question, Asked)]))
     plans: list[PlanRow] = []

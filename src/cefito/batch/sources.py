@@ -110,6 +110,12 @@ def open_source(
     second, from its first second to its last. Windows are of all lengths that the run plans;
     `given.without_goal`, they begin at every step and have no goal. With `given.after_done`, the
     steps of the video before each window are known.
+
+    Args:
+        run: Opened run.
+        path: Data set, folder of features, or table.
+        split: Split of a data set, by default test.
+        given: What is given of the windows of a data set.
     """
     if (path / "dataset.json").exists():
         split = "test" if split is None else split

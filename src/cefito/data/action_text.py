@@ -77,7 +77,14 @@ def _rows(value: Any, path: Path, taxonomy: Taxonomy) -> NDArray[Any]:
 def with_action_text(
     source: PreparedDataset, target: Path, text: NDArray[Any], made_with: Mapping[str, Any]
 ) -> PreparedDataset:
-    """Write a copy of a data set with other action text [K, W], named after its model and layer."""
+    """Write a copy of a data set with other action text [K, W], named after its model and layer.
+
+    Args:
+        source: Data set to copy.
+        target: New folder.
+        text: Vectors of the actions [K, W].
+        made_with: What made them, for the provenance.
+    """
     suffix = "-" + made_with["model"].rsplit("/", 1)[-1]
     if made_with["layer"] != "as given":
         suffix += f"-{made_with['layer']}"

@@ -24,7 +24,13 @@ from cefito.times import as_seconds
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
-    """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind."""
+    """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind.
+
+    Args:
+        place: Where the JSON comes from.
+        kind: What it should hold.
+        expected: Its form, for the message.
+    """
     kinds = KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError
     return explained(place, f"not {kind}", expected, *kinds)
 
@@ -91,7 +97,13 @@ class Taxonomy:
     def from_names(
         cls, dataset: str, tasks: Iterable[tuple[str, Iterable[int]]], actions: Iterable[str]
     ) -> Taxonomy:
-        """Build from the names and action ids of tasks and the names of actions, in id order."""
+        """Build from the names and action ids of tasks and the names of actions, in id order.
+
+        Args:
+            dataset: Name of the data set.
+            tasks: Name and action ids of each task.
+            actions: Name of each action.
+        """
         return cls(
             dataset=dataset,
             tasks=tuple(
@@ -108,6 +120,13 @@ class Taxonomy:
         """Build from names by id and the action ids of each task.
 
         An id that does not occur gets a made-up name; one above 9,999 is refused (DataError).
+
+        Args:
+            dataset: Name of the data set.
+            tasks: Names of tasks by id.
+            actions: Names of actions by id.
+            owned: Action ids of each task.
+            place: File, for messages.
         """
         names = _padded(tasks, "task", place)
         rows = [(name, owned.get(number, ())) for number, name in enumerate(names)]

@@ -34,7 +34,14 @@ class Faults:
         self._found: dict[str, tuple[list[str], str, str]] = {}
 
     def add(self, kind: str, place: str, problem: str, *, setting: str = "") -> None:
-        """Remember the fault of a place; the problem ends with the remedy."""
+        """Remember the fault of a place; the problem ends with the remedy.
+
+        Args:
+            kind: Kind of the fault; those of one kind are counted.
+            place: File and line.
+            problem: What is wrong, and the remedy.
+            setting: Setting at fault.
+        """
         self._found.setdefault(kind, ([], problem, setting))[0].append(place)
 
     def check(self) -> None:
@@ -51,6 +58,11 @@ def listed_places(places: Sequence[str]) -> str:
 
 def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:
     """Decode text in the given encoding, or else in Unicode or Windows-1252.
+
+    Args:
+        data: Content of the file.
+        path: Its path, for messages.
+        encoding: Name of the encoding.
 
     Returns:
         The text, and "Windows-1252", with all letters of Latin-1, if that was guessed, else "".
@@ -111,6 +123,12 @@ def csv_rows(
 
     Column names are stripped and in lower case; by default they are looked for, and `start` is
     where they begin. Empty lines are skipped.
+
+    Args:
+        text: Text of the file.
+        path: Its path, for messages.
+        remedy: What the user can do about a line that cannot be read.
+        start: Where the names of columns begin.
     """
     begin, delimiter = table_start(text if start is None else text[start:])
     begin += start or 0

@@ -78,7 +78,13 @@ def find_places(name: str) -> list[Place]:
 
 
 def download(name: str, target: Path, *, progress: Progress = silent) -> Downloaded:
-    """Download a file into a folder; one that exists already is only checked."""
+    """Download a file into a folder; one that exists already is only checked.
+
+    Args:
+        name: Name of the file, as `find_place` knows it.
+        target: Folder.
+        progress: Shows progress.
+    """
     place = find_place(name)
     path = target / place.file
     kept = path.exists()

@@ -189,7 +189,12 @@ def check_observations(
 ) -> None:
     """Check that observations [S, E] are finite numbers, one row for each of the S steps.
 
-    Messages begin with `place`, the file; those about rows that do not fit end with `remedy`.
+    Args:
+        annotations: Annotations with S steps.
+        start: Observations at the starts [S, E].
+        end: Observations at the ends [S, E].
+        place: File, with which messages begin.
+        remedy: What the user can do about rows that do not fit.
     """
     steps = annotations.step_count
 
@@ -208,7 +213,14 @@ def check_observations(
 
 
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
-    """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions."""
+    """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions.
+
+    Args:
+        text: Embeddings [K, W].
+        taxonomy: Taxonomy with K actions.
+        place: File, with which messages begin.
+        remedy: What the user can do.
+    """
     actions = len(taxonomy.actions)
     because = f"taxonomy.json has {actions} actions. {remedy}".rstrip(".")
     check_array(text, shape=(actions, None), place=place, because=because, rows="action")
@@ -360,6 +372,12 @@ def fold_view(
 
     Without validation videos a part of the training videos is held out for validation, as of every
     data set (`split_videos`).
+
+    Args:
+        data: Opened data set.
+        train: Indices of training videos.
+        held: Indices of videos held out.
+        val: Indices of validation videos.
     """
     splits = dict.fromkeys(train, "train") | dict.fromkeys(val, "val") | dict.fromkeys(held, "test")
     videos = tuple(

@@ -34,7 +34,13 @@ class Timeline:
         return int(self.videos[0].shape[1])
 
     def check(self, annotations: Annotations, place: str, remedy: str = _REMEDY) -> None:
-        """Check that there are rows of each video, of one width, all finite (DataError)."""
+        """Check that there are rows of each video, of one width, all finite (DataError).
+
+        Args:
+            annotations: Annotations of the videos.
+            place: File, with which messages begin.
+            remedy: What the user can do.
+        """
         if len(self.videos) != len(annotations.videos):
             count = f"{len(self.videos)} videos; videos.jsonl has {len(annotations.videos)}"
             raise DataError(f"{place}: has rows of {count}. {remedy}")
@@ -92,6 +98,12 @@ def row_labels(steps: Sequence[Step], rows: int, rate: float, background: int) -
 
     Of steps that overlap, the one that began last is shown. A step covers the rows from its rounded
     start to its rounded end, and at least one.
+
+    Args:
+        steps: Steps of the video, with times in seconds.
+        rows: Number n of its rows.
+        rate: Rows a second.
+        background: Label of rows without a step.
     """
     labels = np.full(rows, background)
     for step in sorted(steps, key=lambda step: step.start):

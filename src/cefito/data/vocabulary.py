@@ -36,6 +36,11 @@ def find_task(taxonomy: Taxonomy, sought: int | str, *, setting: str = "task") -
     Case, spaces and punctuation matter only between names that differ in nothing else. Text is a
     name if one is equal to it; other whole numbers are ids, as are "id:3" and a number that is not
     text. "name:3" is no id.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        setting: Setting at fault if there is none.
     """
     ids, _ = _find(taxonomy.tasks, sought, "task", setting)
     if len(ids) > 1:
@@ -48,7 +53,14 @@ def find_task(taxonomy: Taxonomy, sought: int | str, *, setting: str = "task") -
 def find_action(
     taxonomy: Taxonomy, sought: int | str, *, task: int | None = None, setting: str = ""
 ) -> int:
-    """Find the id of one action by its id, or by its name among the actions of a task, if given."""
+    """Find the id of one action by its id, or by its name among the actions of a task, if given.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+        setting: Setting at fault if there is none.
+    """
     first = () if task is None else taxonomy.tasks[task].actions
     ids, named = _find(taxonomy.actions, sought, "action", setting, first)
     if task is not None and named and not set(ids) & set(taxonomy.tasks[task].actions):
@@ -69,7 +81,13 @@ def find_action(
 
 
 def find_done(taxonomy: Taxonomy, sought: int | str, *, task: int | None = None) -> int:
-    """Find the id of a step that was done: an action of the task, if it has one, or of any."""
+    """Find the id of a step that was done: an action of the task, if it has one, or of any.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+    """
     ids = find_actions(taxonomy, sought, task=task, setting="done")
     return ids[0] if len(ids) == 1 else find_action(taxonomy, sought, task=task, setting="done")
 
@@ -77,7 +95,14 @@ def find_done(taxonomy: Taxonomy, sought: int | str, *, task: int | None = None)
 def find_actions(
     taxonomy: Taxonomy, sought: int | str, *, task: int | None = None, setting: str = ""
 ) -> tuple[int, ...]:
-    """Ascending ids of all actions of a name: of the task if it has some, else of any task."""
+    """Ascending ids of all actions of a name: of the task if it has some, else of any task.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+        setting: Setting at fault if there is none.
+    """
     first = () if task is None else taxonomy.tasks[task].actions
     return _find(taxonomy.actions, sought, "action", setting, first)[0]
 
@@ -91,7 +116,13 @@ def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
 
 
 def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -> str:
-    """The names of actions, separated by arrows; with `ids`, each followed by its id."""
+    """The names of actions, separated by arrows.
+
+    Args:
+        taxonomy: Names of actions.
+        actions: Action ids.
+        ids: Whether ids follow the names.
+    """
     names = [taxonomy.actions[action].name for action in actions]
     if ids:
         names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]

@@ -303,6 +303,13 @@ def fitting_windows(
     split without its held-out videos, and the validation split; "published" gives all training
     windows, and the *test* windows, as all published work does. `errors` leaves out the "windows"
     with a step done wrongly, or those of "videos" with an error, but never test windows.
+
+    Args:
+        dataset: Opened data set.
+        horizon: T.
+        selection: Which windows choose epochs and weights.
+        shortest: Shortest length; None for T alone.
+        errors: What is left out for steps done wrongly.
     """
     cut = partial(cut_windows, dataset, horizon=horizon, shortest=shortest)
     train = without_errors(cut(split="train"), dataset.videos, errors)
@@ -326,6 +333,11 @@ def fitting_windows(
 
 def without_errors(windows: Windows, videos: Sequence[Video], errors: Errors) -> Windows:
     """Leave out windows with a step done wrongly, or of videos with an error.
+
+    Args:
+        windows: Windows of one split.
+        videos: Videos of the data set.
+        errors: "windows" or "videos"; "keep" leaves nothing out.
 
     Raises:
         DataError: No window is left.
@@ -410,7 +422,13 @@ def extended_space(
 ) -> ActionSpace:
     """Extend A(c) of known tasks by the actions of further training windows and by new tasks.
 
-    New tasks have higher ids. `fallback` lists known tasks without training windows so far.
+    New tasks have higher ids.
+
+    Args:
+        earlier: Actions of each task so far.
+        train: Further training windows.
+        source: Where the actions of tasks come from.
+        fallback: Tasks without training windows so far.
     """
     seen = action_space(train, source)
     rows = [

@@ -181,6 +181,11 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
 
     A clip is uint8 [3, frames, size, size], RGB; of the video's height and width if `size` is None.
     Before the start and after the end of the video, the first or last picture is repeated.
+
+    Args:
+        video: Video, as `probe` describes it.
+        seconds: Seconds, ascending.
+        sampling: Frames, rate and size of a clip.
     """
     groups: list[list[int]] = []
     for second in seconds:
@@ -277,6 +282,12 @@ def gather(
 
     The picture at a time is the last frame that has begun by then. `picture` converts a frame; it
     is called at most once per frame, and only for frames in a clip.
+
+    Args:
+        frames: Times in seconds and frames, ascending.
+        seconds: Seconds, ascending.
+        sampling: Frames and rate of a clip.
+        picture: Converts a frame to a picture [3, H, W].
     """
     waiting = deque((sampling.times(second), list[Tensor]()) for second in seconds)
     shown: Frame | None = None
@@ -462,6 +473,12 @@ def thumbnails(
 
     The picture is the one that image encoders see: the middle frame of the second to which the time
     is rounded, or the last frame if the video has ended before.
+
+    Args:
+        video: File.
+        times: Moments in seconds.
+        most: Largest size of a thumbnail in bytes.
+        side: Longest side in pixels.
     """
     info = probe(video)
     last = info.seconds - 1
@@ -478,6 +495,11 @@ def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
     """Encode a picture, uint8 [3, H, W], RGB, as a small JPEG; equal pictures give equal bytes.
 
     The quality, then the size are lowered until it has at most `most` bytes.
+
+    Args:
+        picture: Picture, uint8 [3, H, W], RGB.
+        most: Largest size in bytes.
+        side: Longest side in pixels.
     """
     install = "Run: pip install pillow"
     with explained("thumbnails", "need Pillow", install, ImportError, error=ConfigError):

@@ -42,9 +42,9 @@ class Pretrained:
 
 
 def find_pretrained(
-    model: str | Path,  # a key of `models`, a folder, or a name on the hub
+    model: str | Path,
     *,
-    models: Mapping[str, str],  # names on the hub by short name
+    models: Mapping[str, str],
     kinds: Mapping[str, str],
     layers: Mapping[str, Mapping[str, str]],
     layer: str | None = None,
@@ -52,7 +52,13 @@ def find_pretrained(
 ) -> Pretrained:
     """Find a model's files, in a folder or on the hub, whose files are fetched once (ConfigError).
 
-    `kinds` are by the `model_type` of config.json; the first of a kind's layers is the default.
+    Args:
+        model: A key of `models`, a folder, or a name on the hub.
+        models: Names on the hub by short name.
+        kinds: Kinds of models by the `model_type` of config.json.
+        layers: Descriptions of the layers of each kind, the default first.
+        layer: Layer that gives the vectors.
+        revision: Branch, tag or commit on the hub.
     """
     short, path = str(model), Path(model).expanduser()
     name = models.get(short, short)
@@ -122,7 +128,13 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
-    """Load a model of transformers, by the name of its class, in single precision to evaluate."""
+    """Load a model of transformers, by the name of its class, in single precision to evaluate.
+
+    Args:
+        architecture: Name of the class.
+        pretrained: Model and its files.
+        device: A torch device.
+    """
     with needed_packages():
         import transformers
     fault = f"no {architecture} could be loaded"

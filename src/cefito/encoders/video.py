@@ -231,7 +231,15 @@ def check_batch(batch: int) -> None:
 def encode_rows(
     info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
 ) -> NDArray[np.float32]:
-    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D]."""
+    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D].
+
+    Args:
+        info: Video, as `probe` describes it.
+        rows: Seconds, ascending.
+        encoder: Encoder of clips.
+        batch: Clips that are encoded together.
+        advance: Called with the number of clips after each batch.
+    """
     vectors: list[NDArray[np.float32]] = []
     for several in _batches(clips(info, rows, encoder.sampling), batch):
         vectors.append(encoder.encode(several.float() / 255))

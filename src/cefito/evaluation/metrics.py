@@ -286,6 +286,12 @@ class MetricSums:
         """Add some windows: plans [k, L'] of each, k ≥ 0, sequences [N, L] and tasks [N].
 
         Plans may be narrower or wider than the sequences; L is the same in all parts.
+
+        Args:
+            plans: Plans of each window, best first [k, L'].
+            actual: True action ids [N, L], padded with −1.
+            tasks: Planned tasks [N].
+            actual_tasks: True tasks [N].
         """
         count, positions = actual.shape
         width = max([positions, *(plan.shape[1] for plan in plans)])

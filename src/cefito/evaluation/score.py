@@ -77,6 +77,12 @@ def video_intervals(
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
     A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
+
+    Args:
+        plans: Plans of each window.
+        windows: Windows with their true sequences.
+        tasks: Planned tasks [N].
+        orders: Orders that the order-tolerant success rate obeys.
     """
     sums_of = _summing(plans, windows, tasks, orders)
     parts = [sums_of(rows) for _, rows in _groups(windows.video)]
@@ -262,7 +268,13 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
 def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
-    """The planned, else predicted, task of each query [N]; None if one is unknown."""
+    """The planned, else predicted, task of each query [N]; None if one is unknown.
+
+    Args:
+        planner: Fitted planner.
+        queries: N queries.
+        plans: Their plans.
+    """
     named = [plan.tasks[0] if plan.tasks is not None and len(plan) else -1 for plan in plans]
     tasks = np.array(named, dtype=np.int64)
     unnamed = np.flatnonzero(tasks < 0)

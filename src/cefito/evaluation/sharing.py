@@ -43,7 +43,13 @@ def kept_scores(folder: Path) -> list[RunEvaluation]:
 
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
-    """The card in Markdown, with the front matter that hubs read."""
+    """The card in Markdown, with the front matter that hubs read.
+
+    Args:
+        run: Opened run.
+        scores: Scores that the card shows.
+        license_name: SPDX identifier of the licence of the weights.
+    """
     info, name = run.info, run.planner.describe().name
     licence = f"license: {json.dumps(license_name)}\n" if license_name else ""
     changes = changes_of_preset(run)
@@ -131,7 +137,12 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     """Write the files that planning needs into a new zip archive, with a model card.
 
     Checkpoints, metrics and the place of the data set on this machine stay out. Equal runs give
-    equal bytes. `license_name` is the SPDX identifier of the licence of the weights.
+    equal bytes.
+
+    Args:
+        run: Run folder.
+        target: New archive.
+        license_name: SPDX identifier of the licence of the weights.
     """
     target, opened = Path(target), open_run(run)
     if target.suffix != ".zip":
@@ -187,6 +198,14 @@ def import_field(
 
     The run has no data set of its own, so that its `run.json` names none. Action ids of `taxonomy`
     and of `action_text` are those of the checkpoint; both may be the authors' files.
+
+    Args:
+        checkpoint: File of the field (.pth).
+        out: New run folder.
+        taxonomy: File of tasks and actions.
+        action_text: File of text embeddings of the actions [K, W].
+        classifier: File of a task classifier (.pth).
+        weights: "ema" for the averaged weights, or the raw ones.
     """
     planner, record = from_checkpoint(
         checkpoint, taxonomy=taxonomy, action_text=action_text, weights=weights

@@ -74,15 +74,20 @@ def bootstrap_width(values: Sequence[float]) -> float:
 
 
 def paired_difference(
-    first: ArrayLike,  # success of each seed and window [S, N]
-    second: ArrayLike,  # [S', N]
-    video: ArrayLike,  # of each window [N]
+    first: ArrayLike,
+    second: ArrayLike,
+    video: ArrayLike,
 ) -> Difference:
     """Difference of two methods' success rates on the same windows.
 
     Windows of one video overlap and are not independent, so the bootstrap draws whole videos, for
     both methods. Successes are averaged over seeds first: the interval covers the choice of videos,
     `seeds` the randomness of training.
+
+    Args:
+        first: Success of the first method, of each seed and window [S, N].
+        second: That of the second [S', N].
+        video: Video of each window [N].
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     windows = np.shape(video)

@@ -35,7 +35,10 @@ def work(
 ) -> None:
     """Run jobs until there are no more; the pipe gives the pickled function, then arguments.
 
-    `outcome` calls the function with an argument and returns what is sent, by default pickled.
+    Args:
+        connection: End of the pipe in this process.
+        threads: Threads of torch in this process.
+        outcome: Calls the function with an argument, and returns the bytes to send; by default they are pickled.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

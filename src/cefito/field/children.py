@@ -166,6 +166,11 @@ class Children:
 
         Return the goal tokens of leaves [n, A, 1, D], and of others each block's keys and values of
         the pairs [n, A, 2, D], after the first block [1, A, 2, D], as they do not differ by parent.
+
+        Args:
+            prefixes: n prefixes of one length.
+            actions: Action ids [A].
+            leaf: Whether the sequences end there.
         """
         pairs: Pairs = []
 
@@ -189,6 +194,12 @@ class Children:
 
         The first `leaves` end sequences (None if they are not the last): return their goal tokens
         [m, 1, D], and padding.
+
+        Args:
+            depths: Number of actions of each prefix [N].
+            actions: Action that continues each [N].
+            attention: Computes the attention of a block to the keys of the paths.
+            leaves: Number of the first ones that end sequences.
         """
         more = _padding(len(actions))
         depths, actions = F.pad(depths, (0, more)), F.pad(actions, (0, more))
@@ -236,6 +247,12 @@ class Children:
         """Compute attention of pairs of tokens [m, 2, D], or of their states, to keys [m, L, D].
 
         With rows [m, L], keys and values are these of [R, D]. The last two keys are the pair's own.
+
+        Args:
+            query: Queries [m, 2, D], or of states or actions alone [m, 1, D].
+            keys: Keys [m, L, D], or [R, D] with rows.
+            values: Values of the same shape.
+            rows: Numbers of the keys of each pair [m, L].
         """
         mixed = torch.empty_like(query)
         on_cpu = query.device.type == "cpu"

@@ -348,6 +348,11 @@ def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Se
 
     Settings that are gone are passed over with a warning if only training read them.
 
+    Args:
+        method: Name of the method.
+        values: Settings by section.
+        place: Where they come from, for messages.
+
     Raises:
         ConfigError: Other settings are gone, or one is invalid.
     """

@@ -61,6 +61,11 @@ def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[st
 
     New actions and tasks follow the known ones, so the beginning of each axis is copied; the rest
     stays as drawn.
+
+    Args:
+        network: Network to be filled.
+        learned: Trained network of fewer actions or tasks.
+        apart: Names of tensors that stay.
     """
     target = network.state_dict()
     for name, tensor in learned.state_dict().items():
@@ -78,7 +83,13 @@ def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
 
 
 def final_windows(train: Windows, val: Windows, training: TrainingConfig) -> Windows:
-    """Return the windows that a training ends with."""
+    """Return the windows that a training ends with.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        training: Settings, of which `all_videos` decides.
+    """
     return joined_windows(train, val) if ends_on_all(training, val) else train
 
 
@@ -146,7 +157,15 @@ class Ensemble(Sized, Generic[Network]):
         settings: Any,  # noqa: ARG003
         *arrays: Any,
     ) -> Any:
-        """Return the loss of a network on the device."""
+        """Return the loss of a network on the device.
+
+        Args:
+            network: Network to be trained.
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            arrays: What else the loss is made of.
+        """
         return cls.loss(network, train, val, *arrays)
 
     @classmethod
@@ -193,13 +212,21 @@ class Ensemble(Sized, Generic[Network]):
     ) -> dict[str, TrainingResult]:
         """Draw the weights of networks and train them in place; return the results by name.
 
-        Each keeps the epoch of the best validation score. `arrays` are those, beside windows, that
-        the loss is made of; `determining` is all else that determines the weights, for JSON. Seeds
-        of all but the first network are derived from `seed`. Learned networks of `start` are begun
-        with, if there are any. A `suffix` distinguishes several trainings of such networks.
-
-        If they are trained `further` (see `final_windows`), no weights are drawn. They are trained
+        Each keeps the epoch of the best validation score. If they are trained `further` (see `final_windows`), no weights are drawn. They are trained
         for the share `all_videos` of the epochs, and the last epoch is kept.
+
+        Args:
+            networks: Networks to be trained.
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            determining: All else that determines the weights, for JSON.
+            seed: Seed of the first network, from which those of others are derived.
+            context: Device, folder and progress.
+            start: Trained networks to begin with.
+            suffix: Distinguishes several trainings of such networks.
+            further: Train them further; no weights are drawn.
+            arrays: What else the loss is made of.
         """
         training: Any = cls.training_of(settings)
         if further:
@@ -262,7 +289,13 @@ class Ensemble(Sized, Generic[Network]):
     def rebuild(
         cls, config: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     ) -> Network:
-        """Return a network for the tensors and the metadata of a file, which are not loaded yet."""
+        """Return a network for the tensors and the metadata of a file, which are not loaded yet.
+
+        Args:
+            config: Settings of the network.
+            tensors: Tensors of the file by name.
+            metadata: Texts of the file by name.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -270,6 +303,11 @@ class Ensemble(Sized, Generic[Network]):
         cls, folder: Path | str, settings: Any, device: torch.device | str
     ) -> tuple[tuple[Network, ...], dict[str, str]]:
         """Return the networks that were saved in a folder, and the metadata of their file.
+
+        Args:
+            folder: Folder.
+            settings: Settings of the method.
+            device: A torch device.
 
         Raises:
             RunError: A missing or damaged file, or one of another configuration.
@@ -343,6 +381,11 @@ class TrainedNetwork(Ensemble[Network]):
         """Store in an untrained network what it takes from training windows directly.
 
         By default that is what the network's own `observe` takes, if it has one.
+
+        Args:
+            network: Untrained network.
+            train: Training windows.
+            arrays: What else the loss is made of.
         """
         if take := getattr(network, "observe", None):
             take(train)
@@ -353,7 +396,11 @@ class TrainedNetwork(Ensemble[Network]):
     ) -> list[Any]:
         """Return what determines the weights beside seed and windows, for JSON.
 
-        `digests` are those of given arrays.
+        Args:
+            settings: Settings of the method.
+            shape: Sizes of the data set.
+            suffix: Distinguishes several trainings of such networks.
+            digests: Digests of the given arrays.
         """
         ignored: Any = {**dict.fromkeys(cls.ignored, True), "training": {"all_videos"}}
         config = cls.config_of(settings).model_dump(exclude=ignored)
@@ -375,8 +422,17 @@ class TrainedNetwork(Ensemble[Network]):
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Build and train all networks; with `all_videos` they are trained further from there.
 
-        Arguments as of `train_networks`; `text` vectors [..., W] are among the given arrays, and
-        `parts` are the fields beside the networks.
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            seed: Seed of the first network.
+            context: Device, folder and progress.
+            text: Text vectors [..., W], for the sizes.
+            start: Trained networks to begin with.
+            suffix: Distinguishes several trainings of such networks.
+            arrays: What else the loss is made of, text vectors among them.
+            parts: Fields beside the networks.
         """
         config, shape = cls.config_of(settings), data_shape(train, text)
         networks = tuple(cls.build(config, shape) for _ in range(cls.members(config)))
@@ -421,7 +477,14 @@ class TrainedNetwork(Ensemble[Network]):
         context: TrainingContext = TrainingContext(),
         **parts: Any,
     ) -> Self:
-        """Load what was saved in a folder; `parts` are the fields beside the networks."""
+        """Load what was saved in a folder.
+
+        Args:
+            folder: Folder.
+            settings: Settings of the method.
+            context: Device.
+            parts: Fields beside the networks.
+        """
         networks, metadata = cls.read(folder, settings, context.device)
         return cls(networks, Shape(**json.loads(metadata["shape"])), **parts)
 
@@ -486,6 +549,13 @@ def side_by_side(
 
     With several workers, each is trained in a process of its own, with equal results, unless its
     training takes hardly longer than the start of a process: on fewer `examples` in all epochs.
+
+    Args:
+        train: Trains one member.
+        members: Number, name and network of each.
+        context: Device, folder, progress and workers.
+        examples: Windows of all epochs.
+        again: End of the title of the progress.
 
     Raises:
         RunError: A process was ended, or failed.

@@ -336,13 +336,22 @@ class AutoSearch(AutoSettings, Search):
 
 def searched_apart(
     searches: tuple[Search, Search],
-    fits: Sequence[bool],  # whether each problem is one of the first search
+    fits: Sequence[bool],
     field: Searchable,
     problems: Problems,
     top_k: int,
     watch: Watch = Watch(),
 ) -> list[Plans]:
-    """Return the plans of each problem, found by one of two searches."""
+    """Return the plans of each problem, found by one of two searches.
+
+    Args:
+        searches: The two searches.
+        fits: Whether each problem is one of the first search.
+        field: Field that is searched.
+        problems: Problems, compiled or not.
+        top_k: Number of sequences of each.
+        watch: Shows progress, and says when to stop.
+    """
     answers: dict[int, Plans] = {}
     for search, first in zip(searches, (True, False), strict=True):
         rows = [row for row, fitting in enumerate(fits) if fitting == first]

@@ -105,16 +105,24 @@ class Levels:
     def counted(
         cls,
         events: Ids,
-        counts: Ids,  # number of occurrences of each [M]
+        counts: Ids,
         *,
-        sizes: Sequence[int],  # A of each task [C]
+        sizes: Sequence[int],
         action_count: int,
         order: int,
-        strengths: Strengths,  # s₁, s₂, s₃
+        strengths: Strengths,
     ) -> Levels:
-        """Make the levels from the steps of training windows."""
-        # events: task, action two steps before, action before and action of steps to allowed
-        # actions [M, 4], `START` before the window
+        """Make the levels from the steps of training windows.
+
+        Args:
+            events: Task, action two steps before, action before and action of steps to allowed
+                actions [M, 4]; `START` before the window.
+            counts: Number of occurrences of each [M].
+            sizes: Number of allowed actions of each task [C].
+            action_count: K.
+            order: Order of the n-grams, 1 to 3.
+            strengths: Strengths s₁, s₂, s₃ of smoothing.
+        """
         tally = Tally(events, counts, action_count + 1)
         task, d, c, a = events.T
         after, between = c != START, (d != START) & (d != c)
@@ -152,13 +160,26 @@ class Levels:
         )
 
     def after(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
-        """Return the probability of action a after d and c, each `START` before the first step."""
+        """Return the probability of action a after d and c, each `START` before the first step.
+
+        Args:
+            task: Task ids.
+            d: Actions two steps before, or `START`.
+            c: Actions before, or `START`.
+            a: Actions.
+        """
         later = [np.maximum(ids, 0) for ids in (d, c)]
         shares = [self.step(step, task, [*later[2 - step :], a]) for step in range(3)]
         return np.where(c == START, shares[0], np.where(d == START, shares[1], shares[2]))
 
     def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
-        """Return the probability of a step's action, given the actions of all steps so far."""
+        """Return the probability of a step's action, given the actions of all steps so far.
+
+        Args:
+            step: Number of actions before.
+            task: Task ids.
+            sequences: Actions of each step up to this one.
+        """
         a = sequences[step]
         if self.order == 1:
             return self.single(task, a)
@@ -189,13 +210,26 @@ class Levels:
         )
 
     def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
-        """p₂(a | c)."""
+        """p₂(a | c).
+
+        Args:
+            task: Task ids.
+            c: Actions before.
+            a: Actions.
+        """
         return self._interpolated(
             2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a)
         )
 
     def triple(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
-        """p₃(a | d, c)."""
+        """p₃(a | d, c).
+
+        Args:
+            task: Task ids.
+            d: Actions two steps before.
+            c: Actions before.
+            a: Actions.
+        """
         factor = np.where(d == c, 1.0, self.returns[task])
         below = (
             np.where(a == d, factor, 1.0)
@@ -317,8 +351,14 @@ class NGramPrior:
     ) -> NGramPrior:
         """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows.
 
-        Windows may be padded with −1 after their last action. The counts of `learned`, a prior over
-        the first of these tasks and actions, are added.
+        Args:
+            sequences: Action ids of training windows [N, T], −1 after the last.
+            tasks: Their tasks [N].
+            action_count: K.
+            actions: Actions that each task allows.
+            order: Order of the n-grams, 1 to 3.
+            strengths: Strengths of smoothing, of each order.
+            learned: Prior over the first of these tasks and actions, whose counts are added.
         """
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
@@ -361,8 +401,18 @@ class NGramPrior:
 
         Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay. For
-        `learned` see `fit`.
+        since no setting gives them a probability; without any others the defaults stay.
+
+        Args:
+            sequences: Action ids of training windows [N, T].
+            tasks: Their tasks [N].
+            action_count: K.
+            actions: Actions that each task allows.
+            val_sequences: Action ids of validation windows [M, T'].
+            val_tasks: Their tasks [M].
+            orders: Orders to choose from.
+            grid: Strengths to choose from.
+            learned: Prior whose counts are added.
         """
         shared: dict[str, Any] = {
             "action_count": action_count,

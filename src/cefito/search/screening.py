@@ -44,7 +44,13 @@ def kept(top_k: int) -> int:
 
 
 def screened_bound(field: Searchable, cost: SearchCost, top_k: int) -> SearchCost:
-    """Return the bound of a search whose best sequences are evaluated twice."""
+    """Return the bound of a search whose best sequences are evaluated twice.
+
+    Args:
+        field: Field that is searched.
+        cost: Bound of the search in bfloat16.
+        top_k: Number of sequences asked for.
+    """
     tokens = 1 + 2 * field.horizon * min(cost.leaves, kept(top_k))
     return cost + SearchCost(len(components_of(field)) * tokens, 0)
 
@@ -55,6 +61,13 @@ def rescored(
     """Evaluate again what may be the best of a query, given the `kept` plans in bfloat16.
 
     All are evaluated again if `coarse` is exact, so that the answer is.
+
+    Args:
+        field: Field in single precision.
+        space: The query's sequences.
+        coarse: Plans found in bfloat16.
+        top_k: Number of sequences asked for.
+        memory_mib: Memory bound in MiB.
     """
     energies_of = SequenceEnergies(field, [space], memory_mib, keep=True)
     sequences = np.searchsorted(space.problem.actions, coarse.actions)  # places [n, T]

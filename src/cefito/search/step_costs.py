@@ -133,6 +133,11 @@ class StepCosts:
         `count` prefixes of a length can belong to the cheapest sequences, and keeping `count` is
         exact. With `children` the sum is a lower bound only; more are kept, up to `most`, until
         none that was dropped can matter.
+
+        Args:
+            count: Number of sequences.
+            children: Returns which actions may follow prefixes.
+            most: Number of prefixes of a length that are kept at most.
         """
         remaining = self.to_go()
         width = count

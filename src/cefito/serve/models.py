@@ -174,7 +174,13 @@ class Models:
     names: dict[str, str]  # that replace folders of the server in messages
 
     def find(self, name: str | None, horizon: int | None, steps: int | str | None = None) -> Served:
-        """The one run of a name and a horizon, both optional; `steps` choose among several."""
+        """The one run of a name and a horizon, both optional; `steps` choose among several.
+
+        Args:
+            name: Name of the run.
+            horizon: Longest number of steps that it plans.
+            steps: Steps asked for, of which one run may plan so many.
+        """
         fitting = [
             served
             for served in self.runs

@@ -119,7 +119,10 @@ def to_problem(
 ) -> ProblemError:
     """Convert an error of the library, of pydantic or of Starlette into a problem.
 
-    `names` replace folders of the server, which clients must not see.
+    Args:
+        error: The error.
+        names: What replaces folders of the server, which clients must not see.
+        content_type: Type of the request's body.
     """
     if isinstance(error, ProblemError):
         return error

@@ -169,6 +169,13 @@ def serve(
     SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
     each SIGHUP. Warnings are written to stderr, and
     with `access` a line for each request; each begins with the time and the id of the request.
+
+    Args:
+        app: The application.
+        listening: Bound socket.
+        settings: Settings of the service.
+        access: Write a line for each request.
+        ready: Called once requests are accepted, and after each SIGHUP.
     """
     _log_to_stderr(access=access)
     server = make_server(app, settings)

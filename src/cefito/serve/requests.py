@@ -55,8 +55,12 @@ def prepare(
 ) -> PreparedRequest:
     """Check a request and gather the inputs of its search; nothing is searched.
 
-    The request is a `PlanRequest` unless uploaded observations are given; `goal` is the observation
-    [E] of its goal in words, if it has one.
+    Args:
+        models: Opened runs.
+        limits: Limits of the service.
+        request: A `PlanRequest`, or what is asked between uploaded observations.
+        observed: Uploaded observations, encoded.
+        goal: Observation [E] of its goal in words, if it has one.
     """
     served = models.find(request.run, request.horizon, request.steps)
     if request.top_k > limits.top_k:
@@ -136,7 +140,13 @@ def _window(
 
 
 def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch:
-    """The data set of the video that a field of a request names."""
+    """The data set of the video that a field of a request names.
+
+    Args:
+        served: Run with its data sets.
+        wanted: Id of the video, and perhaps data set and split.
+        field: Field of the request, for messages.
+    """
     if not served.matches:
         detail = f"no data set is open for the run {served.title}. Send observations themselves."
         raise ProblemError(detail, field)
@@ -178,7 +188,13 @@ def _rounded(value: float) -> float:
 
 
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
-    """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
+    """The answer in JSON to a request that arrived at `began`, by `time.monotonic`.
+
+    Args:
+        job: The search, at its end.
+        answer: Its answer.
+        began: When the request arrived, by `time.monotonic`.
+    """
     prepared: PreparedRequest = job.work
     operations = prepared.operations
     return PlanAnswer(

@@ -268,6 +268,13 @@ class Service:
         """The value of a function, run as a search is; calls of the same `alone` never overlap.
 
         The function calls what it is given now and then, so that it ends with its request.
+
+        Args:
+            request: The HTTP request; if its client leaves, the function is stopped.
+            served: Run that the function uses.
+            function: Takes a function that it calls now and then.
+            alone: Name of calls that never overlap.
+            expensive: Whether it takes a place of expensive searches.
         """
         job = SearchJob(
             work=_Call(served, function),

@@ -447,7 +447,14 @@ def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[An
 def apply_event(
     served: Served, event: EventRequest, session: Session, watch: Watch = lambda: None
 ) -> bool:
-    """Change a session by an event; whether anything was new."""
+    """Change a session by an event; whether anything was new.
+
+    Args:
+        served: Run with its data sets.
+        event: Observation, step done, or undoing.
+        session: Session to change.
+        watch: Called now and then; it raises if the request has ended.
+    """
     if event.undo:
         session.undo()
     elif event.done is not None:

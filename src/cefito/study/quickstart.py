@@ -138,7 +138,13 @@ def write_pictures(made: Quickstart) -> tuple[Path, Path]:
 
 
 def of_films(target: Path, *, seed: int, progress: Progress) -> PreparedDataset:
-    """Draw films beside a new data set, extract their features, and prepare it."""
+    """Draw films beside a new data set, extract their features, and prepare it.
+
+    Args:
+        target: New folder of the data set.
+        seed: Seed of the films.
+        progress: Shows progress.
+    """
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
 

@@ -51,8 +51,10 @@ def result_tables(
 ) -> list[Table]:
     """Tables of scores and differences at each horizon.
 
-    `against` is the row that others are compared with, the first by default; `published` is a table
-    as in `published_rows`, empty for none.
+    Args:
+        results: Scores of a study.
+        against: Row that others are compared with; by default the first.
+        published: Table as in `published_rows`; empty for none.
     """
     tables = []
     for horizon in results.horizons:
@@ -66,6 +68,11 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     """Scores of all rows at one horizon, by success rate: mean over seeds, half the 90 % interval.
 
     The two best of each column are ranked, without rows given a task or scored on a sample.
+
+    Args:
+        results: Scores of a study.
+        horizon: T.
+        published: Table as in `published_rows`; empty for none.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -222,7 +229,13 @@ def published_table(scores: RunEvaluation) -> Table | None:
 
 
 def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
-    """Success rate of every row less that of one row, over common seeds and windows, best first."""
+    """Success rate of every row less that of one row, over common seeds and windows, best first.
+
+    Args:
+        results: Scores of a study.
+        horizon: T.
+        against: Row that others are compared with; by default the first.
+    """
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
@@ -257,6 +270,11 @@ def paired_rows(
     """Difference of two rows on common windows, and the number of windows; None without any.
 
     Over common seeds; without any, over all seeds of each, with no interval over seeds.
+
+    Args:
+        first: Trials of a row.
+        second: Trials of another row.
+        video: Video of each window [N].
     """
     common = {trial.seed for trial in first} & {trial.seed for trial in second}
     success, places = [], []
@@ -312,6 +330,11 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
 
     Those of the main table by descending success rate, others in the order of the tables.
     Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
+
+    Args:
+        dataset: Name of the data set.
+        horizon: T.
+        table: Name of the published table.
     """
     rows = _all_rows()
     tables = sorted({row.table for row in rows})
@@ -373,7 +396,14 @@ def _rows(
 def published_lines(
     rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of published rows beside those of real or simulated data, and notes."""
+    """Lines of published rows beside those of real or simulated data, and notes.
+
+    Args:
+        rows: Published rows.
+        metrics: Names of the metrics of the columns.
+        columns: Number of columns.
+        simulated: Whether the lines beside them are of simulated observations.
+    """
     if not rows:
         return [], []
     footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each

@@ -35,8 +35,13 @@ class Observations:
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return observations of some windows, changed as configured."""
-        # rows: windows [B]; ends: windows of the goals [B], None for the same → each [B, E]
+        """Return observations of some windows, [B, E] each, changed as configured.
+
+        Args:
+            rows: Numbers of windows [B].
+            generator: Draws the changes.
+            ends: Windows of the goals [B]; None for the same.
+        """
         drawn = []
         places = (rows, rows if ends is None else ends)
         for source, groups, place in zip(
@@ -111,7 +116,13 @@ class ActionMeans:
         return self._mean(torch.ones(len(self.actions), device=self.actions.device))
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Return the means [K, E] without the videos of `rows` and a random share of others."""
+        """Return the means [K, E] without the videos of `rows` and a random share of others.
+
+        Args:
+            rows: Numbers of windows [B].
+            share: Share of the other videos to leave out.
+            generator: Draws these videos.
+        """
         videos = int(self.video.max()) + 1
         keep = torch.rand(videos, generator=generator, device=self.actions.device) >= share
         keep[self.video[rows]] = False

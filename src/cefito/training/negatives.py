@@ -84,9 +84,15 @@ class NegativeSampler:
         )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw N negatives for each positive."""
-        # positives [B, T] of tasks [B] → negatives [B, N, T]; in each row permuted ones first,
-        # then edited, hard and easy ones; with `exact = false` in the order of the draws
+        """Draw negatives [B, N, T]: of each positive permuted, then edited, hard and easy ones.
+
+        With `exact = false` they are in the order of the draws.
+
+        Args:
+            positives: Action ids [B, T].
+            tasks: Their tasks [B].
+            generator: Draws them.
+        """
         if not self.config.exact and not self._all:
             return self._decode(self._one_by_one(positives, tasks, generator))
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
@@ -94,7 +100,13 @@ class NegativeSampler:
     def sample_codes(
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4]."""
+        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4].
+
+        Args:
+            positives: Action ids [B, T].
+            tasks: Their tasks [B].
+            generator: Draws them.
+        """
         truth = positives @ self.weights  # codes of the positives [B]
         if self._all and self._universe is not None:
             return self._others(self._universe, truth, tasks)
@@ -352,7 +364,14 @@ def check_negatives(
     action_count: int,
     horizon: int,
 ) -> None:
-    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer."""
+    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer.
+
+    Args:
+        config: Number and kinds of negatives.
+        actions: Allowed actions by task.
+        action_count: K.
+        horizon: T.
+    """
     sampler = NegativeSampler(
         config=config, actions=ActionSets.build(actions), action_count=action_count, horizon=horizon
     )

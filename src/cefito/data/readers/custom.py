@@ -109,6 +109,12 @@ def prepare_custom(
     Half and single precision are kept; double precision is stored as single. The rows of
     `timeline.npz` are kept in half precision if it is there and `timeline` is true.
 
+    Args:
+        source: Folder.
+        target: New folder.
+        name: Name shown in tables; by default the one of the annotations.
+        timeline: Keep the rows of whole videos.
+
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
     """

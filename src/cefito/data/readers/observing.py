@@ -44,6 +44,12 @@ def check_layout(
     Rows are compared with the seconds at which the last step of each video ends. Films may go on
     for long after it, so only numbers of rows that grow with these ends are evidence of another
     rate. Without such evidence, a note (returned) tells of numbers of rows that differ much.
+
+    Args:
+        features: Folder, for messages.
+        shapes: Shape of the features of each of N videos.
+        ends: Second at which the last step of each ends.
+        rate: Rows a second, if they were given.
     """
     pairs = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
     if not pairs:
@@ -94,6 +100,11 @@ def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
     beyond the features becomes a copy of the one before it; at the beginning it is dropped, and the
     last step is repeated instead. (The loader applies it to each window; windows that begin at such
     a step differ.)
+
+    Args:
+        steps: Steps of a video.
+        rows: Seconds that its features cover.
+        beyond: Policy.
     """
     if beyond != "rewrite":
         return [place for place, step in enumerate(steps) if not is_beyond(step, rows)]
@@ -114,7 +125,15 @@ def observe(
     precision: str,
     border: Border = "nearest",
 ) -> NDArray[np.floating[Any]]:
-    """Make the observations [L, S, seconds · D] at times [L, S] of a video, as they are stored."""
+    """Make the observations [L, S, seconds · D] at times [L, S] of a video, as they are stored.
+
+    Args:
+        features: Rows of a video.
+        times: L lists of S times in seconds.
+        seconds: Odd number of rows of an observation.
+        precision: "float16" or "float32".
+        border: What stands for rows before the first and after the last.
+    """
     rows, last = features.rows, features.rows - 1
     around = np.stack(
         [

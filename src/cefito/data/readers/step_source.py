@@ -44,7 +44,13 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
 def convert_steps(
     paths: Sequence[Path | str], out: Path | str, *, choices: Choices = _NOTHING
 ) -> Source:
-    """Write the steps of files of any known format as a new table, CSV, and return them."""
+    """Write the steps of files of any known format as a new table, CSV, and return them.
+
+    Args:
+        paths: Files of steps.
+        out: New table.
+        choices: How the files are read.
+    """
     out, files = Path(out), [Path(path) for path in paths]
     check_target(out, (".csv",), "out")
     if out.exists():

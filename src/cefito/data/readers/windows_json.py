@@ -86,6 +86,11 @@ def read_windows(
     The shortest windows of a video give its steps, and every file of its split must hold all of its
     windows of that file's length. Each task owns the actions that occur in it, and those that a
     taxonomy lists.
+
+    Args:
+        files: Path and parsed content of each file.
+        dataset: Name of the data set.
+        taxonomy: Names of tasks and actions; None makes them of the windows.
     """
     windows: dict[str, _Windows] = defaultdict(lambda: defaultdict(list))
     split_of: dict[str, tuple[str, Path]] = {}

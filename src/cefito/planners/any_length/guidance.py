@@ -302,7 +302,14 @@ class SessionModel:
         # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
         done: Tensor | None,
     ) -> SequencePosterior:
-        """Return the distribution of what follows the steps done."""
+        """Return the distribution of what follows the steps done.
+
+        Args:
+            initial: Initial observation, if it is known.
+            goal: Goal observation, if it is known.
+            done: Probabilities of the actions of each step done, oldest first [D, K]; None if
+                unknown.
+        """
         inputs = self._known(initial, goal, done)
         log_lengths, scores = self.model.parts(inputs, self.lengths)
         return self._chains.posterior(scores, log_lengths[0])

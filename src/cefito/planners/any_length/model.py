@@ -77,8 +77,15 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        They start from the members of `start` and add to its n-gram counts. Other arguments: see
-        `train_networks`. See `on_all_videos` for what may follow.
+        See `on_all_videos` for what may follow.
+
+        Args:
+            train: Windows of all lengths.
+            val: Validation windows of all lengths.
+            space: Actions that each task allows.
+            settings: Settings of the method.
+            start: Model whose members are begun with, and whose n-gram counts are added to.
+            options: Seed and context, as in `train_networks`.
         """
         config = settings.any_length
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))

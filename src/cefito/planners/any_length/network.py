@@ -34,6 +34,11 @@ class History:
         """Return the features of steps with weights [B, D, K], oldest first, zero after the last.
 
         Weights are one-hot if it is known which actions were done, otherwise their probabilities.
+
+        Args:
+            weights: Weights of the actions of each step done [B, D, K].
+            is_known: Whether it is known what was done, bool [B].
+            recency: Factor of a step's weight for each step after it.
         """
         weights = weights * is_known[:, None, None]
         mass = weights.sum(dim=2)  # 1 for steps, 0 for padding [B, D]
@@ -50,7 +55,14 @@ class History:
 
     @classmethod
     def of_actions(cls, done: Tensor, is_known: Tensor, count: int, recency: float) -> History:
-        """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids."""
+        """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids.
+
+        Args:
+            done: Action ids [B, D], oldest first, −1 for none.
+            is_known: Whether it is known what was done, bool [B].
+            count: K.
+            recency: Factor of a step's weight for each step after it.
+        """
         return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), is_known, recency)
 
     def rows(self, index: Tensor | slice) -> History:
@@ -205,14 +217,23 @@ class AnyLengthNetwork(ObservationEncoder):
 
     def known(
         self,
-        initial: Tensor,  # [B, E]
-        goal: Tensor,  # [B, E]
-        seen: Tensor,  # bool [B, 2]
+        initial: Tensor,
+        goal: Tensor,
+        seen: Tensor,
         history: History,
-        elapsed: Tensor | None = None,  # [B]
+        elapsed: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Known:
-        """Encode what is known of queries."""
+        """Encode what is known of queries.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            seen: Which of both is known, bool [B, 2].
+            history: Features of the steps done.
+            elapsed: Seconds between both observations [B], NaN if unknown.
+            generator: Draws the dropout; None for none.
+        """
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)
         encoded = torch.where(seen[:, :, None], encoded, self.unknown)
         return Known(encoded, seen, history, elapsed)
@@ -220,7 +241,13 @@ class AnyLengthNetwork(ObservationEncoder):
     def outputs(
         self, length: int, inputs: Known, generator: torch.Generator | None = None
     ) -> CrfOutputs:
-        """Compute the scores of all sequences of a length."""
+        """Compute the scores of all sequences of a length.
+
+        Args:
+            length: Number of steps.
+            inputs: What is known of B queries.
+            generator: Draws the dropout; None for none.
+        """
         head = self.heads[self.lengths.index(length)]
         outputs: CrfOutputs = head(inputs, self.states, self.counted, generator)
         return outputs

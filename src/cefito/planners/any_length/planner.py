@@ -146,13 +146,22 @@ class AnyLengthPlanner(EnsemblePlanner):
     def ranked(
         self,
         queries: Queries,
-        by_length: Sequence[SequenceScores],  # of each length
-        log_lengths: Tensor,  # log p(T) [B, L']
-        log_tasks: Tensor,  # log p(c | T) [B, L', C]
+        by_length: Sequence[SequenceScores],
+        log_lengths: Tensor,
+        log_tasks: Tensor,
         top_k: int,
         constraints: Constraints = UNCONSTRAINED,
     ) -> list[Plans]:
-        """Return the likeliest sequences of queries with these distributions, over all lengths."""
+        """Return the likeliest sequences of queries with these distributions, over all lengths.
+
+        Args:
+            queries: B queries.
+            by_length: Scores of the sequences of each length.
+            log_lengths: log p(T) [B, L'].
+            log_tasks: log p(c | T) [B, L', C].
+            top_k: Number of plans of each.
+            constraints: Constraints on the plans.
+        """
         # p(c) = Σ_T p(T) p(c | T)
         of_tasks = (log_lengths[:, :, None] + log_tasks).logsumexp(dim=1).exp()
         plans_by_length, refusals = {}, []

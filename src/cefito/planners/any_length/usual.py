@@ -105,7 +105,12 @@ class Usual:
     ) -> Self:
         """Count training videos, and choose order and strengths by validation videos.
 
-        The counts of `learned`, over some of these states, are added.
+        Args:
+            states: States of all tasks.
+            train: Windows of all lengths.
+            val: Validation windows.
+            lengths: Lengths of plans.
+            learned: Counts that are added, over some of these states.
         """
         (videos, tasks), (val_videos, val_tasks) = whole_videos(train), whole_videos(val)
         possible = (states.lookup >= 0).cpu().numpy()  # [C, K]
@@ -283,7 +288,14 @@ def _counts_left(
 
 
 def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
-    """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3]."""
+    """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3].
+
+    Args:
+        logs: log p_n [B, S].
+        usual: log p_u [B, S].
+        done: Whether the action of each state was done [B, S].
+        weights: a, b and r of each query [B, 3].
+    """
     a, b, r = weights.T[:, :, None]
     pool: Tensor = a * logs.clamp_min(_LEAST) + b * usual + r * done
     return pool.log_softmax(dim=1)
@@ -318,6 +330,11 @@ def first_pool(parts: Sequence[Tensor], target: Tensor, *, centre: Weights) -> W
 
     They are `COUNTED` unless the fitted ones gain more than their standard error on videos held out
     in turn: one step of each video says little of the network's weight.
+
+    Args:
+        parts: log p_n, log p_u and the steps done, [N, S] each.
+        target: True states [N].
+        centre: Centres of the weights' priors.
     """
     gains, fold = torch.zeros(len(target), dtype=torch.float64), torch.arange(len(target)) % FOLDS
     for held in fold.unique():

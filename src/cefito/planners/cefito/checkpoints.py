@@ -51,9 +51,14 @@ def from_checkpoint(
 
     It plans by the energy alone (the released mean-square distance) over all sequences of the
     actions that the taxonomy lists for a task. It has no chain and no prior over sequences, which
-    are learned from windows. `action_text` is a file of the text embeddings that the field was
-    trained with (`read_action_text`). What the checkpoint's `config` says of the model is obeyed,
+    are learned from windows. What the checkpoint's `config` says of the model is obeyed,
     or the checkpoint is refused.
+
+    Args:
+        checkpoint: File of the authors' form (.pth).
+        taxonomy: File of tasks and actions.
+        action_text: File of the text embeddings [K, W] that it was trained with (`read_action_text`).
+        weights: "ema" for the averaged weights, or the raw ones.
     """
     listed = Taxonomy.read(taxonomy)
     for task in listed.tasks:

@@ -64,7 +64,7 @@ def fit_weights(
     field: Field,
     val: Windows,
     *,
-    windows: int,  # size of the sample of validation windows; 0 for all
+    windows: int,
     progress: Progress = silent,
 ) -> Weights:
     """Fit the weight of the energy beside the chain's.
@@ -72,6 +72,13 @@ def fit_weights(
     The candidates of a window are its likeliest sequences under the chain over all tasks. The
     weight w maximises the likelihood of the truth among them (`energy_weight`). The score
     w · E − log q is then divided by a temperature that calibrates the best candidate's probability.
+
+    Args:
+        chain: Trained chain.
+        field: Trained field.
+        val: Validation windows.
+        windows: Size of the sample of validation windows; 0 for all.
+        progress: Shows progress.
     """
     if not len(val):
         return CHAIN
@@ -87,15 +94,20 @@ def fit_weights(
 
 
 def energy_weight(
-    joint: Reals,  # log q(c, a) of each window's candidates, −∞ if there are fewer, [N, n]
-    energies: Reals,  # their energies E, [N, n]
-    right: NDArray[np.bool_],  # whether a candidate is the truth, at most one of a window, [N, n]
+    joint: Reals,
+    energies: Reals,
+    right: NDArray[np.bool_],
 ) -> float:
     """Return the weight w ≥ 0 of the energy under which the truth is likeliest.
 
     It maximises Σ_windows log p(truth) − (w σ)² / 2, p(i) = q_i exp(−w E_i) / Σ_j q_j exp(−w E_j),
     σ the standard deviation of the energies of a window's candidates. Windows without the truth
     among their candidates do not count. The sum is concave in w.
+
+    Args:
+        joint: log q(c, a) of each window's candidates, −∞ if there are fewer, [N, n].
+        energies: Their energies E [N, n].
+        right: Whether a candidate is the truth, at most one of a window, [N, n].
     """
     from scipy.optimize import brentq
 
@@ -191,6 +203,12 @@ def validation_problems(
     sequence and a fixed random choice of the task's others. At long horizons the true actions alone
     may make more sequences; then the problem keeps all of the task's actions, for guided search.
     The true task is used, so that the score is the field's alone.
+
+    Args:
+        val: Validation windows.
+        space: Actions that each task allows.
+        windows: Size of the sample.
+        candidates: Largest number of sequences that are all evaluated.
     """
     sample = val.sample(windows or None, seed=0)
     generator = np.random.default_rng(0)
@@ -225,7 +243,13 @@ def validation_searches(
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
-    """Warn of validation windows that are planned by guided search."""
+    """Warn of validation windows that are planned by guided search.
+
+    Args:
+        problems: Validation problems.
+        horizon: T.
+        candidates: Largest number of sequences that are all evaluated.
+    """
     guided = sum(not _bounded(problem, horizon, candidates) for problem in problems)
     if guided:
         logger.warning(
@@ -242,11 +266,19 @@ def plan_scores(
     field: EnergyField,
     *,
     problems: Sequence[Problem],
-    actual: NDArray[np.int64],  # their true sequences [N, T]
+    actual: NDArray[np.int64],
     candidates: int,
-    **search: Any,  # values of `ScreeningSettings`
+    **search: Any,
 ) -> Mapping[str, float]:
-    """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
+    """Return success rate and mean accuracy, in per cent, of plans for validation problems.
+
+    Args:
+        field: Field in training.
+        problems: Validation problems.
+        actual: Their true sequences [N, T].
+        candidates: Largest number of sequences that are all evaluated.
+        search: Values of `ScreeningSettings`.
+    """
     searches = validation_searches(field, candidates=candidates, **search)
     fits = [_bounded(problem, field.horizon, candidates) for problem in problems]
     plans = searched_apart(searches, fits, IncrementalField(field), problems, 1)
@@ -279,6 +311,15 @@ def fit_field(
     """Train all components of the field, one after the other.
 
     Each keeps the epoch whose plans for validation windows are best by its own energy.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        space: Actions that each task allows.
+        settings: Settings of the method.
+        seed: Seed of all that is drawn.
+        context: Device, folder and progress.
+        start: Field to begin with.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
     vectors = (
@@ -420,12 +461,22 @@ def fit_parts(
     val: Windows,
     space: ActionSpace,
     *,
-    start: Mapping[str, Any],  # parts of the planner to begin with, if any
+    start: Mapping[str, Any],
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext = TrainingContext(),
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
-    """Return the parts of a planner by the names of its attributes, and their trainings."""
+    """Return the parts of a planner by the names of its attributes, and their trainings.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        space: Actions that each task allows.
+        start: Parts of the planner to begin with, if any.
+        settings: Settings of the method.
+        seed: Seed of all that is drawn.
+        context: Device, folder and progress.
+    """
     action_count = len(train.taxonomy.actions)
     check_negatives(  # before anything is trained
         settings.training.negatives,

@@ -77,7 +77,13 @@ class Posterior:
     def weighed(
         self, query: int, plans: Plans, by_hypothesis: Sequence[tuple[Hypothesis, Plans]]
     ) -> Plans:
-        """Return the best plans of a query with their probabilities."""
+        """Return the best plans of a query with their probabilities.
+
+        Args:
+            query: Row of the query.
+            plans: Its best plans.
+            by_hypothesis: All plans that were found, by hypothesis.
+        """
         scores = (
             np.concatenate([task_plans.scores for _, task_plans in by_hypothesis])
             if by_hypothesis
@@ -148,7 +154,13 @@ class Hypotheses:
     def of(
         self, queries: Queries, tasks: int, evidence: ChainEvidence | None = None
     ) -> list[Hypothesis]:
-        """Return the likeliest tasks of each query, likeliest first, or the given one."""
+        """Return the likeliest tasks of each query, likeliest first, or the given one.
+
+        Args:
+            queries: N queries.
+            tasks: Number of tasks of each.
+            evidence: What the chain says of the queries, if it is there already.
+        """
         logs = self.log_tasks(queries, evidence)
         ranked, kept = likely(logs, 1 if queries.tasks is not None else tasks)
         return [
@@ -160,7 +172,7 @@ class Hypotheses:
         self,
         queries: Queries,
         hypotheses: Sequence[Hypothesis],
-        evidence: ChainEvidence | None,  # None if there is no chain
+        evidence: ChainEvidence | None,
         *,
         horizon: int,
         weights: Weights,
@@ -170,6 +182,14 @@ class Hypotheses:
 
         The guide is the chain; for the energy alone the prior, since sequences of low energy need
         not be likely under the chain.
+
+        Args:
+            queries: N queries.
+            hypotheses: Their tasks.
+            evidence: What the chain says of the queries; None if there is no chain.
+            horizon: T.
+            weights: Weights of energy and chain in the objective.
+            constraints: Constraints on the plans.
         """
         by_task: dict[int, list[int]] = defaultdict(list)  # places of the hypotheses of a task
         for place, hypothesis in enumerate(hypotheses):
@@ -334,7 +354,14 @@ class TaskSpaces:
 def searched_together(
     hypotheses: Sequence[Hypothesis], space: ActionSpace, prior: NGramPrior, horizon: int
 ) -> int:
-    """Return how many of these, ordered by task, are searched together."""
+    """Return how many of these, ordered by task, are searched together.
+
+    Args:
+        hypotheses: Tasks of queries, ordered by task.
+        space: Actions that each task allows.
+        prior: Prior, for the size of its tables.
+        horizon: T.
+    """
     sizes = {
         hypothesis.task: len(space.actions[hypothesis.task])
         for hypothesis in hypotheses[:_TOGETHER]

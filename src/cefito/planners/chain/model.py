@@ -72,7 +72,14 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        Other arguments are as of `train_networks`. See `on_all_videos` for what may follow.
+        See `on_all_videos` for what may follow.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            space: Actions that each task allows.
+            settings: Settings of the method.
+            options: Seed, context and start, as in `train_networks`.
         """
         config = settings.chain
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -240,7 +247,13 @@ class _JoinedMembers:
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
-    """Return −score of one task's sequences for one query, over the task's actions ascending."""
+    """Return −score of one task's sequences for one query, over the task's actions ascending.
+
+    Args:
+        scores: Scores of queries.
+        row: Number of the query.
+        task: Id of the task.
+    """
     states = scores.states
     members = states.grid[task][states.grid[task] < len(states)]
     count = len(members)
@@ -298,7 +311,13 @@ class ChainEvidence:
     def log_sequences(
         self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return log q(sequence | task, observations) [n] of sequences [n, T] of tasks [n]."""
+        """Return log q(sequence | task, observations) [n] of sequences [n, T] of tasks [n].
+
+        Args:
+            query: Row of the query.
+            tasks: Task ids [n].
+            sequences: Action ids [n, T].
+        """
         states = self.scores.states.find(
             *(torch.from_numpy(ids).to(self.scores.emissions.device) for ids in (tasks, sequences))
         )

@@ -227,7 +227,13 @@ class ObservationEncoder(nn.Module):
 
 
 def dropped(values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    """Return values of which a share is zeroed; all of them without a generator."""
+    """Return values of which a share is zeroed; all of them without a generator.
+
+    Args:
+        values: Tensor of any shape.
+        rate: Share to zero.
+        generator: Draws it.
+    """
     return values if generator is None else Dropout(rate, generator)(values)
 
 
@@ -285,7 +291,13 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> CrfOutputs:
-        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
+        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
         emissions, logits = self.read(dropped(between, self.config.dropout, generator), encoded)

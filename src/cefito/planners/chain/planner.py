@@ -80,6 +80,12 @@ def likeliest_plans(
     """Return the likeliest sequences of some queries, whose scores fit the memory.
 
     Plans are called exact as by `likeliest_sequences`.
+
+    Args:
+        scores: Scores of the queries.
+        queries: B queries.
+        top_k: Number of plans of each.
+        constraints: Constraints on the plans.
     """
     states, tasks = scores.states, None
     if queries.tasks is not None:
@@ -121,8 +127,12 @@ def likeliest_sequences(
     """Return the sequences of the largest sums over tasks for each query.
 
     List the best pairs of task and sequence, at most 1,024, until no other sequence can have a
-    larger sum; `exact` is False if 1,024 pairs are too few. `tasks`, ascending int64
-    [B, n], are the only ones with possible sequences, if that is known.
+    larger sum; `exact` is False if 1,024 pairs are too few.
+
+    Args:
+        scores: Scores of B queries.
+        top_k: Number of sequences of each.
+        tasks: The only tasks with possible sequences, ascending int64 [B, n]; None if unknown.
     """
     states = scores.states
     several = states.owners.shape[1] if tasks is None else min(states.owners.shape[1], len(tasks.T))

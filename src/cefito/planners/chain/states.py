@@ -128,11 +128,18 @@ class TaskStates:
 
 def smoothed_transitions(
     states: TaskStates,
-    sequences: NDArray[np.integer[Any]] | Tensor,  # actions of training windows [N, T]
-    tasks: NDArray[np.integer[Any]] | Tensor,  # their tasks [N]
+    sequences: NDArray[np.integer[Any]] | Tensor,
+    tasks: NDArray[np.integer[Any]] | Tensor,
     smoothing: float = 0.2,
 ) -> Tensor:
-    """Return log p(b | a, task) of smoothed counts of training windows."""
+    """Return log p(b | a, task) of smoothed counts of training windows.
+
+    Args:
+        states: States of all tasks.
+        sequences: Actions of training windows [N, T].
+        tasks: Their tasks [N].
+        smoothing: s.
+    """
     # returns float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state
     sequence_states = states.find(torch.as_tensor(tasks).long(), torch.as_tensor(sequences).long())
     pairs = torch.stack([sequence_states[:, :-1].flatten(), sequence_states[:, 1:].flatten()])

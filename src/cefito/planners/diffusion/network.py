@@ -176,7 +176,13 @@ class TemporalUNet(nn.Module):
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W]."""
+        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W].
+
+        Args:
+            matrix: Matrices [B, T, D].
+            times: Times [B].
+            latents: Latents of N modules inside [B, N, W].
+        """
         time = self.time(self.times[times])
         inside = iter(latents.unbind(1) if latents is not None else ())
         x, left = matrix.transpose(1, 2), []
@@ -264,7 +270,13 @@ class Diffusion:
         self.signal = torch.cat([torch.ones(1, dtype=torch.float64), (1 - taken).cumprod(dim=0)])
 
     def noised(self, clean: Tensor, noise: Tensor, times: Tensor) -> Tensor:
-        """Matrices [B, ...] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise."""
+        """Matrices [B, ...] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise.
+
+        Args:
+            clean: Matrices [B, ...].
+            noise: Normal noise of the same shape.
+            times: Times [B].
+        """
         signal = self.signal.to(clean.device)[times].view(-1, *(1,) * (clean.ndim - 1))
         return signal.sqrt().to(clean.dtype) * clean + (1 - signal).sqrt().to(clean.dtype) * noise
 
@@ -276,8 +288,10 @@ class Diffusion:
     ) -> Tensor:
         """Denoise matrices [B, ...] by DDIM with η = 0 (Song et al. 2021, Eq. 12), unclipped.
 
-        `predict` predicts the clean matrices from noised ones at a time; `project` is applied to
-        the noise, to every prediction and after every step.
+        Args:
+            predict: Predicts the clean matrices from noised ones at a time.
+            noise: Noise to begin with [B, ...].
+            project: Applied to the noise, to every prediction and after every step.
         """
         x = project(noise)
         for now, after in pairwise(self.times):
@@ -356,7 +370,13 @@ class DiffusionNetwork(nn.Module):
         return None
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B]."""
+        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B].
+
+        Args:
+            matrix: Projected matrices [B, T, D].
+            times: Times [B].
+            latents: Latents of N modules inside [B, N, W].
+        """
         return self.unet(matrix, times, latents).float()  # type: ignore[no-any-return]
 
     def scores(self, *sources: Tensor) -> Tensor:
@@ -377,14 +397,27 @@ class DiffusionNetwork(nn.Module):
 
 
 def end_weights(horizon: int, ends: float, *, between: float = 1.0) -> Tensor:
-    """Weights of the first and the last row, and of the rows between, [T]."""
+    """Weights of the first and the last row, and of the rows between, [T].
+
+    Args:
+        horizon: T.
+        ends: Weight of the first and the last row.
+        between: Weight of the others.
+    """
     weights = torch.full((horizon,), between)
     weights[[0, -1]] = ends
     return weights
 
 
 def check_horizon(config: DiffusionConfig, horizon: int, *, method: str, section: str) -> None:
-    """Refuse a horizon at which time would shrink to nothing."""
+    """Refuse a horizon at which time would shrink to nothing.
+
+    Args:
+        config: Settings of the network.
+        horizon: T.
+        method: Name of the method, for the message.
+        section: Section of the settings at fault.
+    """
     levels = len(config.widths)
     if horizon < levels:
         raise ConfigError(

@@ -89,7 +89,13 @@ Network = TypeVar("Network", bound=DiffusionNetwork)
 def sampled_scores(
     model: TrainedNetwork[Network], queries: Queries, sources: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
-    """The score of each action at each step of each query, [N, T, K], given sources [N, ...]."""
+    """The score of each action at each step of each query, [N, T, K], given sources [N, ...].
+
+    Args:
+        model: Trained network.
+        queries: N queries.
+        sources: What the given blocks are made of [N, ...].
+    """
     blocks = () if sources is None else model.on_device(sources) * len(model.network.layout.before)
     parts = zip(
         *(tensor.split(BLOCK) for tensor in (*blocks, *model.observations(queries))), strict=True
@@ -104,6 +110,11 @@ def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[P
 
     Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
     occur: with any other action there, `top_k` sequences are better, one for each of them.
+
+    Args:
+        scores: Scores [N, T, K], −∞ for forbidden actions.
+        top_k: Number of plans of each query.
+        forwards: Forward passes of the network, for the cost.
     """
     plans = []
     for rows in scores.astype(np.float64):

@@ -57,7 +57,13 @@ class Interpolation(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
+        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         drop = dropping(self.dropout, generator)
         # the goal's share in each latent, α [N, 1]
         share = torch.sigmoid(self.share(self.share.weight.new_ones(1)))[:, None]
@@ -153,7 +159,14 @@ def gradient_weights(horizon: int, ends: float) -> Tensor:
 def task_actions(
     tasks: NDArray[np.int64], actions: NDArray[np.int64], task_count: int, action_count: int
 ) -> Tensor:
-    """The actions of each task in training windows, bool [C, K]; all for a task without windows."""
+    """The actions of each task in training windows, bool [C, K]; all for a task without windows.
+
+    Args:
+        tasks: Tasks of training windows [N].
+        actions: Their actions [N, T].
+        task_count: C.
+        action_count: K.
+    """
     shown = np.zeros((task_count, action_count), dtype=bool)
     shown[np.asarray(tasks)[:, None], actions] = True
     shown[~shown.any(axis=1)] = True

@@ -25,6 +25,12 @@ def stepped(
     """Return a training whose rate falls by the factor 0.65 at intervals, a share of the epochs.
 
     It keeps the best of all epochs, as published, where these were chosen on the test windows.
+
+    Args:
+        epochs: Number of epochs.
+        interval: Share of the epochs after which the rate falls.
+        every: Epochs between validations.
+        optimiser_options: Other settings of `OptimiserConfig`.
     """
     optimiser = {"epochs": epochs, "schedule": "step", "factor": 0.65, "interval": interval}
     return {

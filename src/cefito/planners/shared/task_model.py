@@ -35,9 +35,14 @@ def confident_temperature(
 ) -> float:
     """Fit the temperature under which the best plan's probability is how often it is right.
 
-    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], each video
-    counting as one observation. The logarithm of the temperature has a normal prior around
-    log(centre).
+    Maximises the log-likelihood of `right` under `sure`. The logarithm of the temperature has a
+    normal prior around log(centre).
+
+    Args:
+        sure: Probabilities of the best plans [N] at a temperature.
+        right: Whether these are right [N].
+        videos: Number of videos, each of which counts as one observation.
+        centre: Centre of the temperature's prior.
     """
     from scipy.optimize import minimize_scalar
 
