@@ -269,7 +269,8 @@ def read_preset(
 
     Args:
         preset: Name, or path of a TOML file.
-        folders: Folders of presets; the first names the bases, files of the same names in others add sections.
+        folders: Folders of presets; the first names the bases, files of the same names in others
+            add sections.
         above: Names of the presets that this one is a base of.
     """
     if preset in above:

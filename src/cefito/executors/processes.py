@@ -38,7 +38,8 @@ def work(
     Args:
         connection: End of the pipe in this process.
         threads: Threads of torch in this process.
-        outcome: Calls the function with an argument, and returns the bytes to send; by default they are pickled.
+        outcome: Calls the function with an argument, and returns the bytes to send; by default they
+            are pickled.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

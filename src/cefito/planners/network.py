@@ -212,8 +212,9 @@ class Ensemble(Sized, Generic[Network]):
     ) -> dict[str, TrainingResult]:
         """Draw the weights of networks and train them in place; return the results by name.
 
-        Each keeps the epoch of the best validation score. If they are trained `further` (see `final_windows`), no weights are drawn. They are trained
-        for the share `all_videos` of the epochs, and the last epoch is kept.
+        Each keeps the epoch of the best validation score. If they are trained `further` (see
+        `final_windows`), no weights are drawn. They are trained for the share `all_videos` of the
+        epochs, and the last epoch is kept.
 
         Args:
             networks: Networks to be trained.

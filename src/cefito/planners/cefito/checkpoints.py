@@ -57,7 +57,8 @@ def from_checkpoint(
     Args:
         checkpoint: File of the authors' form (.pth).
         taxonomy: File of tasks and actions.
-        action_text: File of the text embeddings [K, W] that it was trained with (`read_action_text`).
+        action_text: File of the text embeddings [K, W] that it was trained with
+            (`read_action_text`).
         weights: "ema" for the averaged weights, or the raw ones.
     """
     listed = Taxonomy.read(taxonomy)

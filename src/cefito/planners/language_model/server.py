@@ -282,7 +282,7 @@ def converse(server: Server, request: Request, key: str) -> Reply:
     Args:
         server: The server.
         request: What is asked.
-        key: Key of the request, for its seed.
+        key: Key of the request, as `Request.key` makes it.
     """
     responses: list[Response] = []
     reply = partial(Reply, model=server.model, server=server.address, key=key)
