@@ -16,7 +16,8 @@ suppress_warnings = ["misc.highlighting_failure"]  # requests without a version 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
-autodoc_typehints = "none"  # the docstrings give shapes and units
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 default_role = "code"
 smartquotes_action = "D"  # dashes alone

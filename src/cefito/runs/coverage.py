@@ -108,7 +108,8 @@ class CoverageTable(FileRecord):
             most = thresholds.videos / (thresholds.videos + 1)
             raise ConfigError(
                 f"coverage {level:g}: {thresholds.videos} videos can guarantee at most {most:.3f} "
-                f"for {condition}. Ask for less, or calibrate {place} on more videos, with 10 folds.",
+                f"for {condition}. Ask for less, or calibrate {place} on more videos, with 10 "
+                "folds.",
                 setting="coverage",
             )
         return thresholds, next(
