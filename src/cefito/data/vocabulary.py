@@ -66,8 +66,8 @@ def find_action(
     if task is not None and named and not set(ids) & set(taxonomy.tasks[task].actions):
         owners = dict.fromkeys(name for action in ids for name in tasks_of(taxonomy, action))
         problem = f"action {sought!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
-        owned = _list(map(repr, owners)) or "none"
-        raise ConfigError(f"{problem} {owned}. Give an action of this task.", setting=setting)
+        listed = _list(map(repr, owners)) or "none"
+        raise ConfigError(f"{problem} {listed}. Give an action of this task.", setting=setting)
     if len(ids) > 1:
         entries = _list(
             f"{action} '{taxonomy.actions[action].name}' of "

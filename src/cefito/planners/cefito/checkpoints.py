@@ -226,11 +226,11 @@ def _read(path: Path, key: str, title: str) -> tuple[dict[str, Tensor], dict[str
     tensors = content.get(key) if isinstance(content, dict) else None
     named = isinstance(tensors, dict) and all(isinstance(name, str) for name in tensors)
     if not (tensors and named and all(isinstance(tensor, Tensor) for tensor in tensors.values())):
-        keys = type(content).__name__
+        contents = type(content).__name__
         if isinstance(content, dict):
-            keys = ", ".join(sorted(str(name) for name in content)[:8])
+            contents = ", ".join(sorted(str(name) for name in content)[:8])
         raise RunError(
-            f"{path}: has no tensors under '{key}' (found: {keys or 'nothing'}). Expected a "
+            f"{path}: has no tensors under '{key}' (found: {contents or 'nothing'}). Expected a "
             f"checkpoint of the authors' {title}."
         )
     for name, tensor in tensors.items():

@@ -105,9 +105,8 @@ class Posterior:
         sequences = np.concatenate([plans.actions for _, plans in by_hypothesis])
         # log q(c, a) = log q(a | c) + log p(c) of the sequences found
         logs = self.evidence.log_sequences(query, tasks, sequences) + self.log_tasks[query, tasks]
-        log_possible = self.log_tasks[
-            query, np.isfinite(self.evidence.sums[query])
-        ]  # that has sequences
+        # of all tasks that have sequences
+        log_possible = self.log_tasks[query, np.isfinite(self.evidence.sums[query])]
         return min(
             1.0, float(np.exp(np.logaddexp.reduce(logs) - np.logaddexp.reduce(log_possible)))
         )
