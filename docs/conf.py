@@ -16,7 +16,8 @@ suppress_warnings = ["misc.highlighting_failure"]  # requests without a version 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
-autodoc_typehints = "none"  # the docstrings give shapes and units
+autodoc_typehints = "description"
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 default_role = "code"
 smartquotes_action = "D"  # dashes alone
@@ -30,6 +31,9 @@ html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 
 
+_ARRAY = re.compile(
+    r"~?numpy\.ndarray\[tuple\[[^\[\]]+\], ~?numpy\.dtype\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\]"
+)
 _ACCESSIBLE = {
     r'role="heading">': 'role="heading" aria-level="2">',
     r'<th class="head[^"]*">(?:<p>)?\s*(?:</p>)?</th>': "<td></td>",
@@ -41,7 +45,7 @@ _ACCESSIBLE = {
 
 
 def setup(app: Any) -> None:
-    """Make links of the repository's root links of this folder; mend the built pages."""
+    """Make links of the repository's root links of this folder; shorten types; mend the pages."""
 
     def moved(found: re.Match[str]) -> str:
         link = found[1]
@@ -56,6 +60,11 @@ def setup(app: Any) -> None:
         pages = content[0].replace("](../README.md", "](index.md")
         content[0] = pages.replace("](../CHANGELOG.md", "](changelog.md")
 
+    def shorten(app: Any, *_: Any) -> None:
+        for kinds in app.env.current_document.autodoc_annotations.values():
+            for name, kind in kinds.items():
+                kinds[name] = _ARRAY.sub(r"~numpy.typing.NDArray[\1]", kind)
+
     def mend(app: Any, problem: Exception | None) -> None:
         for path in () if problem else Path(app.outdir).glob("*.html"):
             text = path.read_text(encoding="utf-8")
@@ -65,4 +74,5 @@ def setup(app: Any) -> None:
 
     app.connect("include-read", include)
     app.connect("source-read", inside)
+    app.connect("object-description-transform", shorten, priority=400)  # before types are shown
     app.connect("build-finished", mend)

@@ -1,4 +1,4 @@
-"""Measures of the source: lines a room, guards, apparatus against methods, circles of imports.
+"""Measures of the source: lines a room, guards, names, apparatus against methods, circles.
 
 python tests/structure.py
 """
@@ -26,6 +26,8 @@ METHOD = (
     "verification",
 )
 """Rooms of what the library is for; all others are apparatus around it."""
+EMPTY_NAME = re.compile(r"(found|one|part|given|known|own|every|each|rest)[_\d]*")
+"""Names that do not say what they hold."""
 
 
 @cache
@@ -167,19 +169,38 @@ def names_without_users() -> list[str]:
     ]
 
 
+def bindings(name: str) -> list[str]:
+    """Names bound in a module: targets of assignments and loops, arguments, caught errors."""
+    names = []
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append(node.id)
+        elif isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
+            names.append(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.append(node.name)
+    return names
+
+
 def main() -> None:
     """Print the measures."""
-    total, guards = Counter[str](), Counter[str]()
+    counts = ("lines", "guards", "bindings", "empty")
+    total: dict[str, Counter[str]] = {count: Counter() for count in counts}
     for name in modules():
-        total[room(name)] += lines(name)
-        guards[room(name)] += guard_lines(name)
-    for each in sorted(total):
+        bound = bindings(name)
+        empty = sum(bool(EMPTY_NAME.fullmatch(word)) for word in bound)
+        measures = (lines(name), guard_lines(name), len(bound), empty)
+        for count, number in zip(counts, measures, strict=True):
+            total[count][room(name)] += number
+            total[count]["all"] += number
+    for place in sorted(total["lines"], key=lambda place: (place == "all", place)):
+        long, guards, bound, empty = (total[count][place] for count in counts)
         print(
-            f"{each:<12} {total[each]:>6} lines, {100 * guards[each] / total[each]:4.1f} % guards"
+            f"{place:<12} {long:>6} lines, {100 * guards / long:4.1f} % guards, "
+            f"{empty:>4} of {bound:>5} names say nothing ({100 * empty / bound:4.1f} %)"
         )
-    whole = total.total()
-    method = sum(total[each] for each in METHOD)
-    print(f"{'all':<12} {whole:>6} lines, {100 * guards.total() / whole:4.1f} % guards")
+    whole = total["lines"]["all"]
+    method = sum(total["lines"][place] for place in METHOD)
     print(f"apparatus: {100 * (whole - method) / whole:.0f} % of all lines")
     for group in circles():
         print(f"circle: {' ↔ '.join(group)}")

@@ -12,27 +12,27 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_000,
-    "cli": 4_050,
-    "data": 5_250,
-    "encoders": 1_950,
-    "evaluation": 2_200,
+    "cli": 4_200,
+    "data": 5_450,
+    "encoders": 2_040,
+    "evaluation": 2_290,
     "executors": 550,
-    "field": 1_750,
-    "ground": 1_900,
-    "inference": 3_100,
+    "field": 1_920,
+    "ground": 2_140,
+    "inference": 3_400,
     "pages": 3_200,
-    "planners": 12_200,
-    "recognition": 2_050,
+    "planners": 13_140,
+    "recognition": 2_730,
     "report": 1_350,
-    "runs": 1_800,
-    "search": 2_650,
+    "runs": 2_040,
+    "search": 2_910,
     "serve": 3_750,
     "study": 2_100,
-    "testing": 480,
+    "testing": 640,
     "tests": 43_500,
-    "tracks": 2_850,
-    "training": 1_600,
-    "verification": 850,
+    "tracks": 2_890,
+    "training": 1_720,
+    "verification": 1_180,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -43,6 +43,8 @@ SLACK = 1.03
 MODULES = 264
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
+EMPTY_NAMES = 0.021
+"""Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
 ENTERED = 60
 """Files of src with a function that `cefito plan` of a window calls."""
 SMALL = 36
@@ -78,6 +80,12 @@ def test_half_of_the_source_is_the_flow_from_data_to_plans():
 def test_few_lines_only_refuse():
     guards = sum(structure.guard_lines(name) for name in structure.modules())
     assert guards <= 0.07 * sum(map(structure.lines, structure.modules()))
+
+
+def test_names_say_what_they_hold():
+    names = [name for module in structure.modules() for name in structure.bindings(module)]
+    empty = [name for name in names if structure.EMPTY_NAME.fullmatch(name)]
+    assert len(empty) <= EMPTY_NAMES * len(names), f"{len(empty)} of {len(names)}"
 
 
 def test_rooms_keep_their_budgets():

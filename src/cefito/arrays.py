@@ -69,6 +69,12 @@ def observed_rows(
 
     They are the rows, in [0, rows), of an odd number of seconds around the rounded time (halves to
     the even one). At second 0 of three, "nearest" repeats a row as 0, 0, 1 and "last" as 0, 1, 1.
+
+    Args:
+        times: S times in seconds.
+        rows: Number of rows of the video, one a second.
+        seconds: Odd number of rows of an observation.
+        border: What stands for rows before the first and after the last.
     """
     centres = np.array([round(time) for time in times], dtype=np.int64).reshape(-1, 1)
     first, last = centres - seconds // 2, np.clip(centres + seconds // 2, 0, rows - 1)
@@ -95,7 +101,13 @@ def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
 
 
 def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages."""
+    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     try:
         mode = path.stat().st_mode
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
@@ -109,15 +121,21 @@ def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataE
 
 
 def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should."""
+    """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     check_regular(path, remedy, error)
     with explained(path, "cannot be read", remedy, error=error), path.open("rb") as file:
         begin = file.read(512).removeprefix(b"\xef\xbb\xbf").lstrip()
     if begin.startswith(b"version https://git-lfs"):
         raise error(f"{path}: is a Git LFS pointer, not the file itself. Run git lfs pull there.")
     if _HTML.match(begin):
-        found = "is a page of HTML, such as a server sends in place of a file"
-        raise error(f"{path}: {found}. Open its address in a browser and save the file itself.")
+        fault = "is a page of HTML, such as a server sends in place of a file"
+        raise error(f"{path}: {fault}. Open its address in a browser and save the file itself.")
 
 
 def is_pickled(data: bytes) -> bool:
@@ -141,7 +159,13 @@ def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
 
 
 def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Load the named members of a .npz archive; others are never opened."""
+    """Load the named members of a .npz archive; others are never opened.
+
+    Args:
+        path: Archive.
+        names: Names of the members, without `.npy`.
+        remedy: End of messages: what the user can do.
+    """
     check_binary(path, remedy)
     with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
         if file.read(len(_MAGIC)) == _MAGIC:
@@ -151,9 +175,9 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
             arrays = {}
             for name in names:
                 if name not in members:
-                    found = ", ".join(members) or "none"
+                    listing = ", ".join(members) or "none"
                     raise DataError(
-                        f"{path}: has no member '{name}' (found: {found}). {remedy}".rstrip()
+                        f"{path}: has no member '{name}' (found: {listing}). {remedy}".rstrip()
                     )
                 with archive.open(members[name]) as stream:  # at most the declared bytes
                     arrays[name] = _array(stream, members[name].file_size)

@@ -80,10 +80,17 @@ def explained(
 ) -> Iterator[None]:
     """Turn exceptions of some kinds into an `error`: "place: complaint (reason). remedy".
 
-    If the work `writes`, the remedy is followed by the advice of `remedy_for`.
-
     The kinds are by default those of the file system, with ValueError for a NUL in a name. If
     memory ran out, MemoryError is raised instead.
+
+    Args:
+        place: File or other place, with which the message begins.
+        complaint: What is wrong there.
+        remedy: What the user can do.
+        error: Class of the error that is raised.
+        setting: Setting at fault.
+        writes: Whether the work writes files; the remedy is then followed by `remedy_for`.
+        kinds: Classes of the exceptions.
     """
     kinds = kinds or (OSError, ValueError)
     try:
@@ -110,8 +117,8 @@ def install_command(extra: str) -> str:
     elif url:
         if "vcs_info" in came:
             url = f"{came['vcs_info']['vcs']}+{url}@{came['vcs_info']['commit_id']}"
-        part = f"#subdirectory={came['subdirectory']}" if "subdirectory" in came else ""
-        source = f"{source} @ {url}{part}"
+        fragment = f"#subdirectory={came['subdirectory']}" if "subdirectory" in came else ""
+        source = f"{source} @ {url}{fragment}"
     return f"pip install {option}{shlex.quote(source)}"
 
 

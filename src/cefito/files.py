@@ -49,7 +49,13 @@ def has_ending(path: Path, endings: Collection[str]) -> bool:
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
-    """Check that a file can be written, before any work."""
+    """Check that a file can be written, before any work.
+
+    Args:
+        path: File to be written.
+        endings: Allowed endings, with their dots.
+        setting: Setting at fault if the file cannot be written.
+    """
     problem = ""
     if path.suffix not in endings:
         *others, last = endings
@@ -98,7 +104,13 @@ def _quoted(unsafe: re.Match[str]) -> str:
 def write_atomic(
     path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
-    """Call `fill` on a temporary path in the same folder, then rename that to `path`."""
+    """Call `fill` on a temporary path in the same folder, then rename that to `path`.
+
+    Args:
+        path: File to be made or replaced.
+        fill: Function that writes the temporary file.
+        error: Class of the error if writing fails.
+    """
     kept = "Its previous content is kept."
     with (
         explained(path, "could not be written", kept, error=error, writes=True),
@@ -185,15 +197,23 @@ def read_bytes(
     most: int = MAX_BYTES,
     setting: str = "",
 ) -> bytes:
-    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors."""
+    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        most: Largest size in bytes.
+        setting: Setting at fault.
+    """
     check_regular(path, remedy, error)
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
         size = path.stat().st_size
         if size <= most:
             with path.open("rb") as file:
                 return file.read(size)
-    found = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
-    raise error(f"{path}: {found}. {remedy}", setting=setting)
+    fault = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
+    raise error(f"{path}: {fault}. {remedy}", setting=setting)
 
 
 def read_text(
@@ -204,7 +224,15 @@ def read_text(
     encoding: str = "utf-8",
     setting: str = "",
 ) -> str:
-    """Read a text file as `read_bytes` does; every end of a line becomes a line feed."""
+    """Read a text file as `read_bytes` does; every end of a line becomes a line feed.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        encoding: Encoding of the text.
+        setting: Setting at fault.
+    """
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
         text = read_bytes(path, remedy, error, setting=setting).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -213,7 +241,14 @@ def read_text(
 def read_json(
     path: Path, remedy: str, error: type[CefitoError] = DataError, *, most: int = MAX_JSON
 ) -> Any:
-    """Read a JSON file as `read_bytes` does."""
+    """Read a JSON file as `read_bytes` does.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+        most: Largest size in bytes.
+    """
     with explained(path, "not valid JSON", remedy, *NOT_JSON, error=error):
         return parse_json(read_bytes(path, remedy, error, most=most).decode("utf-8"))
 
@@ -238,7 +273,14 @@ _JSON = json.JSONDecoder(object_pairs_hook=_unique)  # made once: json.loads mak
 def lines_of(
     file: IO[AnyStr], path: Path, remedy: str, error: type[CefitoError] = DataError
 ) -> Iterator[AnyStr]:
-    """Yield the lines of an opened file; refuse lines of more than `MAX_JSON` bytes or letters."""
+    """Yield the lines of an opened file; refuse lines of more than `MAX_JSON` bytes or letters.
+
+    Args:
+        file: Opened file, of text or bytes.
+        path: Its path, for messages.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     number = 0
     while line := file.readline(MAX_JSON + 1):
         number += 1
@@ -279,16 +321,22 @@ def check_array(
     wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(wrong):
         holding = f"{rows} holds" if len(wrong) == 1 else f"{rows}s hold"
-        found = f"{len(wrong)} {holding} NaN or infinity"
+        fault = f"{len(wrong)} {holding} NaN or infinity"
         first = f"the first is {rows} {wrong[0]}{where(int(wrong[0]))}"
-        raise DataError(f"{place}: {found}, {first}. Make these again or leave their videos out.")
+        raise DataError(f"{place}: {fault}, {first}. Make these again or leave their videos out.")
     return array
 
 
 def write_tensors(
     path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors (NumPy or torch) as one safetensors file, atomically."""
+    """Write tensors (NumPy or torch) as one safetensors file, atomically.
+
+    Args:
+        path: File to be made or replaced.
+        tensors: Tensors by name.
+        metadata: Texts by name, kept beside them.
+    """
     if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
         import safetensors.numpy
 
@@ -307,7 +355,14 @@ def write_tensors(
 def load_tensors(
     path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt"."""
+    """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt".
+
+    Args:
+        path: File.
+        framework: "np" for NumPy arrays, "pt" for torch tensors.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
     from safetensors import SafetensorError, safe_open
 
     check_binary(path, remedy, error)
@@ -345,9 +400,9 @@ def load_torch(path: Path, remedy: str) -> Any:
         named = re.search(r"GLOBAL ([\w.]+)", str(problem))
         if named is None:
             raise RunError(other) from problem
-        found = f"holds pickled objects other than tensors and plain values ({named[1]})"
+        fault = f"holds pickled objects other than tensors and plain values ({named[1]})"
         never = "which are never loaded. Save its tensors alone."
-        raise RunError(f"{path}: {found}, {never} {remedy}") from problem
+        raise RunError(f"{path}: {fault}, {never} {remedy}") from problem
     except RunError:
         raise
     except Exception as problem:  # a damaged file may break the reader in any way
@@ -359,7 +414,11 @@ def load_weights(
 ) -> None:
     """Load finite weights of a module's names, shapes and types (RunError).
 
-    Unless `copy`, the module takes the given tensors themselves.
+    Args:
+        module: Module to be filled.
+        tensors: Tensors by name, of the shapes and types of the module's.
+        place: Begins messages.
+        copy: Copy the numbers; otherwise the module takes the tensors themselves.
     """
     expected = module.state_dict()
     wrong = sorted(set(expected) ^ set(tensors))
@@ -369,13 +428,13 @@ def load_weights(
             f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration."
         )
     for name, tensor in tensors.items():
-        own = expected[name]
-        if (tensor.shape, tensor.dtype) != (own.shape, own.dtype):
+        wanted = expected[name]
+        if (tensor.shape, tensor.dtype) != (wanted.shape, wanted.dtype):
             raise RunError(
                 f"{place}: tensor '{name}' has shape {list(tensor.shape)} and type {tensor.dtype}; "
-                f"expected {list(own.shape)} and {own.dtype}."
+                f"expected {list(wanted.shape)} and {wanted.dtype}."
             )
-        if not all(bool(part.isfinite().all()) for part in tensor.flatten().split(_AT_ONCE)):
+        if not all(bool(block.isfinite().all()) for block in tensor.flatten().split(_AT_ONCE)):
             bad = int((~tensor.isfinite()).sum())
             raise RunError(
                 f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
@@ -397,16 +456,22 @@ class Expected(NamedTuple):
 def check_tensors(
     tensors: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], place: str
 ) -> None:
-    """Refuse arrays other than those expected, out of bounds, or with NaN (RunError)."""
+    """Refuse arrays other than those expected, out of bounds, or with NaN (RunError).
+
+    Args:
+        tensors: Arrays by name.
+        expected: Shape, bounds, kind of type and whether NaN is allowed, by name.
+        place: Begins messages.
+    """
     for name in sorted({*tensors} ^ {*expected}):
         where = "is missing" if name in expected else "is unknown"
         raise RunError(f"{place}: tensor '{name}' {where}.")
     for name, (shape, low, high, kind, nan) in expected.items():
-        own = tensors[name]
-        if (own.shape, own.dtype.kind) != (shape, kind):
-            found = f"has shape {list(own.shape)} and type {own.dtype}"
-            raise RunError(f"{place}: tensor '{name}' {found}; expected {list(shape)}.")
-        if not ((own >= low) & (own <= high) | (nan & (own != own))).all():
+        tensor = tensors[name]
+        if (tensor.shape, tensor.dtype.kind) != (shape, kind):
+            fault = f"has shape {list(tensor.shape)} and type {tensor.dtype}"
+            raise RunError(f"{place}: tensor '{name}' {fault}; expected {list(shape)}.")
+        if not ((tensor >= low) & (tensor <= high) | (nan & (tensor != tensor))).all():
             raise RunError(f"{place}: tensor '{name}' is not from {low:g} to {high:g} throughout.")
 
 
@@ -464,8 +529,8 @@ def file_digest(path: Path) -> str:
 
     A file that is unchanged since this process hashed it is not read again.
     """
-    found = path.stat()
-    stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = path.stat()
+    stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     if stamp not in _known:
         digest = sha256(path)
         if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
@@ -482,14 +547,14 @@ def value_digest(value: Any) -> str:
 
 def value_sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """Add the digest of its entries to a JSON object."""
-    entries = {name: part for name, part in value.items() if name != SEAL}
+    entries = {name: entry for name, entry in value.items() if name != SEAL}
     plain = json.loads(json.dumps(entries))  # as it is read later: lists, text keys
     return {**entries, SEAL: value_digest(plain)}
 
 
 def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Entries of a JSON object without its digest, and whether it has one that matches them."""
-    entries = {name: part for name, part in value.items() if name != SEAL}
+    entries = {name: entry for name, entry in value.items() if name != SEAL}
     return entries, value.get(SEAL) == value_digest(entries)
 
 

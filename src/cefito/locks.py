@@ -38,9 +38,9 @@ def locked(folder: Path, what: str) -> Iterator[None]:
             try:
                 lock.acquire(blocking=False)
             except Timeout as problem:
-                found = f"another command works there ({_holder(path)})"
+                fault = f"another command works there ({_holder(path)})"
                 remedy = "Wait until it has ended, or choose another folder."
-                raise RunError(f"{folder}: {found}. {remedy}") from problem
+                raise RunError(f"{folder}: {fault}. {remedy}") from problem
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             path.write_text(
                 f"{what}, process {os.getpid()}, since {since} on {socket.gethostname()}"

@@ -22,15 +22,21 @@ def percent(share: float | None) -> str:
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """Return a count and its noun, as in "1 task" or "1,200 tasks"."""
+    """Return a count and its noun, as in "1 task" or "1,200 tasks".
+
+    Args:
+        count: Number of things.
+        noun: Their name if there is one.
+        several: Their name otherwise; by default the noun with an s.
+    """
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def listed(names: Iterable[str], most: int) -> str:
     """Return the first names, separated by commas, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    all_names = list(names)
+    more = f" and {len(all_names) - most} more" if len(all_names) > most else ""
+    return ", ".join(all_names[:most]) + more
 
 
 def shortened(name: str, most: int) -> str:
@@ -41,7 +47,13 @@ def shortened(name: str, most: int) -> str:
 def markdown_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:
-    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right."""
+    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right.
+
+    Args:
+        heads: Names of the columns.
+        rows: Cells of each row.
+        numbers: Align all columns but the first right.
+    """
     rule = ["---", *["---:" if numbers else "---"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
 
@@ -79,5 +91,5 @@ def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
     # downloads are looked for beside the package, which has both files
     folder = Path(wordllama.__file__).parent
     model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-    found: NDArray[np.float32] = model.embed(list(texts))
-    return found
+    vectors: NDArray[np.float32] = model.embed(list(texts))
+    return vectors

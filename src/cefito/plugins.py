@@ -45,12 +45,12 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
         self,
         group: str,
         what: str,
-        own: Mapping[str, Entry | str],
+        shipped: Mapping[str, Entry | str],
         fault: Callable[[str, Any], str],
     ) -> None:
         self.group, self.what, self.fault = group, what, fault
-        self._shipped = frozenset(own)
-        self._own: dict[str, Entry | str] = dict(own)
+        self._shipped = frozenset(shipped)
+        self._own: dict[str, Entry | str] = dict(shipped)
         self._loaded: dict[str, Entry] = {}
         self._refused: dict[str, str] = {}
 
@@ -77,11 +77,11 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     def __iter__(self) -> Iterator[str]:
         yield from list(self._own)
         for name in self._points:
-            known = name in self._refused
+            refused = name in self._refused
             try:
                 self[name]
             except CefitoError as problem:
-                if not known:
+                if not refused:
                     logger.warning("%s", problem)
             else:
                 yield name
@@ -122,15 +122,15 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
         """Entry points of other packages, by name."""
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            if point.name in self._own or point.name in found:
+            if point.name in self._own or point.name in points:
                 name, of = point.name, " ".join(_package(point))
                 said = f"the {self.what} '{name}' of the package {of}"
                 logger.warning("%s is left out: another has this name; uninstall one.", said)
             else:
-                found[point.name] = point
-        return found
+                points[point.name] = point
+        return points
 
     def _load(self, point: EntryPoint) -> str:
         """Load an entry; return why it cannot be used, empty if it can."""

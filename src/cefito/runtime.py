@@ -86,7 +86,7 @@ def determining(settings: Any, *values: Precision) -> Any:
             del kept["precision"]
         return kept
     if isinstance(settings, list | tuple):
-        return [determining(part, *values) for part in settings]
+        return [determining(setting, *values) for setting in settings]
     return settings
 
 
@@ -153,12 +153,12 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
 
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    place, known = f"device '{name}'", "Choose auto, cpu, cuda or mps."
-    with explained(place, "is unknown", known, RuntimeError, error=RunError, setting="device"):
+    place, remedy = f"device '{name}'", "Choose auto, cpu, cuda or mps."
+    with explained(place, "is unknown", remedy, RuntimeError, error=RunError, setting="device"):
         device = torch.device(name)
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     fault = ""
-    if device.type not in _KINDS or not found.get(device.type, True):
+    if device.type not in _KINDS or not available.get(device.type, True):
         fault = "PyTorch cannot compute there on this machine"
     elif device.type == "mps" and float64:
         fault = "has no numbers of 64 bits, which training and planning need"

@@ -53,7 +53,15 @@ def first_error(problem: ValidationError) -> str:
 def read_record(
     kind: type[AnyRecord], value: Any, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of the value of a JSON file; `what` (file and complaint) begins the error."""
+    """Make a record of the value of a JSON file.
+
+    Args:
+        kind: Class of the record.
+        value: Parsed JSON.
+        what: Begins the error: file and complaint.
+        remedy: Ends it: what the user can do.
+        error: Class of the error.
+    """
     # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
     return parse_record(kind, json.dumps(value), what, remedy, error)
 
@@ -61,7 +69,15 @@ def read_record(
 def parse_record(
     kind: type[AnyRecord], text: str, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of JSON; arguments as in `read_record`."""
+    """Make a record of JSON.
+
+    Args:
+        kind: Class of the record.
+        text: JSON.
+        what: Begins the error: file and complaint.
+        remedy: Ends it: what the user can do.
+        error: Class of the error.
+    """
     try:
         return kind.model_validate_json(text, strict=True)
     except ValidationError as problem:
@@ -87,10 +103,10 @@ def _check_kind(value: Any, kind: Any) -> None:
     """Refuse a value of another kind than its setting's that pydantic would convert."""
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         kinds = get_args(kind)
-        each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
-        for part, inner in zip(value, each, strict=False):  # pydantic checks the number
-            if not isinstance(part, str) or part.strip().lstrip("+-").isdecimal():
-                _check_kind(part, getattr(inner, "__origin__", inner))
+        inner_kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        for entry, inner in zip(value, inner_kinds, strict=False):  # pydantic checks the number
+            if not isinstance(entry, str) or entry.strip().lstrip("+-").isdecimal():
+                _check_kind(entry, getattr(inner, "__origin__", inner))
         return
     truth = isinstance(value, bool)
     expected = ""
@@ -114,14 +130,21 @@ def validated(
     place: str,
     extra: Literal["ignore"] | None = None,
 ) -> AnyRecord:
-    """Make settings of plain values; errors (ConfigError) name `place` and the dotted key."""
+    """Make settings of plain values; errors (ConfigError) name `place` and the dotted key.
+
+    Args:
+        kind: Class of the settings.
+        values: Plain values, nested as the settings are.
+        place: Where they come from; begins the message.
+        extra: "ignore" passes over unknown keys; by default they are refused.
+    """
     try:
         return kind.model_validate(values, extra=extra)
     except ValidationError as problem:
         first = problem.errors()[0]
         if first["type"] == "extra_forbidden":
             raise _unknown(_whole_key(first["loc"], first["input"]), [kind], place) from problem
-        key = ".".join(str(part) for part in first["loc"]) or "the whole"
+        key = ".".join(str(level) for level in first["loc"]) or "the whole"
         together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
         shown = first["type"] != "missing" and not together  # several settings that do not fit
         got = f" (got {_shown(first['input'])})" if shown else ""
@@ -130,7 +153,13 @@ def validated(
 
 
 def check_key(key: str, *kinds: type[Settings], place: str) -> None:
-    """Refuse the dotted key of a setting or section that no class has (ConfigError)."""
+    """Refuse the dotted key of a setting or section that no class has (ConfigError).
+
+    Args:
+        key: Dotted key.
+        place: Where the key comes from; begins the message.
+        kinds: Classes of settings.
+    """
     names = (name for kind in kinds for name in setting_names(kind))
     if not any(f"{name}.".startswith(f"{key}.") for name in names):
         raise _unknown(key, kinds, place)
@@ -154,7 +183,7 @@ def setting_names(kind: type[BaseModel]) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from (f"{name}.{rest}" for rest in setting_names(inner))
+            yield from (f"{name}.{inner_name}" for inner_name in setting_names(inner))
         else:
             yield name
 
@@ -162,17 +191,17 @@ def setting_names(kind: type[BaseModel]) -> Iterator[str]:
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten nested values to dotted keys, the form of overrides in `changed`."""
     flat: dict[str, Any] = {}
-    for key, part in values.items():
-        if isinstance(part, Mapping):
-            flat |= {f"{key}.{rest}": value for rest, value in flattened(part).items()}
+    for key, inner in values.items():
+        if isinstance(inner, Mapping):
+            flat |= {f"{key}.{inner_key}": value for inner_key, value in flattened(inner).items()}
         else:
-            flat[key] = part
+            flat[key] = inner
     return flat
 
 
 def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
     """The whole dotted key that was given, if its beginning is unknown."""
-    parts = [str(part) for part in place]
+    parts = [str(level) for level in place]
     while isinstance(value, Mapping) and len(value) == 1:
         ((name, value),) = value.items()
         parts.append(str(name))
@@ -184,23 +213,25 @@ def _near(key: str, kinds: Sequence[type[BaseModel]]) -> str:
     names = list(dict.fromkeys(name for kind in kinds for name in setting_names(kind)))
     sections = {name.rpartition(".")[0] for name in names} - {""}
     last = key.rpartition(".")[2]
-    found = (
+    similar = (
         get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.93)
         # the right name in a wrong section or in none, else one that is spelled alike
         or [name for name in names if name.endswith(f".{last}")]
         or get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
     )
-    if not found:
+    if not similar:
         return ""
-    more = "" if len(found) <= _SUGGESTED else f", or one of {len(found) - _SUGGESTED} others"
-    return "; did you mean " + " or ".join(f"'{name}'" for name in found[:_SUGGESTED]) + more + "?"
+    more = "" if len(similar) <= _SUGGESTED else f", or one of {len(similar) - _SUGGESTED} others"
+    return (
+        "; did you mean " + " or ".join(f"'{name}'" for name in similar[:_SUGGESTED]) + more + "?"
+    )
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested values with those of dotted keys replaced; strings are read as TOML values."""
     result = dict(values)
-    for key, part in overrides.items():
-        result = _merged(result, _nested(key, parsed_value(part)))
+    for key, override in overrides.items():
+        result = _merged(result, _nested(key, parsed_value(override)))
     return result
 
 
@@ -236,12 +267,16 @@ def read_preset(
 ) -> list[PresetFile]:
     """Read the files of a preset (name or path) and of its bases, bases first.
 
-    The first folder names the bases; files of the same names in the others add sections.
+    Args:
+        preset: Name, or path of a TOML file.
+        folders: Folders of presets; the first names the bases, files of the same names in others
+            add sections.
+        above: Names of the presets that this one is a base of.
     """
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
-    own = preset.endswith(".toml")
-    paths = [Path(preset)] if own else [folder / f"{preset}.toml" for folder in folders]
+    is_path = preset.endswith(".toml")
+    paths = [Path(preset)] if is_path else [folder / f"{preset}.toml" for folder in folders]
     if not paths[0].is_file():
         shipped = ", ".join(preset_names(folders[0]))
         raise ConfigError(f"no preset '{preset}'; shipped are {shipped}. Or give a .toml file.")
@@ -253,7 +288,14 @@ def read_preset(
 def preset_values(
     files: Sequence[PresetFile], kind: type[Settings], *, dataset: str = "", horizon: int = 0
 ) -> dict[str, Any]:
-    """Merge a class's defaults, the values of preset files, and those of variants that apply."""
+    """Merge a class's defaults, the values of preset files, and those of variants that apply.
+
+    Args:
+        files: Files of the preset, bases first.
+        kind: Class of the settings.
+        dataset: Name of the data set, for variants.
+        horizon: T, for variants.
+    """
     values: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         if not field.is_required():
@@ -264,13 +306,21 @@ def preset_values(
     for file in files:
         for variant in file.variants:
             if variant_applies(variant, dataset=dataset, horizon=horizon):
-                given = {k: part for k, part in variant.items() if k not in ("dataset", "horizon")}
-                values = _merged(values, given)
+                variant_values = {
+                    k: setting for k, setting in variant.items() if k not in ("dataset", "horizon")
+                }
+                values = _merged(values, variant_values)
     return values
 
 
 def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -> bool:
-    """Return whether a variant is for a data set (by the beginning of its name) and horizon."""
+    """Return whether a variant is for a data set (by the beginning of its name) and horizon.
+
+    Args:
+        variant: Entries of the variant.
+        dataset: Name of the data set.
+        horizon: T.
+    """
     fits = dataset.startswith(variant.get("dataset", ""))
     return fits and variant.get("horizon", horizon) == horizon
 
@@ -291,17 +341,17 @@ def _read(path: Traversable, preset: str) -> PresetFile:
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(under)
-    for key, part in over.items():
+    for key, inner in over.items():
         old = result.get(key)
-        if isinstance(part, Mapping) and isinstance(old, Mapping):
-            part = _merged(old, part)
-        result[key] = part
+        if isinstance(inner, Mapping) and isinstance(old, Mapping):
+            inner = _merged(old, inner)
+        result[key] = inner
     return result
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
+    for level in reversed(key.split(".")):
+        value = {level: value}
     return dict(value)
 
 

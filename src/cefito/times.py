@@ -27,8 +27,8 @@ def parse_seconds(text: str) -> float:
     if len(written) <= _LONGEST:
         number, clock = _NUMBER.fullmatch(written), _CLOCK.fullmatch(written)
     if clock is not None:
-        hours, minutes, rest = clock.groups()
-        return 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(rest.replace(",", "."))
+        hours, minutes, seconds = clock.groups()
+        return 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(seconds.replace(",", "."))
     value = math.inf if number is None else float(written.replace(",", "."))
     if not math.isfinite(value):
         raise ValueError(f"{written[:_LONGEST]!r} is not a time")

@@ -82,7 +82,7 @@ def test_memory_of_a_child_covers_what_it_keeps(depth):
     assert kept < inner
     assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False)
     # a block's copies of the path's keys and values, while they are attended to
-    each = incremental.bytes_per_child(depth, leaf=False, each=True)
+    each = incremental.bytes_per_child(depth, leaf=False, cached=True)
     assert each - inner >= 2 * kept / (2 * 3)
 
 

@@ -106,8 +106,8 @@ class DummyField:
             len(prefixes), len(actions)
         )
 
-    def bytes_per_child(self, depth, *, leaf, each=False):
-        return self.child_bytes * (1 if leaf else depth + 2) * (3 if each else 1)
+    def bytes_per_child(self, depth, *, leaf, cached=False):
+        return self.child_bytes * (1 if leaf else depth + 2) * (3 if cached else 1)
 
     def _energies(self, rows: Iterable[tuple[float, float, Ids]]) -> torch.Tensor:
         return torch.tensor([float(self.function(*row)) for row in rows], dtype=torch.float32)

@@ -257,7 +257,7 @@ def test_tuned_goes_on_counting():
         first.sequences, first.tasks, action_count=3, actions=[(0, 1, 2)], order=2
     )
     both = Corpus(first.rows + second.rows, first.owners + second.owners)
-    ours, theirs = tune(second, val, known=known), tune(both, val)
+    ours, theirs = tune(second, val, learned=known), tune(both, val)
     assert (ours.order, ours.strengths) == (theirs.order, theirs.strengths)
     for name, array in theirs.to_arrays().items():
         np.testing.assert_array_equal(ours.to_arrays()[name], array)

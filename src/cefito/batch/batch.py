@@ -97,7 +97,7 @@ def plan_batch(
     shard: int = _SHARD,
     device: str = "cpu",
     progress: Progress = silent,
-    **given: bool,
+    **flags: bool,
 ) -> BatchResult:
     """Plan queries into a file, or resume an interrupted batch.
 
@@ -117,7 +117,7 @@ def plan_batch(
         shard: Queries of a shard, a multiple of 64.
         device: Device of the run in other processes.
         progress: Shows progress.
-        given: What is given of the windows of a data set: without_goal and after_done of `Given`.
+        flags: What is given of the windows of a data set: without_goal and after_done of `Given`.
 
     Raises:
         ConfigError: Settings that the run cannot follow, or an unknown executor, split or ending.
@@ -127,7 +127,7 @@ def plan_batch(
     queries, out = Path(queries), Path(out)
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
-    source = open_source(run, queries, split=split, given=Given.of(**given))
+    source = open_source(run, queries, split=split, given=Given.of(**flags))
     search = run.planner.describe().search
     depends_on = {
         "format_version": 1,
@@ -159,7 +159,7 @@ def plan_batch(
         if record:
             files.reopen(record, shards)
         there = [shards.header(number) for number in range(len(shards))]
-        old = {*_changed(shards, source, [one for one in there if one], progress)}
+        old = {*_changed(shards, source, [header for header in there if header], progress)}
         for number in old:
             shards.path(number).unlink()
         missing = [number for number, header in enumerate(there) if not header or number in old]
@@ -216,9 +216,9 @@ def _results(
     """Return the headers of all shards, and a line for each missing shard."""
     headers, problems = [], []
     for number in range(len(shards)):
-        found, outcome = shards.header(number), outcomes.get(number)
-        if found is not None:  # perhaps of a worker that was killed after it had written
-            headers.append(found)
+        header, outcome = shards.header(number), outcomes.get(number)
+        if header is not None:  # perhaps of a worker that was killed after it had written
+            headers.append(header)
             continue
         if isinstance(outcome, Failed):
             error = outcome.error.rstrip(".").removeprefix("DataError: ").removeprefix("RunError: ")
@@ -331,6 +331,8 @@ def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> 
     before, now = (flattened(json.loads(json.dumps(value))) for value in (begun, wanted))
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            old, new = (json.dumps(each.get(name), ensure_ascii=False) for each in (before, now))
+            old, new = (
+                json.dumps(values.get(name), ensure_ascii=False) for values in (before, now)
+            )
             both = f"{name} {old[:40]}, not {new[:40]}"
             raise RunError(f"{path}: is of a batch with {both}. {remedy}", setting="out")

@@ -50,19 +50,26 @@ class BadRow(Record):
 def plan_rows(
     run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
 ) -> tuple[list[PlanRow], list[BadRow]]:
-    """Plan the queries of a piece of parsed rows; a bad row does not affect the others."""
+    """Plan the queries of a piece of parsed rows; a bad row does not affect the others.
+
+    Args:
+        run: Opened run.
+        rows: Parsed rows.
+        folder: Folder that files named in rows are relative to.
+        settings: Settings of all queries.
+    """
     asked = [_question(run, row, folder, settings) for row in rows]
-    answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
+    answered = iter(_answered([question for question in asked if isinstance(question, Asked)]))
     plans: list[PlanRow] = []
     bad: list[BadRow] = []
-    for row, one in zip(rows, asked, strict=True):
-        if isinstance(one, Asked):
+    for row, question in zip(rows, asked, strict=True):
+        if isinstance(question, Asked):
             answer = next(answered)
             if isinstance(answer, Answer) and answer.plans:
                 plans += PlanRow.of(answer, row.id, row.number)
                 continue
-            one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
-        bad.append(BadRow(query=row.id, line=row.number, reason=one))
+            question = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
+        bad.append(BadRow(query=row.id, line=row.number, reason=question))
     return plans, bad
 
 
@@ -77,12 +84,12 @@ def _question(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Aske
 def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
     """Plan questions in groups of one kind; return the answer or the error of each."""
     groups: dict[object, list[int]] = {}
-    for number, one in enumerate(asked):
-        groups.setdefault(one.kind, []).append(number)
-    found: dict[int, Answer | str] = {}
+    for number, question in enumerate(asked):
+        groups.setdefault(question.kind, []).append(number)
+    answered: dict[int, Answer | str] = {}
     for numbers in groups.values():
-        found |= zip(numbers, _together([asked[number] for number in numbers]), strict=True)
-    return [found[number] for number in range(len(asked))]
+        answered |= zip(numbers, _together([asked[number] for number in numbers]), strict=True)
+    return [answered[number] for number in range(len(asked))]
 
 
 def _together(asked: Sequence[Asked]) -> list[Answer | str]:
@@ -93,7 +100,7 @@ def _together(asked: Sequence[Asked]) -> list[Answer | str]:
         if len(asked) == 1:
             return [_reason(problem)]
         logger.debug("%d queries are planned one by one", len(asked), exc_info=True)
-        return [_together([one])[0] for one in asked]
+        return [_together([question])[0] for question in asked]
 
 
 def _reason(problem: Exception, place: str = "") -> str:
@@ -143,54 +150,54 @@ def _validated(row: Row) -> tuple[Columns, dict[str, Any]]:
     except ValidationError as problem:
         raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
     sources = {"features", "start", "end", *_ENDS}
-    given = {name for name, cell in columns if cell is not None} & sources | set(lists)
-    if "features" in given:
-        valid = not given & set(_ENDS) and (row.whole or len(given) > 1)
+    sources_named = {name for name, cell in columns if cell is not None} & sources | set(lists)
+    if "features" in sources_named:
+        valid = not sources_named & set(_ENDS) and (row.whole or len(sources_named) > 1)
     else:
-        said = bool(given) or columns.task is not None or columns.done is not None
-        valid = given <= set(_ENDS) and len(lists) in (0, len(given)) and said
+        said = bool(sources_named) or columns.task is not None or columns.done is not None
+        valid = sources_named <= set(_ENDS) and len(lists) in (0, len(sources_named)) and said
     if not valid:
-        found = ", ".join(sorted(given)) or "nothing"
-        raise DataError(f"is not a query (found {found}). {EXPECTED}")
+        names = ", ".join(sorted(sources_named)) or "nothing"
+        raise DataError(f"is not a query (found {names}). {EXPECTED}")
     return columns, lists
 
 
-def _constraints(given: Any) -> Any:
+def _constraints(constraints: Any) -> Any:
     """Return the constraints of a row: an object, or its JSON as text."""
-    if isinstance(given, str):
+    if isinstance(constraints, str):
         expected = 'Expected an object, as in {"forbidden": ["add ham"]}.'
         with explained("constraints", "not valid JSON", expected, *NOT_JSON):
-            given = json.loads(given)
-    if isinstance(given, Mapping):  # Parquet has a null for each field that is not given
-        return {name: part for name, part in given.items() if part is not None}
-    return given
+            constraints = json.loads(constraints)
+    if isinstance(constraints, Mapping):  # Parquet has a null for each field that is not given
+        return {name: cell for name, cell in constraints.items() if cell is not None}
+    return constraints
 
 
-def _done(given: Any) -> Any:
+def _done(done: Any) -> Any:
     """Return the actions done before: a list, its JSON as text, or text with semicolons.
 
     An empty list or text says that nothing was done yet.
     """
-    if not isinstance(given, str):
-        return tuple(given) if isinstance(given, list) else given
-    if not given.lstrip().startswith("["):
-        return tuple(part.strip() for part in given.split(";")) if given.strip() else ()
+    if not isinstance(done, str):
+        return tuple(done) if isinstance(done, list) else done
+    if not done.lstrip().startswith("["):
+        return tuple(name.strip() for name in done.split(";")) if done.strip() else ()
     with explained("done", "not valid JSON", 'Expected a list, as in ["boil"].', *NOT_JSON):
-        return _done(json.loads(given))
+        return _done(json.loads(done))
 
 
 def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
     """Return the query of one or two lists of numbers [E]."""
-    found = {}
-    for name, given in lists.items():
-        kinds = {type(number) for number in given} if isinstance(given, list) else {float}
-        array = np.asarray(given if kinds <= {int, float} else [], dtype=np.float64)
+    arrays = {}
+    for name, vector in lists.items():
+        kinds = {type(number) for number in vector} if isinstance(vector, list) else {float}
+        array = np.asarray(vector if kinds <= {int, float} else [], dtype=np.float64)
         if not array.size or array.ndim != 1 or not np.isfinite(array).all():
             raise DataError(f"'{name}' is not a list of finite numbers. Give one observation [E].")
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
-            found[name] = array.astype(np.float32)
-    initial, goal = (found.get(name) for name in _ENDS)
-    return Queries.partial(size=len(next(iter(found.values()))), initial=initial, goal=goal)
+            arrays[name] = array.astype(np.float32)
+    initial, goal = (arrays.get(name) for name in _ENDS)
+    return Queries.partial(size=len(next(iter(arrays.values()))), initial=initial, goal=goal)
 
 
 def _query_from_files(

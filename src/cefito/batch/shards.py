@@ -168,9 +168,9 @@ class ShardPlanner:
     def __reduce__(self) -> tuple[Callable[..., ShardPlanner], tuple[Any, ...]]:
         planner = self.run.planner
         search = planner.describe().search if planner.abilities.search else None
-        rest = (self.device, self.folder, self.settings, self.shards, self.threads)
+        options = (self.device, self.folder, self.settings, self.shards, self.threads)
         run = (str(self.run.folder), dict(self.run.files))
-        return _reopened, (*run, search, self.run.chosen_steps, *rest)
+        return _reopened, (*run, search, self.run.chosen_steps, *options)
 
     def __call__(self, shard: tuple[int, list[Row]]) -> None:
         """Plan a shard, given as its number and its rows, and write it."""
@@ -183,9 +183,11 @@ class ShardPlanner:
         torch.set_num_threads(self.threads)
         try:
             for first in range(0, len(rows), PIECE):
-                found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
-                plans += found[0]
-                bad += found[1]
+                planned = plan_rows(
+                    self.run, rows[first : first + PIECE], self.folder, self.settings
+                )
+                plans += planned[0]
+                bad += planned[1]
         finally:
             torch.set_num_threads(before)
         text = b"".join(json_line(row) for row in (*plans, *bad))
@@ -205,7 +207,7 @@ def _reopened(
     search: PlanningConfig | None,
     steps: tuple[int, int] | None,
     device: str,
-    *rest: Any,
+    *options: Any,
 ) -> ShardPlanner:
     import torch
 
@@ -213,4 +215,4 @@ def _reopened(
     if run.files != files:
         raise RunError(f"{folder}: was replaced while it plans a batch. Repeat the command.")
     run = run if steps is None else run.with_steps(*steps)
-    return ShardPlanner(run if search is None else run.with_search(search), device, *rest)
+    return ShardPlanner(run if search is None else run.with_search(search), device, *options)

@@ -86,8 +86,8 @@ class Row:
     @property
     def id(self) -> str:
         """Return the name of the query: its id, otherwise its number."""
-        given = self.value.get("id") if isinstance(self.value, Mapping) else None
-        return str(given if isinstance(given, str | int) else self.number)
+        name = self.value.get("id") if isinstance(self.value, Mapping) else None
+        return str(name if isinstance(name, str | int) else self.number)
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,12 @@ def open_source(
     second, from its first second to its last. Windows are of all lengths that the run plans;
     `given.without_goal`, they begin at every step and have no goal. With `given.after_done`, the
     steps of the video before each window are known.
+
+    Args:
+        run: Opened run.
+        path: Data set, folder of features, or table.
+        split: Split of a data set, by default test.
+        given: What is given of the windows of a data set.
     """
     if (path / "dataset.json").exists():
         split = "test" if split is None else split
@@ -214,8 +220,8 @@ def _cell(name: str, value: Any) -> Any:
 def _check_columns(path: Path, names: Sequence[str]) -> None:
     for name in names:
         if name not in Columns.model_fields:
-            known = ", ".join(Columns.model_fields)
-            raise DataError(f"{path}: column {name[:60]!r}: no such column. Columns are {known}.")
+            columns = ", ".join(Columns.model_fields)
+            raise DataError(f"{path}: column {name[:60]!r}: no such column. Columns are {columns}.")
         if names.count(name) > 1:
             raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")
 
@@ -228,8 +234,8 @@ def _reading(path: Path, *errors: type[Exception]) -> AbstractContextManager[Non
 def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
     """Open a split of a prepared data set; each of its windows is a query."""
     if split not in SPLITS:
-        known = ", ".join(SPLITS)
-        raise ConfigError(f"split '{split}': unknown. Choose one of {known}.", setting="split")
+        splits = ", ".join(SPLITS)
+        raise ConfigError(f"split '{split}': unknown. Choose one of {splits}.", setting="split")
     dataset = run.dataset(path)
     without_goal, after_done = given.without_goal, given.after_done
     for setting in given.parts:
@@ -260,7 +266,7 @@ def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
                     if not without_goal:
                         value["goal"] = ends[last : last + 1][0]
                     if after_done:
-                        value["done"] = [int(one) for one in ids[:first] if one >= 0]
+                        value["done"] = [int(action) for action in ids[:first] if action >= 0]
                     yield Row(number, f"{path}, {name}", value)
 
     count = sum(len(_places(run, len(ids), several=several)) for _, _, ids in videos)

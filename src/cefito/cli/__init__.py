@@ -121,13 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from cefito.cli import console
     from cefito.cli.console import at_volume, split_threads, split_volume
 
-    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = sys.argv[1:] if argv is None else list(argv)
     console.open_streams()
-    kept = [part for part in given if part != TRACEBACK]
-    shows_traceback = len(kept) < len(given)
+    kept = [word for word in arguments if word != TRACEBACK]
+    shows_traceback = len(kept) < len(arguments)
     cause: BaseException | None = None
     try:
-        if any("\0" in part for part in kept):
+        if any("\0" in word for word in kept):
             raise CefitoError("an argument contains a NUL character, which no name can have.")
         with console.ending_signals("SIGTERM", "SIGHUP"):
             kept, chosen = split_volume(split_threads(kept))

@@ -63,11 +63,11 @@ def at_volume(chosen: Volume) -> Iterator[None]:
 def split_volume(argv: Sequence[str]) -> tuple[list[str], Volume]:
     """Split the arguments into all others and the verbosity, up to an argument "--"."""
     end = argv.index("--") if "--" in argv else len(argv)
-    given = {word for word in argv[:end] if word in VOLUMES}
-    if len(given) > 1:
+    levels = {word for word in argv[:end] if word in VOLUMES}
+    if len(levels) > 1:
         raise ConfigError("--verbose --quiet: expected one of them.")
-    rest = [word for word in argv[:end] if word not in VOLUMES]
-    return [*rest, *argv[end:]], VOLUMES[given.pop()] if given else Volume.NORMAL
+    others = [word for word in argv[:end] if word not in VOLUMES]
+    return [*others, *argv[end:]], VOLUMES[levels.pop()] if levels else Volume.NORMAL
 
 
 _OWN_THREADS = ("plan-batch", "serve")  # commands with an option --threads of their own
@@ -83,32 +83,32 @@ def split_threads(argv: Sequence[str]) -> list[str]:
     have all cores. PyTorch reads the variable when it is imported.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    words, rest, given = iter(argv[:end]), list[str](), list[str]()
+    words, others, numbers = iter(argv[:end]), list[str](), list[str]()
     for word in words:
         name, equals, number = word.partition("=")
         if name == "--threads":
-            given.append(number if equals else next(words, ""))
+            numbers.append(number if equals else next(words, ""))
         else:
-            rest.append(word)
-    rest += argv[end:]
-    command = next((word for word in rest if not word.startswith("-")), "")
+            others.append(word)
+    others += argv[end:]
+    command = next((word for word in others if not word.startswith("-")), "")
     if command in _OWN_THREADS:
         return list(argv)
-    if not given:
+    if not numbers:
         line = " ".join(argv).replace("=", " ")
         large = any(f"--preset {preset}" in line for preset in _LARGE)
         if command not in _ALL_CORES and not large:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
-        return rest
-    number = given[0]
+        return others
+    number = numbers[0]
     valid = re.fullmatch("[0-9]{1,9}", number) and 1 <= int(number) <= _MOST_THREADS
-    if not valid or len(given) > 1:
+    if not valid or len(numbers) > 1:
         shown = f"--threads {number}".strip()
         raise ConfigError(f"{shown}: expected one number from 1 to {_MOST_THREADS}.")
     os.environ["OMP_NUM_THREADS"] = number
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(number))
-    return rest
+    return others
 
 
 _LONGEST, _MOST_THREADS = 2000, 1024
@@ -131,7 +131,7 @@ class ReaderGone(BaseException):
 
 def printable(text: str) -> str:
     """Return text with all characters that change a terminal as escapes."""
-    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 class _Stream:
@@ -287,8 +287,8 @@ def print_bytes(data: bytes) -> None:
 
 def program() -> str:
     """Return how a shell can call this program: its name, or its path if that finds another."""
-    called, found = Path(sys.argv[0]), shutil.which("cefito")
-    if called.name != "cefito" or (found is not None and Path(found).samefile(called)):
+    called, on_path = Path(sys.argv[0]), shutil.which("cefito")
+    if called.name != "cefito" or (on_path is not None and Path(on_path).samefile(called)):
         return "cefito"
     return str(called)
 

@@ -109,14 +109,14 @@ def procedure(text: Path, target: Path, /) -> dict[str, Any]:
     from cefito.data.readers.procedure import read_procedures, taxonomy_of
     from cefito.verification.order import orders_value
 
-    found = read_procedures(text)
-    taxonomy = taxonomy_of(found, text.stem)
+    procedures = read_procedures(text)
+    taxonomy = taxonomy_of(procedures, text.stem)
     with new_folder(target) as folder:
         write_json(folder / "taxonomy.json", taxonomy.to_dict())
-        write_json(folder / "order.json", orders_value(found))
-    steps = sum(len(one.names) for one in found)
-    talk(f"wrote {target}: {counted(len(found), 'task')}, {counted(steps, 'step')}")
-    return {"out": str(target), "tasks": len(found), "steps": steps}
+        write_json(folder / "order.json", orders_value(procedures))
+    steps = sum(len(instruction.names) for instruction in procedures)
+    talk(f"wrote {target}: {counted(len(procedures), 'task')}, {counted(steps, 'step')}")
+    return {"out": str(target), "tasks": len(procedures), "steps": steps}
 
 
 @app.command
@@ -130,14 +130,14 @@ def download(name: str | None = None, target: Path = Path(), /, *, json: Json = 
     from cefito.data import downloads
 
     if name is None:
-        known = list(downloads.places().values())
+        places = list(downloads.places().values())
         if json:
-            print_json([place.model_dump() for place in known])
+            print_json([place.model_dump() for place in places])
             return
         columns = ("name", "what", "address", "licence")
-        rows = [(at.name, at.what, at.address or "by hand", at.licence) for at in known]
-        for group in dict.fromkeys(at.group for at in known if at.group):
-            count = sum(at.group == group for at in known)
+        rows = [(at.name, at.what, at.address or "by hand", at.licence) for at in places]
+        for group in dict.fromkeys(at.group for at in places if at.group):
+            count = sum(at.group == group for at in places)
             rows.append((group, f"All {count} files {group}-…", "", ""))
         table("Available downloads", columns, rows)
         return

@@ -110,7 +110,7 @@ def extract_folder(
     for problem in result.failed.values():
         talk(f"left out: {problem}", urgent=True)
     parts = {"written": result.written, "there already": result.kept, "left out": result.failed}
-    talk(f"{out}: " + ", ".join(f"{len(part)} {how}" for how, part in parts.items() if part))
+    talk(f"{out}: " + ", ".join(f"{len(videos)} {how}" for how, videos in parts.items() if videos))
     return result
 
 
@@ -140,10 +140,10 @@ def embed(
 
     source, path = open_dataset(dataset), Path(encoder).expanduser()
     check_new(out)
-    own = has_ending(path, (".npy",))
-    if (own or encoder == "wordllama") and (layer, revision) != (None, None):
+    is_file = has_ending(path, (".npy",))
+    if (is_file or encoder == "wordllama") and (layer, revision) != (None, None):
         raise ConfigError("--layer and --revision apply to other models. Leave them out.")
-    if own:
+    if is_file:
         text = read_action_text(path, source.taxonomy)
         made_with = {"model": path.name, "layer": "as given", "revision": f"sha256:{sha256(path)}"}
     else:

@@ -69,8 +69,8 @@ def follow(
     from cefito.inference.session import Session
     from cefito.runs.run import open_run
 
-    given = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
-    chosen = [name for name, value in given.items() if value is not None]
+    sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
+    chosen = [name for name, value in sources.items() if value is not None]
     if len(chosen) != 1 or stdin not in (None, "-"):
         raise ConfigError("give one of --features FILE, --video FILE, --camera NUMBER, or -.")
     with log_warnings():
@@ -98,12 +98,16 @@ def follow(
         told = set[tuple[str, int]]()  # findings
         for at, row in rows:
             session.observe(row, at=at)
-            found = session.followed(_SHOWN, least=least)
-            state = (found.now and found.now.action, [one.action for one in found.done])
-            news = [one for one in found.findings if (one.kind, one.action) not in told]
-            told |= {(one.kind, one.action) for one in news}
+            followed = session.followed(_SHOWN, least=least)
+            state = (followed.now and followed.now.action, [step.action for step in followed.done])
+            news = [
+                finding
+                for finding in followed.findings
+                if (finding.kind, finding.action) not in told
+            ]
+            told |= {(finding.kind, finding.action) for finding in news}
             if state != before or news:
-                _show(session, found, news, plan=plan, as_json=json)
+                _show(session, followed, news, plan=plan, as_json=json)
             before = state
     if before is None:
         raise DataError("no row was seen: the source is empty or the camera gave no picture.")
@@ -111,22 +115,29 @@ def follow(
 
 
 def _show(
-    session: Session, found: Followed, news: Sequence[Deviation], *, plan: bool, as_json: bool
+    session: Session, followed: Followed, news: Sequence[Deviation], *, plan: bool, as_json: bool
 ) -> None:
     """Print a change; lines tell each finding once."""
     steps = session.plans(1)[0] if plan else None
     names = [] if steps is None else session.run.taxonomy.names(list(steps.actions))
     if as_json:
-        value = found.model_dump(mode="json")
+        value = followed.model_dump(mode="json")
         if steps is not None:
             value["plan"] = {"actions": names, "probability": steps.probability}
         print_json(value, indent=None)
         return
-    now = "pause" if found.now is None else f"{found.now.name} ({percent(found.now.probability)})"
-    ahead = ", ".join(f"{one.name} {percent(one.probability)}" for one in found.next)
-    talk(f"{found.seconds:7.1f} s  now: {now}; done: {len(found.done)}; next: {ahead}")
-    for one in news:
-        talk(f"           {one.name}: {one.words} ({percent(one.probability)}): {one.evidence}")
+    now = (
+        "pause"
+        if followed.now is None
+        else f"{followed.now.name} ({percent(followed.now.probability)})"
+    )
+    ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
+    talk(f"{followed.seconds:7.1f} s  now: {now}; done: {len(followed.done)}; next: {ahead}")
+    for finding in news:
+        talk(
+            f"           {finding.name}: {finding.words} "
+            f"({percent(finding.probability)}): {finding.evidence}"
+        )
     if steps is not None:
         talk("           remaining: " + " → ".join(names))
 
@@ -144,8 +155,8 @@ def _lines(rate: float, width: int) -> Iterator[tuple[float, Any]]:
             if line.strip():
                 value = json.loads(line)
                 bare = {"at": rows / rate, "row": value}
-                given = value if isinstance(value, dict) else bare
-                at, row = as_seconds(given["at"]), given["row"]
+                entry = value if isinstance(value, dict) else bare
+                at, row = as_seconds(entry["at"]), entry["row"]
                 row = row if row is None else np.asarray(row, dtype=np.float32)
                 if not (math.isfinite(at) and (row is None or row.shape == (width,))):
                     raise ValueError("not a time, or not numbers of this width")

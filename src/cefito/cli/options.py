@@ -57,7 +57,7 @@ def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
 
     single = kind
     if get_origin(kind) in (Union, UnionType):  # an optional value
-        others = [part for part in get_args(kind) if part is not type(None)]
+        others = [member for member in get_args(kind) if member is not type(None)]
         single = others[0] if len(others) == 1 else kind
     reader = {int: whole_number, float: real_number, Path: _path}.get(single)
     if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
@@ -131,8 +131,8 @@ def _option(setting: str, app: App, argv: Sequence[str]) -> str:
             return options[name]
     if "set_" not in options:
         return ""
-    given = [entry.removeprefix("--set=").strip() for entry in argv]
-    if "." in setting or any(entry.startswith((f"{setting}=", f"{setting}.")) for entry in given):
+    entries = [entry.removeprefix("--set=").strip() for entry in argv]
+    if "." in setting or any(entry.startswith((f"{setting}=", f"{setting}.")) for entry in entries):
         return f"{options['set_']} {setting}=…"
     return ""
 
@@ -202,8 +202,8 @@ def options_class(
         **{name: default for name, _, default in listed},
     }
     made: type = dataclass(frozen=True, kw_only=True)(type(base.__name__, (base,), namespace))
-    own: dict[str, Any] = {} if group is None else {"group": group}
-    return Parameter(name="*", **own)(made)
+    extra: dict[str, Any] = {} if group is None else {"group": group}
+    return Parameter(name="*", **extra)(made)
 
 
 def with_options(
@@ -220,7 +220,9 @@ def option_name(name: str) -> str:
 
 def given_names(options: Any) -> list[str]:
     """Return the names of the fields of options whose value is not the default."""
-    return [one.name for one in fields(options) if getattr(options, one.name) != one.default]
+    return [
+        field.name for field in fields(options) if getattr(options, field.name) != field.default
+    ]
 
 
 def field_options(
@@ -258,22 +260,22 @@ def given_options(*names: str) -> type[GivenOptions]:
     return made
 
 
-def settings(given: Sequence[str]) -> dict[str, str]:
+def settings(entries: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`: values by dotted key."""
-    return pairs("--set", given, "KEY=VALUE, as in --set training.optimiser.epochs=20")
+    return pairs("--set", entries, "KEY=VALUE, as in --set training.optimiser.epochs=20")
 
 
-def known_settings(given: Sequence[str]) -> dict[str, str]:
+def known_settings(entries: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`; refuse keys that no method reads, without torch."""
-    values = settings(given)
+    values = settings(entries)
     check_keys(values)
     return values
 
 
-def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
+def pairs(option: str, entries: Sequence[str], expected: str) -> dict[str, str]:
     """Parse the entries of an option of the form KEY=VALUE: values by key."""
     values = {}
-    for entry in given:
+    for entry in entries:
         key, sign, value = entry.partition("=")
         if not sign or not key.strip():
             raise ConfigError(f"{option} {entry}: expected {expected}.")
@@ -297,9 +299,9 @@ def check_split(split: str) -> None:
 
 def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5"."""
-    parts = [part.strip() for part in text.split(",")]
+    parts = [number.strip() for number in text.split(",")]
     distinct = len(set(parts)) == len(parts)
-    if not distinct or not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
+    if not distinct or not all(re.fullmatch(r"[1-9][0-9]{0,3}", number) for number in parts):
         raise ConfigError(
             f"{option} {text[:40]}: expected a positive number of actions, or several different "
             "ones with commas between, as in 3,4,5."

@@ -64,37 +64,37 @@ def plan(
         question = options.question(opened, Question).resolved(opened)
         if query.after_done and question.done is not None:
             raise ConfigError("--after-done and --done both give the steps done. Leave one out.")
-        known = question.task is not None or question.done is not None
-        observed, truth = query.find(opened, device, known=known)
+        has_facts = question.task is not None or question.done is not None
+        observed, truth = query.find(opened, device, has_facts=has_facts)
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
         ) as stop:
             dataset = named_dataset(opened, query.dataset)
             asked = Asked.of(question, opened, observed, truth=truth, dataset=dataset)
-            (found,) = answers([asked], stop=stop, progress=passing_progress)
-    for warning in found.warnings:
+            (answer,) = answers([asked], stop=stop, progress=passing_progress)
+    for warning in answer.warnings:
         talk(f"warning: {warning}", urgent=True)
     if options.json:
-        print_json(found.to_dict())
+        print_json(answer.to_dict())
     else:
-        _show(found, opened.taxonomy, question.min_probability, ids=ids)
-        if found.sets is not None:
-            _show_sets(found.sets, opened.taxonomy, ids=ids)
-    return 0 if found.plans else 130  # only an interrupted search finds none
+        _show(answer, opened.taxonomy, question.min_probability, ids=ids)
+        if answer.sets is not None:
+            _show_sets(answer.sets, opened.taxonomy, ids=ids)
+    return 0 if answer.plans else 130  # only an interrupted search finds none
 
 
-def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
-    plans, searched = found.plans, found.search.tasks
+def _show(answer: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
+    plans, searched = answer.plans, answer.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
-    if found.task is not None:
-        likely = "" if found.task_probability is None else f", {percent(found.task_probability)}"
-        talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
-    if found.known is not None and found.known.done is not None:
-        talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
-    if found.lengths_in_words:
-        talk(found.lengths_in_words)
+    if answer.task is not None:
+        likely = "" if answer.task_probability is None else f", {percent(answer.task_probability)}"
+        talk(f"task {answer.task_id}: {answer.task} ({answer.task_source}{likely}{among})")
+    if answer.known is not None and answer.known.done is not None:
+        talk(f"done: {sequence(taxonomy, answer.known.done, ids=ids) or 'nothing'}")
+    if answer.lengths_in_words:
+        talk(answer.lengths_in_words)
     columns = {"score (lower is better)": [f"{plan.score:z.4f}" for plan in plans]}
-    if found.by_energy:
+    if answer.by_energy:
         alone = all(plan.score == plan.energy for plan in plans)
         energies = [f"{plan.energy:z.4f}" for plan in plans]
         columns = (
@@ -109,23 +109,23 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
-    for remark in _remarks(found, min_probability):
+    for remark in _remarks(answer, min_probability):
         talk(remark)
-    if found.truth is not None:
-        talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
+    if answer.truth is not None:
+        talk(f"annotated: {sequence(taxonomy, answer.truth.actions, ids=ids)}")
 
 
-def _remarks(found: Answer, min_probability: float | None) -> Iterator[str]:
+def _remarks(answer: Answer, min_probability: float | None) -> Iterator[str]:
     """Yield what is to be said of an answer below its plans, a line each."""
-    yield f"{_quality(found)}; {found.evaluated.token_forwards:,} token forwards"
-    if found.searched_mass is not None and found.searched_mass < 1:
-        mass = percent(found.searched_mass)
+    yield f"{_quality(answer)}; {answer.evaluated.token_forwards:,} token forwards"
+    if answer.searched_mass is not None and answer.searched_mass < 1:
+        mass = percent(answer.searched_mass)
         yield f"probabilities: the compared sequences have {mass} of all probability"
-    if min_probability is not None and found.sure is False:
-        best = percent(found.plans[0].probability) if found.plans else "missing"
+    if min_probability is not None and answer.sure is False:
+        best = percent(answer.plans[0].probability) if answer.plans else "missing"
         wanted = percent(min_probability)
         yield f"not sure: the best plan's probability is {best}; requested: {wanted}"
-    if (other := found.dataset) is not None:
+    if (other := answer.dataset) is not None:
         where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
         yield f"planned for another data set than that of the run: {where}"
 
@@ -135,30 +135,30 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
     shown: dict[str, StepSet | None] = {"plan": sets.plans}
     if not sets.plans.steps:
         shown = {"next step": sets.next_step, "next two steps": sets.next_two}
-    for name, part in shown.items():
-        if part is not None and part.steps:
+    for name, step_set in shown.items():
+        if step_set is not None and step_set.steps:
             rows = [
                 (
-                    percent(one.probability),
-                    sequence(taxonomy, one.actions, ids=ids) + " (the last)" * one.ends,
+                    percent(member.probability),
+                    sequence(taxonomy, member.actions, ids=ids) + " (the last)" * member.ends,
                 )
-                for one in part.steps
+                for member in step_set.steps
             ]
             title = f"the set for {100 * sets.coverage:g} %" if name == "plan" else ""
             table(title, ("probability", name), rows)
     talk(sets.in_words())
 
 
-def _quality(found: Answer) -> str:
-    if found.exact:
+def _quality(answer: Answer) -> str:
+    if answer.exact:
         return "exact: no other allowed sequence is better"
-    if not found.plans:
+    if not answer.plans:
         return "interrupted before any plan was found"
-    if found.search.interrupted:
+    if answer.search.interrupted:
         return "interrupted, not exact: the best plans so far"
-    if found.margin is not None:
-        return f"not exact: screened in bfloat16, by a margin of {found.margin:.2g}"
-    proof = found.search.method in ("auto", "guided")
+    if answer.margin is not None:
+        return f"not exact: screened in bfloat16, by a margin of {answer.margin:.2g}"
+    proof = answer.search.method in ("auto", "guided")
     return "not exact: there may be better plans" + "; --search exhaustive finds out" * proof
 
 
@@ -256,8 +256,8 @@ def plan_batch(
     if before:
         talk(f"{before:,} of {counts.queries:,} queries were done before")
     if done.bad is not None:
-        found = f"{counts.bad:,} of {counts.queries:,} queries could not be planned"
-        talk(f"{found}; {done.bad} says why", urgent=True)
+        failed = f"{counts.bad:,} of {counts.queries:,} queries could not be planned"
+        talk(f"{failed}; {done.bad} says why", urgent=True)
     planned = counted(counts.queries - counts.bad, "query", "queries")
     talk(f"wrote {done.plans}: {counted(counts.plans, 'plan')} of {planned}")
     return 0 if counts.plans else 1

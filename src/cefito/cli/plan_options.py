@@ -106,7 +106,7 @@ class ConstraintOptions:
 UNCONSTRAINED = ConstraintOptions()
 
 
-_FACTS = {name: one for name, one in Question.model_fields.items() if name != "constraints"}
+_FACTS = {name: info for name, info in Question.model_fields.items() if name != "constraints"}
 _TEXT = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 _FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, tuple[Name, ...] | None: Several}
 
@@ -134,13 +134,13 @@ class PlanOptions:
 
     def question(self, run: Run, kind: type[AnyQuestion], **more: Any) -> AnyQuestion:
         """Return what is asked of a run, with names as they were given."""
-        given: dict[str, Any] = {name: vars(self)[name] for name in _FACTS}
-        for name, value in given.items():
+        facts: dict[str, Any] = {name: vars(self)[name] for name in _FACTS}
+        for name, value in facts.items():
             if isinstance(value, tuple):  # "" for an empty list, nothing for None
-                given[name] = (() if value == ("",) else value) if value else None
-        task = None if given["task"] is None else find_task(run.taxonomy, given["task"])
+                facts[name] = (() if value == ("",) else value) if value else None
+        task = None if facts["task"] is None else find_task(run.taxonomy, facts["task"])
         named = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
-        return validated(kind, {**given, "constraints": named, **more}, place="question")
+        return validated(kind, {**facts, "constraints": named, **more}, place="question")
 
 
 DEFAULTS = PlanOptions()
@@ -225,25 +225,25 @@ class QueryOptions:
         return "no observation"
 
     def find(
-        self, run: Run, device: torch.device, *, known: bool
+        self, run: Run, device: torch.device, *, has_facts: bool
     ) -> tuple[Queries, NDArray[int64] | None]:
         """Return the query, and its annotated actions if they are known.
 
         Args:
             run: The run.
             device: Where observations are encoded.
-            known: Whether the task or steps done before are given.
+            has_facts: Whether the task or steps done before are given.
         """
         kind = self._checked()
         initial, goal = self._ends(kind)
-        known = known and run.planner.abilities.any_length
-        if not (initial or goal or known):
+        has_facts = has_facts and run.planner.abilities.any_length
+        if not (initial or goal or has_facts):
             raise ConfigError(
                 f"{_GIVE}; a run of several lengths also takes one of both, or --task and --done."
             )
         if self.after_done or not (initial and goal):
             flags = {"without_goal": self.without_goal, "after_done": self.after_done}
-            flag = next((name for name, given in flags.items() if given), None)
+            flag = next((name for name, is_set in flags.items() if is_set), None)
             check_partial(run.planner, flag or ("goal" if initial else "initial"))
         query, truth = self._observed(kind, run, device)
         if self.goal_text is not None:
@@ -252,20 +252,20 @@ class QueryOptions:
 
     def _checked(self) -> str:
         """Return the kind of query; refuse options that do not go together."""
-        kind, given = self.kind, self.given
+        kind, chosen = self.kind, self.given
         choosing, others = _KINDS[kind]
         if self.goal_text is not None:
-            given -= {"goal_text", "encoder", "weights"}
-            if given & {"goal", "goal_image", "end", "without_goal"}:
+            chosen -= {"goal_text", "encoder", "weights"}
+            if chosen & {"goal", "goal_image", "end", "without_goal"}:
                 raise ConfigError(
                     "--goal-text takes the place of every other goal. Leave the other out."
                 )
         if kind != "a video of a data set" and self.without_goal:
             raise ConfigError("--without-goal is for videos of a data set. Leave the goal out.")
-        if wrong := given - choosing - others:
+        if wrong := chosen - choosing - others:
             listed = ", ".join(map(option_name, sorted(wrong)))
             raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
-        if kind in ("a video file", "features") and not given & {"start", "end"}:
+        if kind in ("a video file", "features") and not chosen & {"start", "end"}:
             problem = f"{kind} needs --start and --end in seconds, or one of both"
             alone = "--start alone plans without a goal, by a run of several lengths"
             raise ConfigError(f"{problem}: {alone}.")
@@ -277,7 +277,9 @@ class QueryOptions:
             return True, not self.without_goal
         first = (self.start, self.initial, self.initial_image)
         last = (self.end, self.goal, self.goal_image, self.goal_text)
-        return any(one is not None for one in first), any(one is not None for one in last)
+        return any(source is not None for source in first), any(
+            source is not None for source in last
+        )
 
     def _observed(
         self, kind: str, run: Run, device: torch.device

@@ -73,9 +73,9 @@ def quickstart(
         before, after = write_pictures(made)
         plan = f"--initial-image {before} --goal-image {after}"
         with log_warnings():
-            found = open_run(made.run.folder).plan(start=str(before), goal=str(after))
+            answer = open_run(made.run.folder).plan(start=str(before), goal=str(after))
         title = f"{example.true_task_name}, between the pictures {before} and {after}"
-        _show(title, found.plans, example.true_names)
+        _show(title, answer.plans, example.true_names)
     seconds = time.monotonic() - started
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
     last = _LAST_REAL.format(out=out) if real else _LAST
@@ -99,7 +99,7 @@ def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
     table(
         f"\n{title}\n  annotated: {' → '.join(true)}",
         ("probability", "plan", ""),
-        [(sure, " → ".join(own), "annotated" * (own == list(true))) for sure, own in shown],
+        [(sure, " → ".join(names), "annotated" * (names == list(true))) for sure, names in shown],
     )
 
 

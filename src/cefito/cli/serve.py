@@ -142,9 +142,9 @@ def mcp(run: Path, /, *more: Path, dataset: SeveralPaths = (), device: str = "au
     from cefito.serve.service import open_service
     from cefito.serve.sessions import Sessions
 
-    given = {"runs": (run, *more), "datasets": dataset, "device": device}
+    values = {"runs": (run, *more), "datasets": dataset, "device": device}
     with log_warnings():
-        settings = validated(ServiceSettings, given, place="cefito mcp")
+        settings = validated(ServiceSettings, values, place="cefito mcp")
         run_until_ended(ToolServer(Sessions(open_service(settings))).run_stdio)
 
 
@@ -156,8 +156,8 @@ def run_until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with ending_signals("SIGTERM", "SIGINT", "SIGHUP", at_once=True):
             anyio.run(work)
     except BaseExceptionGroup as group:
-        lost, rest = group.split(OSError)
-        if lost is None or rest is not None:
+        lost, others = group.split(OSError)
+        if lost is None or others is not None:
             raise
         problem: BaseException = lost
         while isinstance(problem, BaseExceptionGroup):

@@ -152,11 +152,11 @@ def report(
     if out is not None:
         check_target(out, (".html",), "target")
     with log_warnings():
-        found: RunReport | ComparisonReport
+        document: RunReport | ComparisonReport
         if (place / RESULTS).exists():
-            found = report_comparison(place)
+            document = report_comparison(place)
         else:
-            found = report_run(
+            document = report_run(
                 run_for_steps(place, horizon=horizon, steps=steps, device=pick_device(device)),
                 split=split,
                 sample=sample,
@@ -168,8 +168,8 @@ def report(
                 **given.given(),  # type: ignore[attr-defined]
             )
     if out is not None:
-        save_report(found, out)
-        talk(f"wrote {out}: {found.title}, {out.stat().st_size / 1e3:,.0f} kB")
+        save_report(document, out)
+        talk(f"wrote {out}: {document.title}, {out.stat().st_size / 1e3:,.0f} kB")
     if json:
-        print_json(found.to_dict())
+        print_json(document.to_dict())
     return 0

@@ -58,26 +58,33 @@ def _rows(value: Any, path: Path, taxonomy: Taxonomy) -> NDArray[Any]:
     for key, vector in value.items():
         array = np.atleast_1d(np.asarray(vector).squeeze())
         if not re.fullmatch(r"[0-9]{1,9}", str(key)) or array.dtype.kind != "f" or array.ndim > 1:
-            found = f"{array.dtype} {list(array.shape)} under {key!r:.40}"
-            raise DataError(f"{path}: holds {found}. {_SHAPE}")
+            fault = f"{array.dtype} {list(array.shape)} under {key!r:.40}"
+            raise DataError(f"{path}: holds {fault}. {_SHAPE}")
         vectors[int(key)] = array
     used = {action for task in taxonomy.tasks for action in task.actions}
-    known, widths = range(len(taxonomy.actions)), {len(vector) for vector in vectors.values()}
-    missing, unknown = sorted(used - set(vectors)), sorted(set(vectors) - set(known))
+    ids, widths = range(len(taxonomy.actions)), {len(vector) for vector in vectors.values()}
+    missing, unknown = sorted(used - set(vectors)), sorted(set(vectors) - set(ids))
     if missing or unknown or len(widths) > 1:
         wrong = [f"has no vector of action {missing[0]}"] if missing else []
         wrong += [f"has a vector of action {unknown[0]}"] if unknown else []
         wrong += [f"has vectors of {sorted(widths)[:3]} numbers"] if len(widths) > 1 else []
-        remedy = f"Give the file of the taxonomy with {len(known)} actions."
+        remedy = f"Give the file of the taxonomy with {len(ids)} actions."
         raise DataError(f"{path}: {' and '.join(wrong)}. {remedy}")
     (width,) = widths
-    return np.stack([vectors.get(action, np.zeros(width, np.float32)) for action in known])
+    return np.stack([vectors.get(action, np.zeros(width, np.float32)) for action in ids])
 
 
 def with_action_text(
     source: PreparedDataset, target: Path, text: NDArray[Any], made_with: Mapping[str, Any]
 ) -> PreparedDataset:
-    """Write a copy of a data set with other action text [K, W], named after its model and layer."""
+    """Write a copy of a data set with other action text [K, W], named after its model and layer.
+
+    Args:
+        source: Data set to copy.
+        target: New folder.
+        text: Vectors of the actions [K, W].
+        made_with: What made them, for the provenance.
+    """
     suffix = "-" + made_with["model"].rsplit("/", 1)[-1]
     if made_with["layer"] != "as given":
         suffix += f"-{made_with['layer']}"

@@ -24,7 +24,13 @@ from cefito.times import as_seconds
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
-    """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind."""
+    """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind.
+
+    Args:
+        place: Where the JSON comes from.
+        kind: What it should hold.
+        expected: Its form, for the message.
+    """
     kinds = KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError
     return explained(place, f"not {kind}", expected, *kinds)
 
@@ -91,7 +97,13 @@ class Taxonomy:
     def from_names(
         cls, dataset: str, tasks: Iterable[tuple[str, Iterable[int]]], actions: Iterable[str]
     ) -> Taxonomy:
-        """Build from the names and action ids of tasks and the names of actions, in id order."""
+        """Build from the names and action ids of tasks and the names of actions, in id order.
+
+        Args:
+            dataset: Name of the data set.
+            tasks: Name and action ids of each task.
+            actions: Name of each action.
+        """
         return cls(
             dataset=dataset,
             tasks=tuple(
@@ -108,6 +120,13 @@ class Taxonomy:
         """Build from names by id and the action ids of each task.
 
         An id that does not occur gets a made-up name; one above 9,999 is refused (DataError).
+
+        Args:
+            dataset: Name of the data set.
+            tasks: Names of tasks by id.
+            actions: Names of actions by id.
+            owned: Action ids of each task.
+            place: File, for messages.
         """
         names = _padded(tasks, "task", place)
         rows = [(name, owned.get(number, ())) for number, name in enumerate(names)]
@@ -129,7 +148,7 @@ class Taxonomy:
             value = _common_form(value, place)
         file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
         actions = _by_id(file.actions, "action", place)
-        sets = [replace(one, actions=tuple(sorted(set(one.actions)))) for one in file.tasks]
+        sets = [replace(task, actions=tuple(sorted(set(task.actions)))) for task in file.tasks]
         tasks = _by_id(sets, "task", place)
         for task in tasks:
             _check_ids(task.actions, len(actions), f"{place}: task {task.id} ('{task.name}')")
@@ -204,12 +223,12 @@ def _shared_space(
     place, names = f"{place}: '{maps[0]}'", "actions_" + maps[0].rsplit("_", 1)[1]
     entries = {"names": value.get(names), "ids": value[maps[0]]}
     expected = f"Expected one id for each of the {size} actions, and '{names}' as 'actions'."
-    found = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
-    shared = _by_id(found.names, "shared action", place)
-    _check_ids(found.ids, len(shared), place)
-    if len(found.ids) != size:
-        raise DataError(f"{place}: has {len(found.ids)} ids. {expected}")
-    return shared, tuple(found.ids)
+    space = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
+    shared = _by_id(space.names, "shared action", place)
+    _check_ids(space.ids, len(shared), place)
+    if len(space.ids) != size:
+        raise DataError(f"{place}: has {len(space.ids)} ids. {expected}")
+    return shared, tuple(space.ids)
 
 
 def _is_authors(value: Any) -> bool:
@@ -445,7 +464,7 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         fault = f"'missing' {list(entry.missing)}; expected ids of actions"
     if fault:
         raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")
-    steps = tuple(Step(*step, one) for step, one in zip(entry.steps, errors, strict=True))
+    steps = tuple(Step(*step, kinds) for step, kinds in zip(entry.steps, errors, strict=True))
     return Video(
         entry.video_id,
         entry.split,

@@ -34,7 +34,14 @@ class Faults:
         self._found: dict[str, tuple[list[str], str, str]] = {}
 
     def add(self, kind: str, place: str, problem: str, *, setting: str = "") -> None:
-        """Remember the fault of a place; the problem ends with the remedy."""
+        """Remember the fault of a place; the problem ends with the remedy.
+
+        Args:
+            kind: Kind of the fault; those of one kind are counted.
+            place: File and line.
+            problem: What is wrong, and the remedy.
+            setting: Setting at fault.
+        """
         self._found.setdefault(kind, ([], problem, setting))[0].append(place)
 
     def check(self) -> None:
@@ -51,6 +58,11 @@ def listed_places(places: Sequence[str]) -> str:
 
 def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:
     """Decode text in the given encoding, or else in Unicode or Windows-1252.
+
+    Args:
+        data: Content of the file.
+        path: Its path, for messages.
+        encoding: Name of the encoding.
 
     Returns:
         The text, and "Windows-1252", with all letters of Latin-1, if that was guessed, else "".
@@ -111,6 +123,12 @@ def csv_rows(
 
     Column names are stripped and in lower case; by default they are looked for, and `start` is
     where they begin. Empty lines are skipped.
+
+    Args:
+        text: Text of the file.
+        path: Its path, for messages.
+        remedy: What the user can do about a line that cannot be read.
+        start: Where the names of columns begin.
     """
     begin, delimiter = table_start(text if start is None else text[start:])
     begin += start or 0
@@ -140,8 +158,8 @@ def check_columns(path: object, columns: list[str]) -> None:
     repeated = [column for column in named if named.count(column) > 1]
     numbers = [column for column in repeated[:1] or named if is_number(column)]
     if named and numbers and len(numbers) == len(repeated[:1] or named):
-        found = f"its first line holds no names of columns, only '{', '.join(named)[:_LETTERS]}'"
-        raise DataError(f"{path}: {found}. Put a line with the names before it.")
+        fault = f"its first line holds no names of columns, only '{', '.join(named)[:_LETTERS]}'"
+        raise DataError(f"{path}: {fault}. Put a line with the names before it.")
     if repeated:
         raise DataError(f"{path}: has two columns '{repeated[0]}'. Rename or remove one of them.")
 

@@ -66,8 +66,8 @@ def places() -> dict[str, Place]:
 def find_place(name: str) -> Place:
     """Find a file by name."""
     if name not in places():
-        known = dict.fromkeys(part for at in places().values() for part in (at.group, at.name))
-        names = ", ".join(filter(None, known))
+        choices = dict.fromkeys(label for at in places().values() for label in (at.group, at.name))
+        names = ", ".join(filter(None, choices))
         raise ConfigError(f"unknown download '{name}'; expected one of: {names}.")
     return places()[name]
 
@@ -78,7 +78,13 @@ def find_places(name: str) -> list[Place]:
 
 
 def download(name: str, target: Path, *, progress: Progress = silent) -> Downloaded:
-    """Download a file into a folder; one that exists already is only checked."""
+    """Download a file into a folder; one that exists already is only checked.
+
+    Args:
+        name: Name of the file, as `find_place` knows it.
+        target: Folder.
+        progress: Shows progress.
+    """
     place = find_place(name)
     path = target / place.file
     kept = path.exists()

@@ -52,8 +52,8 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
     windows, held_out, candidates = {}, {}, {}
     for horizon in horizons:
         key = str(horizon)
-        windows[key] = {split: count_windows(each, horizon) for split, each in members.items()}
-        held_out[key] = {split: count_windows(each, horizon) for split, each in held.items()}
+        windows[key] = {split: count_windows(videos, horizon) for split, videos in members.items()}
+        held_out[key] = {split: count_windows(videos, horizon) for split, videos in held.items()}
         numbers = [
             sizes[video.task] ** horizon
             for video in members.get("test", ())
@@ -66,8 +66,8 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
         "actions": len(annotations.taxonomy.actions),
         "steps": annotations.step_count,
         "videos": {
-            split: {"all": len(each), "in_protocol": sum(video.in_protocol for video in each)}
-            for split, each in members.items()
+            split: {"all": len(videos), "in_protocol": sum(video.in_protocol for video in videos)}
+            for split, videos in members.items()
         },
         "windows": windows,
         "held_out": held_out if held else None,

@@ -31,6 +31,12 @@ _NPY = b"\x93NUMPY"
 def load_pickled(data: bytes, path: Path, what: str, remedy: str) -> Any:
     """Load the pickle in a file of at most a few hundred MiB, whose content is `data`.
 
+    Args:
+        data: Content of the file.
+        path: Its path, for messages.
+        what: What it should hold.
+        remedy: End of messages: what the user can do.
+
     Raises:
         DataError: It is damaged, or names a class or function other than those of NumPy arrays.
     """

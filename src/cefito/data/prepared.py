@@ -113,8 +113,8 @@ class PreparedDataset:
         """
         if TIMELINE_FILE not in self.hashes:
             return None
-        own = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
-        _compare_hashes(self.folder, own, sealed=True, needed=())
+        hashes = {TIMELINE_FILE: self.hashes[TIMELINE_FILE]}
+        _compare_hashes(self.folder, hashes, sealed=True, needed=())
         return Timeline.read(self.folder / TIMELINE_FILE, self.annotations)
 
     @property
@@ -159,7 +159,7 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
         (text,) = _load(folder / TEXT_FILE, "action_text")
         place = str(folder / TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
-    hashes = {name: one for name, one in header.hashes.items() if name != TIMELINE_FILE}
+    hashes = {name: digest for name, digest in header.hashes.items() if name != TIMELINE_FILE}
     _compare_hashes(folder, hashes, sealed=sealed)
     return PreparedDataset(
         folder=folder,
@@ -180,7 +180,7 @@ def _load(path: Path, *names: str) -> list[NDArray[Any]]:
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
-    hashes = {name: one for name, one in hashes.items() if name != TIMELINE_FILE}
+    hashes = {name: digest for name, digest in hashes.items() if name != TIMELINE_FILE}
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
@@ -189,13 +189,18 @@ def check_observations(
 ) -> None:
     """Check that observations [S, E] are finite numbers, one row for each of the S steps.
 
-    Messages begin with `place`, the file; those about rows that do not fit end with `remedy`.
+    Args:
+        annotations: Annotations with S steps.
+        start: Observations at the starts [S, E].
+        end: Observations at the ends [S, E].
+        place: File, with which messages begin.
+        remedy: What the user can do about rows that do not fit.
     """
     steps = annotations.step_count
 
     def owner(row: int) -> str:
-        every = ((video, step) for video in annotations.videos for step in range(len(video.steps)))
-        video, step = next(islice(every, row, None))
+        places = ((video, step) for video in annotations.videos for step in range(len(video.steps)))
+        video, step = next(islice(places, row, None))
         return f" (video '{video.video_id}', step {step + 1}, counted from 1)"
 
     for name, array in (("start", start), ("end", end)):
@@ -208,7 +213,14 @@ def check_observations(
 
 
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
-    """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions."""
+    """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions.
+
+    Args:
+        text: Embeddings [K, W].
+        taxonomy: Taxonomy with K actions.
+        place: File, with which messages begin.
+        remedy: What the user can do.
+    """
     actions = len(taxonomy.actions)
     because = f"taxonomy.json has {actions} actions. {remedy}".rstrip(".")
     check_array(text, shape=(actions, None), place=place, because=because, rows="action")
@@ -360,13 +372,19 @@ def fold_view(
 
     Without validation videos a part of the training videos is held out for validation, as of every
     data set (`split_videos`).
+
+    Args:
+        data: Opened data set.
+        train: Indices of training videos.
+        held: Indices of videos held out.
+        val: Indices of validation videos.
     """
     splits = dict.fromkeys(train, "train") | dict.fromkeys(val, "val") | dict.fromkeys(held, "test")
     videos = tuple(
         replace(video, split=splits.get(index, "test"), in_protocol=index in splits)
         for index, video in enumerate(data.videos)
     )
-    names = [[data.videos[index].video_id for index in part] for part in (train, val, held)]
+    names = [[data.videos[index].video_id for index in members] for members in (train, val, held)]
     return replace(
         data,
         annotations=replace(data.annotations, videos=videos),

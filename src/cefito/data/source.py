@@ -98,16 +98,18 @@ def _with_errors(annotations: Annotations, path: Path) -> tuple[Annotations, str
             has = f"'{entry.video_id}' with {len(entry.steps)} steps"
             raise DataError(f"{where}: videos.jsonl has no video {has}. Correct the line.")
         task = annotations.taxonomy.tasks[video.task].actions
-        own = {folded(names[action].name): action for action in task}
+        task_ids = {folded(names[action].name): action for action in task}
         missing = [
-            one if isinstance(one, int) else (ids | own).get(folded(one), one)
-            for one in entry.missing
+            label if isinstance(label, int) else (ids | task_ids).get(folded(label), label)
+            for label in entry.missing
         ]
-        known = [one for one in missing if isinstance(one, int) and 0 <= one < len(names)]
-        unknown += len(missing) - len(known)
+        known_actions = [
+            label for label in missing if isinstance(label, int) and 0 <= label < len(names)
+        ]
+        unknown += len(missing) - len(known_actions)
         pairs = zip(video.steps, entry.steps, strict=True)
         steps = tuple(replace(step, errors=kinds) for step, kinds in pairs)
-        videos[video.video_id] = replace(video, steps=steps, missing=tuple(known))
+        videos[video.video_id] = replace(video, steps=steps, missing=tuple(known_actions))
     note = f"{path.name}: left out {counted(unknown, 'missing step')} of no known action."
     return replace(annotations, videos=tuple(videos.values())), note * bool(unknown)
 

@@ -34,7 +34,13 @@ class Timeline:
         return int(self.videos[0].shape[1])
 
     def check(self, annotations: Annotations, place: str, remedy: str = _REMEDY) -> None:
-        """Check that there are rows of each video, of one width, all finite (DataError)."""
+        """Check that there are rows of each video, of one width, all finite (DataError).
+
+        Args:
+            annotations: Annotations of the videos.
+            place: File, with which messages begin.
+            remedy: What the user can do.
+        """
         if len(self.videos) != len(annotations.videos):
             count = f"{len(self.videos)} videos; videos.jsonl has {len(annotations.videos)}"
             raise DataError(f"{place}: has rows of {count}. {remedy}")
@@ -60,12 +66,12 @@ class Timeline:
         try:
             rows, counts = tensors["rows"], tensors["counts"]
             parts = np.split(rows, np.cumsum(counts)[:-1])
-            found = cls(tuple(parts), float(metadata["rate"]))
+            timeline = cls(tuple(parts), float(metadata["rate"]))
         except (KeyError, ValueError, TypeError) as error:
             problem = f"not the rows of a data set ({error!r})"
             raise DataError(f"{path}: {problem}. {_REMEDY}") from error
-        found.check(annotations, str(path))
-        return found
+        timeline.check(annotations, str(path))
+        return timeline
 
 
 def read_npz(path: Path, annotations: Annotations) -> Timeline:
@@ -82,9 +88,9 @@ def read_npz(path: Path, annotations: Annotations) -> Timeline:
     with np.errstate(over="ignore"), explained(path, "not such numbers", remedy, *_NO_NUMBERS):
         of_video = "rate" in wanted  # which has this name
         rate = 1.0 if of_video else float(np.asarray(arrays.get("rate", 1.0)).reshape(-1)[0])
-        found = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
-    found.check(annotations, str(path), remedy)
-    return found
+        timeline = Timeline(tuple(arrays[name].astype(np.float16) for name in wanted), rate)
+    timeline.check(annotations, str(path), remedy)
+    return timeline
 
 
 def row_labels(steps: Sequence[Step], rows: int, rate: float, background: int) -> NDArray[np.int64]:
@@ -92,6 +98,12 @@ def row_labels(steps: Sequence[Step], rows: int, rate: float, background: int) -
 
     Of steps that overlap, the one that began last is shown. A step covers the rows from its rounded
     start to its rounded end, and at least one.
+
+    Args:
+        steps: Steps of the video, with times in seconds.
+        rows: Number n of its rows.
+        rate: Rows a second.
+        background: Label of rows without a step.
     """
     labels = np.full(rows, background)
     for step in sorted(steps, key=lambda step: step.start):

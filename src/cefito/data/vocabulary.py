@@ -30,56 +30,81 @@ _LEAST = 3  # letters of a name that others can be similar to
 _SIMILAR, _WORSE = 59, 15  # least per cent, and how much less than the best one has
 
 
-def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") -> int:
+def find_task(taxonomy: Taxonomy, sought: int | str, *, setting: str = "task") -> int:
     """Find the id of a task by its id or name.
 
     Case, spaces and punctuation matter only between names that differ in nothing else. Text is a
     name if one is equal to it; other whole numbers are ids, as are "id:3" and a number that is not
     text. "name:3" is no id.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        setting: Setting at fault if there is none.
     """
-    found, _ = _find(taxonomy.tasks, given, "task", setting)
-    if len(found) > 1:
-        entries = _list(f"{task} {taxonomy.tasks[task].name!r}" for task in found)
-        problem = f"{given!r} is the name of several tasks: {entries}. Give the id."
+    ids, _ = _find(taxonomy.tasks, sought, "task", setting)
+    if len(ids) > 1:
+        entries = _list(f"{task} {taxonomy.tasks[task].name!r}" for task in ids)
+        problem = f"{sought!r} is the name of several tasks: {entries}. Give the id."
         raise ConfigError(problem, setting=setting)
-    return found[0]
+    return ids[0]
 
 
 def find_action(
-    taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
+    taxonomy: Taxonomy, sought: int | str, *, task: int | None = None, setting: str = ""
 ) -> int:
-    """Find the id of one action by its id, or by its name among the actions of a task, if given."""
+    """Find the id of one action by its id, or by its name among the actions of a task, if given.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+        setting: Setting at fault if there is none.
+    """
     first = () if task is None else taxonomy.tasks[task].actions
-    found, named = _find(taxonomy.actions, given, "action", setting, first)
-    if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
-        owners = dict.fromkeys(name for action in found for name in tasks_of(taxonomy, action))
-        problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
-        known = _list(map(repr, owners)) or "none"
-        raise ConfigError(f"{problem} {known}. Give an action of this task.", setting=setting)
-    if len(found) > 1:
+    ids, named = _find(taxonomy.actions, sought, "action", setting, first)
+    if task is not None and named and not set(ids) & set(taxonomy.tasks[task].actions):
+        owners = dict.fromkeys(name for action in ids for name in tasks_of(taxonomy, action))
+        problem = f"action {sought!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
+        listed = _list(map(repr, owners)) or "none"
+        raise ConfigError(f"{problem} {listed}. Give an action of this task.", setting=setting)
+    if len(ids) > 1:
         entries = _list(
             f"{action} '{taxonomy.actions[action].name}' of "
             f"{_list(map(repr, tasks_of(taxonomy, action))) or 'no task'}"
-            for action in found
+            for action in ids
         )
         wanted = "id" if task is not None else "task, or the id"
-        problem = f"{given!r} is the name of several actions: {entries}. Give the {wanted}."
+        problem = f"{sought!r} is the name of several actions: {entries}. Give the {wanted}."
         raise ConfigError(problem, setting=setting)
-    return found[0]
+    return ids[0]
 
 
-def find_done(taxonomy: Taxonomy, given: int | str, *, task: int | None = None) -> int:
-    """Find the id of a step that was done: an action of the task, if it has one, or of any."""
-    found = find_actions(taxonomy, given, task=task, setting="done")
-    return found[0] if len(found) == 1 else find_action(taxonomy, given, task=task, setting="done")
+def find_done(taxonomy: Taxonomy, sought: int | str, *, task: int | None = None) -> int:
+    """Find the id of a step that was done: an action of the task, if it has one, or of any.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+    """
+    ids = find_actions(taxonomy, sought, task=task, setting="done")
+    return ids[0] if len(ids) == 1 else find_action(taxonomy, sought, task=task, setting="done")
 
 
 def find_actions(
-    taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
+    taxonomy: Taxonomy, sought: int | str, *, task: int | None = None, setting: str = ""
 ) -> tuple[int, ...]:
-    """Ascending ids of all actions of a name: of the task if it has some, else of any task."""
+    """Ascending ids of all actions of a name: of the task if it has some, else of any task.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        sought: Id or name.
+        task: Id of the task.
+        setting: Setting at fault if there is none.
+    """
     first = () if task is None else taxonomy.tasks[task].actions
-    return _find(taxonomy.actions, given, "action", setting, first)[0]
+    return _find(taxonomy.actions, sought, "action", setting, first)[0]
 
 
 def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
@@ -91,7 +116,13 @@ def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
 
 
 def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -> str:
-    """The names of actions, separated by arrows; with `ids`, each followed by its id."""
+    """The names of actions, separated by arrows.
+
+    Args:
+        taxonomy: Names of actions.
+        actions: Action ids.
+        ids: Whether ids follow the names.
+    """
     names = [taxonomy.actions[action].name for action in actions]
     if ids:
         names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]
@@ -101,20 +132,20 @@ def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -
 def in_words(message: str, taxonomy: Taxonomy) -> str:
     """Add the names of actions to a message that contains only their ids."""
 
-    def named(found: re.Match[str]) -> str:
-        number = int(found[0])
-        known = number < len(taxonomy.actions)
-        return f"{number} ('{taxonomy.actions[number].name}')" if known else found[0]
+    def named(match: re.Match[str]) -> str:
+        number = int(match[0])
+        is_known = number < len(taxonomy.actions)
+        return f"{number} ('{taxonomy.actions[number].name}')" if is_known else match[0]
 
-    def each(found: re.Match[str]) -> str:
-        return re.sub(r"\d{1,9}", named, found[0])
+    def each(match: re.Match[str]) -> str:
+        return re.sub(r"\d{1,9}", named, match[0])
 
     return re.sub(r"\b(?:action \d{1,9}\b|choose among [\d, ]+)", each, message)
 
 
 def _find(
     entries: Sequence[Task] | Sequence[Action],
-    given: int | str,
+    sought: int | str,
     kind: str,
     setting: str,
     first: Sequence[int] = (),
@@ -123,32 +154,32 @@ def _find(
 
     Those of a name are preferably among `first`.
     """
-    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
-    if not whole and not isinstance(given, str):
-        raise ConfigError(f"{kind} {given!r}: expected its id or its name.", setting=setting)
-    text = nfc(str(given)).strip()
+    whole = isinstance(sought, int | np.integer) and not isinstance(sought, bool)
+    if not whole and not isinstance(sought, str):
+        raise ConfigError(f"{kind} {sought!r}: expected its id or its name.", setting=setting)
+    text = nfc(str(sought)).strip()
     pools: list[Sequence[Task | Action]] = [[entries[number] for number in first], entries]
 
     def named(name: str, *forms: Callable[[str], str]) -> tuple[int, ...]:
         for pool in pools:
             for form in forms:
                 wanted = form(name)
-                found = tuple(entry.id for entry in pool if wanted and form(entry.name) == wanted)
-                if found:
-                    return found
+                ids = tuple(entry.id for entry in pool if wanted and form(entry.name) == wanted)
+                if ids:
+                    return ids
         return ()
 
-    sign, colon, rest = text.partition(":")
+    sign, colon, behind = text.partition(":")
     sign = sign if colon else ""  # "name" alone may be a name
-    if sign == "name" and (found := named(rest.strip(), str.strip, folded)):
-        return found, True
+    if sign == "name" and (ids := named(behind.strip(), str.strip, folded)):
+        return ids, True
     number = sign == "id" or bool(_WHOLE.fullmatch(text))  # unless there is such a name
     forms = (str.strip,) if number else (str.strip, folded)
-    if isinstance(given, str) and (found := named(text, *forms)):
-        return found, True
+    if isinstance(sought, str) and (ids := named(text, *forms)):
+        return ids, True
     if number:
-        return (_by_id(entries, rest.strip() if sign == "id" else text, kind, setting),), False
-    name = rest.strip() if sign == "name" else text
+        return (_by_id(entries, behind.strip() if sign == "id" else text, kind, setting),), False
+    name = behind.strip() if sign == "name" else text
     raise ConfigError(f"unknown {kind} {name!r}; {_near(name, pools)}", setting=setting)
 
 
@@ -161,7 +192,7 @@ def _by_id(entries: Sequence[Task] | Sequence[Action], text: str, kind: str, set
     return number
 
 
-def similar_names(name: str, known: Iterable[str]) -> list[str]:
+def similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return up to three known names, most similar first: spelled alike as a whole or in part.
 
     "Butter" is similar to "Butter aufstreichen".
@@ -170,21 +201,21 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
     wanted = folded(name)
     plain: dict[str, str] = {}
-    for entry in known:
+    for entry in names:
         plain.setdefault(folded(entry), entry)
     if len(wanted) < _LEAST:
         return []
-    found = process.extract(
+    candidates = process.extract(
         wanted, list(plain), scorer=fuzz.WRatio, limit=_NEAR, score_cutoff=_SIMILAR
     )
-    found.sort(key=lambda each: (-each[1], len(each[0])))  # stable
-    return [plain[entry] for entry, score, _ in found if score >= found[0][1] - _WORSE]
+    candidates.sort(key=lambda candidate: (-candidate[1], len(candidate[0])))  # stable
+    return [plain[entry] for entry, score, _ in candidates if score >= candidates[0][1] - _WORSE]
 
 
 def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
     """Suggestions of similar names, starting with the first pool."""
     near = dict.fromkeys(
-        found for pool in pools for found in similar_names(name, [entry.name for entry in pool])
+        similar for pool in pools for similar in similar_names(name, [entry.name for entry in pool])
     )
     if not near:
         return "no name is similar. taxonomy.json lists all names."
@@ -255,7 +286,7 @@ class VocabularyMatch:
         predicted = windows.predicted
         if predicted is not None:
             predicted = np.where(predicted < 0, -1, self.tasks[predicted])
-        found = replace(
+        translated = replace(
             windows,
             tasks=tasks,
             actions=actions,
@@ -264,7 +295,7 @@ class VocabularyMatch:
             taxonomy=self.known,
             action_text=None,
         )
-        return found.subset(kept), left_out
+        return translated.subset(kept), left_out
 
     def translated_dataset(self, dataset: PreparedDataset) -> PreparedDataset:
         """Translate a data set all of whose tasks and actions are known, without predicted tasks.
@@ -281,8 +312,8 @@ class VocabularyMatch:
 
         videos = tuple(map(known, dataset.videos))
         if count := sum(
-            min([one.task, *one.missing, *(step.action for step in one.steps)]) < 0
-            for one in videos
+            min([video.task, *video.missing, *(step.action for step in video.steps)]) < 0
+            for video in videos
         ):
             raise DataError(
                 f"{dataset.folder}: {counted(count, 'video')} of tasks, or with actions within a "
@@ -303,70 +334,70 @@ class VocabularyMatch:
         return result
 
 
-def match_vocabulary(known: Taxonomy, other: Taxonomy) -> VocabularyMatch:
+def match_vocabulary(base: Taxonomy, other: Taxonomy) -> VocabularyMatch:
     """Find the tasks and actions of a data set (`other`) in a known vocabulary."""
     tasks = np.full(len(other.tasks), -1, dtype=np.int64)
-    for theirs, ours in _paired(other.tasks, known.tasks).items():
+    for theirs, ours in _paired(other.tasks, base.tasks).items():
         tasks[theirs] = ours
     actions = np.full((len(other.tasks), len(other.actions)), -1, dtype=np.int64)
     for task in other.tasks:
         if tasks[task.id] >= 0:
-            found = _paired(_of(other, task), _of(known, known.tasks[tasks[task.id]]))
-            for theirs, ours in found.items():
+            pairs = _paired(_of(other, task), _of(base, base.tasks[tasks[task.id]]))
+            for theirs, ours in pairs.items():
                 actions[task.id, theirs] = ours
-    return VocabularyMatch(known=known, other=other, tasks=tasks, actions=actions)
+    return VocabularyMatch(known=base, other=other, tasks=tasks, actions=actions)
 
 
-def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
+def extended_taxonomy(base: Taxonomy, other: Taxonomy) -> Taxonomy:
     """Append the new tasks and actions of a data set (`other`) to a known vocabulary.
 
     Known ids stay. An action that is new to its task takes the id of the known action of its name
     if the name is unique on both sides, and a new id otherwise. With new ids there is no shared
     vocabulary.
     """
-    match = match_vocabulary(known, other)
+    match = match_vocabulary(base, other)
     theirs = _by_name(other.actions)
     alone = {
         name: ids[0]
-        for name, ids in _by_name(known.actions).items()
+        for name, ids in _by_name(base.actions).items()
         if len(ids) == 1 and len(theirs.get(name, ())) <= 1
     }
-    given: dict[int, int] = {}  # new ids by ids of the data set
-    names: list[str] = [action.name for action in known.actions]
-    members = [set(task.actions) for task in known.tasks]
-    titles = [task.name for task in known.tasks]
+    new_ids: dict[int, int] = {}  # new ids by ids of the data set
+    names: list[str] = [action.name for action in base.actions]
+    members = [set(task.actions) for task in base.tasks]
+    titles = [task.name for task in base.tasks]
 
     def place(action: int) -> int:
         name = nfc(other.actions[action].name)
         if name in alone:
             return alone[name]
-        if action not in given:
-            given[action] = len(names)
+        if action not in new_ids:
+            new_ids[action] = len(names)
             names.append(other.actions[action].name)
-        return given[action]
+        return new_ids[action]
 
     for task, action in match.new_actions:
-        own = known.tasks[match.tasks[task.id]]
-        if any(nfc(entry.name) == nfc(action.name) for entry in _of(known, own)):
+        base_task = base.tasks[match.tasks[task.id]]
+        if any(nfc(entry.name) == nfc(action.name) for entry in _of(base, base_task)):
             several = f"has several actions '{action.name}' here or in the known vocabulary"
             raise DataError(f"task '{task.name}': {several}. Rename them.")
-        members[own.id].add(place(action.id))
+        members[base_task.id].add(place(action.id))
     for task in match.new_tasks:
         titles.append(task.name)
         members.append({place(action) for action in task.actions})
     tasks = zip(titles, members, strict=True)
-    extended = Taxonomy.from_names(known.dataset, tasks, names)
-    if given:
+    extended = Taxonomy.from_names(base.dataset, tasks, names)
+    if new_ids:
         return extended
-    return replace(extended, shared=known.shared, to_shared=known.to_shared)
+    return replace(extended, shared=base.shared, to_shared=base.to_shared)
 
 
 def _paired(theirs: Iterable[Task | Action], ours: Iterable[Task | Action]) -> dict[int, int]:
     """Our id of each of their ids, by name; ids without a match are left out."""
-    known = _by_name(ours)
+    our_ids = _by_name(ours)
     pairs: dict[int, int] = {}
     for name, ids in _by_name(theirs).items():
-        candidates = known.get(name, [])
+        candidates = our_ids.get(name, [])
         if len(candidates) == 1:
             pairs |= dict.fromkeys(ids, candidates[0])
         elif len(candidates) == len(ids):

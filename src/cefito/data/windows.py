@@ -105,14 +105,16 @@ class Windows:
 
     def of_length(self, length: int) -> Windows:
         """The windows of one length, without padding."""
-        part = self.subset(np.flatnonzero(self.lengths == length))
-        return replace(part, actions=part.actions[:, :length])
+        windows = self.subset(np.flatnonzero(self.lengths == length))
+        return replace(windows, actions=windows.actions[:, :length])
 
     def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
         """The windows of the given rows, in their order."""
         index = row_numbers(rows)
-        given = (name for name in _OPTIONAL if getattr(self, name) is not None)
-        arrays: dict[str, Any] = {name: getattr(self, name)[index] for name in (*_ARRAYS, *given)}
+        optional = (name for name in _OPTIONAL if getattr(self, name) is not None)
+        arrays: dict[str, Any] = {
+            name: getattr(self, name)[index] for name in (*_ARRAYS, *optional)
+        }
         return replace(self, **arrays)
 
     def sample(self, size: int | None, seed: int) -> Windows:
@@ -201,8 +203,8 @@ def cut_windows(
     if not places:
         longest = max(map(len, steps.values()), default=0)
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
-        found = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
-        raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {found}. {remedy}")
+        fault = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
+        raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {fault}. {remedy}")
     video, start, length = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
     windows = Windows(
@@ -220,7 +222,7 @@ def cut_windows(
         split=split,
         predicted=_predicted(videos, places),
         wrong=None
-        if all(each.clean for each in videos)
+        if all(annotated.clean for annotated in videos)
         else np.array(
             [
                 any(step.errors for step in videos[index].steps[first : first + size])
@@ -258,10 +260,10 @@ def _predicted(
     videos: Sequence[Video], places: Sequence[tuple[int, int, int]]
 ) -> NDArray[np.int64] | None:
     """Predicted task of the window at each place, (video, first step, length); None without any."""
-    found = [videos[video].predicted.get(length) for video, _, length in places]
-    if not any(found):
+    predictions = [videos[video].predicted.get(length) for video, _, length in places]
+    if not any(predictions):
         return None
-    rows = zip(found, places, strict=True)
+    rows = zip(predictions, places, strict=True)
     return np.array([-1 if row is None else row[first] for row, (_, first, _) in rows])
 
 
@@ -301,6 +303,13 @@ def fitting_windows(
     split without its held-out videos, and the validation split; "published" gives all training
     windows, and the *test* windows, as all published work does. `errors` leaves out the "windows"
     with a step done wrongly, or those of "videos" with an error, but never test windows.
+
+    Args:
+        dataset: Opened data set.
+        horizon: T.
+        selection: Which windows choose epochs and weights.
+        shortest: Shortest length; None for T alone.
+        errors: What is left out for steps done wrongly.
     """
     cut = partial(cut_windows, dataset, horizon=horizon, shortest=shortest)
     train = without_errors(cut(split="train"), dataset.videos, errors)
@@ -324,6 +333,11 @@ def fitting_windows(
 
 def without_errors(windows: Windows, videos: Sequence[Video], errors: Errors) -> Windows:
     """Leave out windows with a step done wrongly, or of videos with an error.
+
+    Args:
+        windows: Windows of one split.
+        videos: Videos of the data set.
+        errors: "windows" or "videos"; "keep" leaves nothing out.
 
     Raises:
         DataError: No window is left.
@@ -401,21 +415,27 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
 
 
 def extended_space(
-    known: Sequence[tuple[int, ...]],
+    earlier: Sequence[tuple[int, ...]],
     train: Windows,
     source: Literal["training", "taxonomy"],
     fallback: Collection[int] = (),
 ) -> ActionSpace:
     """Extend A(c) of known tasks by the actions of further training windows and by new tasks.
 
-    New tasks have higher ids. `fallback` lists known tasks without training windows so far.
+    New tasks have higher ids.
+
+    Args:
+        earlier: Actions of each task so far.
+        train: Further training windows.
+        source: Where the actions of tasks come from.
+        fallback: Tasks without training windows so far.
     """
     seen = action_space(train, source)
     rows = [
-        tuple(sorted({*known[task], *(row if task not in seen.fallback else ())}))
-        if task < len(known)
+        tuple(sorted({*earlier[task], *(row if task not in seen.fallback else ())}))
+        if task < len(earlier)
         else row
         for task, row in enumerate(seen.actions)
     ]
-    without = [task for task in seen.fallback if task >= len(known) or task in fallback]
+    without = [task for task in seen.fallback if task >= len(earlier) or task in fallback]
     return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(without))

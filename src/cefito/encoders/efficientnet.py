@@ -74,8 +74,8 @@ class _Convolution(nn.Module):
                 total = max(0, (-(-size // self.stride) - 1) * self.stride + self.kernel - size)
                 borders += [total // 2, total - total // 2]
             x = F.pad(x, borders)
-        found: Tensor = self.norm(self.conv(x))
-        return found
+        normed: Tensor = self.norm(self.conv(x))
+        return normed
 
 
 class _Block(nn.Module):
@@ -93,8 +93,8 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = x if self.expand is None else F.relu6(self.expand(x), inplace=True)
-        found: Tensor = self.project(F.relu6(self.depthwise(inner), inplace=True))
-        return x + found if self.residual else found
+        projected: Tensor = self.project(F.relu6(self.depthwise(inner), inplace=True))
+        return x + projected if self.residual else projected
 
 
 class EfficientNetLite0(nn.Module):
@@ -129,8 +129,8 @@ class EfficientNetLite0(nn.Module):
         for name, tensor in weights.items():
             layer, _, kind = name.rpartition(".")
             if layer.startswith("_blocks."):
-                _, number, part = layer.split(".")
-                layer = f"blocks.{number}.{_PARTS[part]}"
+                _, number, inner = layer.split(".")
+                layer = f"blocks.{number}.{_PARTS[inner]}"
             else:
                 layer = _NAMES[layer]
             renamed[f"{layer}.{kind}"] = tensor
@@ -159,14 +159,14 @@ class EfficientNetImages:
     """
 
     def __init__(self, *, device: torch.device | str = "cpu") -> None:
-        found = find_spec(_PACKAGE)
-        if found is None or found.origin is None:
+        spec = find_spec(_PACKAGE)
+        if spec is None or spec.origin is None:
             raise ConfigError(
                 "the encoder efficientnet-lite0 needs the package of its weights. "
                 f"Run: {install_command('video')}",
                 setting="encoder",
             )
-        self.path = Path(found.origin).parent / _FILE
+        self.path = Path(spec.origin).parent / _FILE
         self.device = str(device)
         # one picture fits the cache of a processor: 34 ms instead of 55 ms beside seven others
         self.batch_size = 1 if self.device == "cpu" else 32
@@ -202,11 +202,11 @@ class EfficientNetImages:
         fault = "does not hold the weights of EfficientNet-Lite0"
         with explained(self.path, fault, remedy, KeyError, RuntimeError, error=RunError):
             network.load_published(weights)
-        for part in network.modules():
+        for layer in network.modules():
             # a norm of fixed numbers is part of its convolution
-            if isinstance(part, _Convolution) and isinstance(part.norm, nn.BatchNorm2d):
-                part.conv = nn.utils.fuse_conv_bn_eval(part.conv.eval(), part.norm.eval())
-                part.norm = nn.Identity()
+            if isinstance(layer, _Convolution) and isinstance(layer.norm, nn.BatchNorm2d):
+                layer.conv = nn.utils.fuse_conv_bn_eval(layer.conv.eval(), layer.norm.eval())
+                layer.norm = nn.Identity()
         # channels last: convolutions within each channel are up to twice as fast
         network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.eval().requires_grad_(False)

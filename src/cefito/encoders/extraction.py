@@ -133,11 +133,11 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
         write_json(path, settings)
         return
     remedy = "Choose another folder, or remove this file and the features beside it."
-    found = read_json(path, remedy)
-    found = found if isinstance(found, dict) else {}
-    for name in filter(lambda name: name not in PLACES, {**settings, **found}):  # may have moved
-        if found.get(name) != settings.get(name):
-            both = f"{name} = {found.get(name)}, not {settings.get(name)}"
+    written = read_json(path, remedy)
+    written = written if isinstance(written, dict) else {}
+    for name in filter(lambda name: name not in PLACES, {**settings, **written}):  # may have moved
+        if written.get(name) != settings.get(name):
+            both = f"{name} = {written.get(name)}, not {settings.get(name)}"
             raise ConfigError(f"{path}: the features there were made with {both}. {remedy}")
 
 

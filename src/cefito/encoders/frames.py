@@ -117,14 +117,14 @@ def _check_clock(
     stamp = packet.pts if packet.dts is None else packet.dts
     if stamp is None or packet.stream.type not in ("video", "audio"):
         return
-    time, own = float(stamp * (packet.time_base or 0)), (packet.stream_index, packet.dts is None)
-    before, newest = clocks.get(own, time), max(clocks.values(), default=time)
+    time, clock = float(stamp * (packet.time_base or 0)), (packet.stream_index, packet.dts is None)
+    before, newest = clocks.get(clock, time), max(clocks.values(), default=time)
     if before - time > _BACKWARDS and packet.dts is not None:  # shown in another order
         begin = before
     elif time - newest > (longest if packet.is_keyframe else _LONGEST_GAP):
         begin = newest
     else:
-        clocks[own] = max(time, before)
+        clocks[clock] = max(time, before)
         return
     jump = f"its timestamps jump from second {begin - origin:.1f} to {time - origin:.1f}"
     raise DataError(f"{path}: {jump}, as in joined or damaged recordings. {_JOINED}")
@@ -181,6 +181,11 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
 
     A clip is uint8 [3, frames, size, size], RGB; of the video's height and width if `size` is None.
     Before the start and after the end of the video, the first or last picture is repeated.
+
+    Args:
+        video: Video, as `probe` describes it.
+        seconds: Seconds, ascending.
+        sampling: Frames, rate and size of a clip.
     """
     groups: list[list[int]] = []
     for second in seconds:
@@ -277,6 +282,12 @@ def gather(
 
     The picture at a time is the last frame that has begun by then. `picture` converts a frame; it
     is called at most once per frame, and only for frames in a clip.
+
+    Args:
+        frames: Times in seconds and frames, ascending.
+        seconds: Seconds, ascending.
+        sampling: Frames and rate of a clip.
+        picture: Converts a frame to a picture [3, H, W].
     """
     waiting = deque((sampling.times(second), list[Tensor]()) for second in seconds)
     shown: Frame | None = None
@@ -438,8 +449,8 @@ def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]
 
     The matrix [a b u; c d v; x y w] shows the place (x, y) at (a x + c y, b x + d y), y downwards.
     """
-    every: Any = frame.side_data
-    kinds = (data for data in every if data.type.name == "DISPLAYMATRIX")
+    side_data: Any = frame.side_data
+    kinds = (data for data in side_data if data.type.name == "DISPLAYMATRIX")
     if (data := next(kinds, None)) is None:
         return picture
     a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data))
@@ -462,22 +473,33 @@ def thumbnails(
 
     The picture is the one that image encoders see: the middle frame of the second to which the time
     is rounded, or the last frame if the video has ended before.
+
+    Args:
+        video: File.
+        times: Moments in seconds.
+        most: Largest size of a thumbnail in bytes.
+        side: Longest side in pixels.
     """
     info = probe(video)
     last = info.seconds - 1
     rows = sorted({min(round(time), last) for time in times})
-    found = {
+    pictures = {
         row: thumbnail(clip[:, 0], most=most, side=side)
         for row, clip in zip(rows, clips(info, rows, _MIDDLE), strict=True)
     }
     for time in sorted(times):
-        yield time, found[min(round(time), last)]
+        yield time, pictures[min(round(time), last)]
 
 
 def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
     """Encode a picture, uint8 [3, H, W], RGB, as a small JPEG; equal pictures give equal bytes.
 
     The quality, then the size are lowered until it has at most `most` bytes.
+
+    Args:
+        picture: Picture, uint8 [3, H, W], RGB.
+        most: Largest size in bytes.
+        side: Longest side in pixels.
     """
     install = "Run: pip install pillow"
     with explained("thumbnails", "need Pillow", install, ImportError, error=ConfigError):

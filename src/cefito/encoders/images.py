@@ -67,7 +67,13 @@ MAX_PIXELS = 40_000_000
 
 
 def check_pixels(place: str, before: Sequence[int], after: Sequence[int]) -> None:
-    """Check that a picture (height, width) does not become enormous by resizing (DataError)."""
+    """Check that a picture (height, width) does not become enormous by resizing (DataError).
+
+    Args:
+        place: Begins the message.
+        before: Height and width of the picture.
+        after: Height and width to which it is resized.
+    """
     if math.prod(after) > MAX_PIXELS:
         raise DataError(
             f"{place} of {before[1]:,} × {before[0]:,} pixels is too long: it would be resized to "
@@ -147,9 +153,9 @@ class PretrainedImages:
         with torch.inference_mode():
             output = model(pixel_values=self.prepared(images).to(self.device))
         vectors = output.image_embeds if layer == "projected" else output.pooler_output
-        found = vectors.float().cpu().numpy()  # [B, D]
+        rows = vectors.float().cpu().numpy()  # [B, D]
         place = self.pretrained.place
-        return check_array(found, shape=found.shape, place=place, rows="picture")
+        return check_array(rows, shape=rows.shape, place=place, rows="picture")
 
     def prepared(self, images: Tensor) -> Tensor:
         """Return pictures [B, 3, H, W] from 0 to 1 as the model takes them, [B, 3, h, w]."""
@@ -225,7 +231,13 @@ def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArr
 
 
 def repeats(size: int, width: int, model: str) -> int:
-    """Return how often a vector of `width` is repeated in an observation of `size` numbers."""
+    """Return how often a vector of `width` is repeated in an observation of `size` numbers.
+
+    Args:
+        size: Numbers of an observation.
+        width: Numbers of a vector.
+        model: Name of the model, for the message.
+    """
     if size % width or size // width % 2 == 0:
         fault = f"{size} numbers, a picture encoded by {model} gives {width}"
         message = f"the run takes observations of {fault}. Give the same encoder."

@@ -42,9 +42,9 @@ class Pretrained:
 
 
 def find_pretrained(
-    model: str | Path,  # a key of `models`, a folder, or a name on the hub
+    model: str | Path,
     *,
-    models: Mapping[str, str],  # names on the hub by short name
+    models: Mapping[str, str],
     kinds: Mapping[str, str],
     layers: Mapping[str, Mapping[str, str]],
     layer: str | None = None,
@@ -52,7 +52,13 @@ def find_pretrained(
 ) -> Pretrained:
     """Find a model's files, in a folder or on the hub, whose files are fetched once (ConfigError).
 
-    `kinds` are by the `model_type` of config.json; the first of a kind's layers is the default.
+    Args:
+        model: A key of `models`, a folder, or a name on the hub.
+        models: Names on the hub by short name.
+        kinds: Kinds of models by the `model_type` of config.json.
+        layers: Descriptions of the layers of each kind, the default first.
+        layer: Layer that gives the vectors.
+        revision: Branch, tag or commit on the hub.
     """
     short, path = str(model), Path(model).expanduser()
     name = models.get(short, short)
@@ -72,8 +78,8 @@ def find_pretrained(
     kind = str(config.get("model_type")) if isinstance(config, dict) else ""
     place = str(folder) if local else name
     if kind not in kinds:
-        known = ", ".join(dict.fromkeys(kinds.values()))
-        raise ConfigError(f"{place}: is a model of type '{kind}'; expected one of {known}.")
+        expected = ", ".join(dict.fromkeys(kinds.values()))
+        raise ConfigError(f"{place}: is a model of type '{kind}'; expected one of {expected}.")
     choices = layers[kinds[kind]]
     layer = next(iter(choices)) if layer is None else layer
     if layer not in choices:
@@ -94,8 +100,8 @@ def _digest(paths: Iterable[Path]) -> str:
 
 def weights_digest(folder: Path) -> str:
     """Return one hash over all that a picture's vector depends on: weights and preparation."""
-    found = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
-    weights = next((paths for paths in found if paths), [])
+    candidates = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
+    weights = next((paths for paths in candidates if paths), [])
     preparation = (folder / name for name in PREPARATION_FILES)
     return _digest(path for path in (*preparation, *weights) if path.exists())
 
@@ -122,7 +128,13 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
-    """Load a model of transformers, by the name of its class, in single precision to evaluate."""
+    """Load a model of transformers, by the name of its class, in single precision to evaluate.
+
+    Args:
+        architecture: Name of the class.
+        pretrained: Model and its files.
+        device: A torch device.
+    """
     with needed_packages():
         import transformers
     fault = f"no {architecture} could be loaded"

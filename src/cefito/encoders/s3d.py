@@ -84,13 +84,13 @@ class _Mixed(nn.Module):
         self, inputs: int, b0: int, b1_a: int, b1_b: int, b2_a: int, b2_b: int, b3: int
     ) -> None:
         super().__init__()
-        one, three = (1, 1, 1), (3, 3, 3)
-        self.conv_b0 = _Convolution(inputs, b0, one)
-        self.conv_b1_a = _Convolution(inputs, b1_a, one)
-        self.conv_b1_b = _Convolution(b1_a, b1_b, three, one, separable=True)
-        self.conv_b2_a = _Convolution(inputs, b2_a, one)
-        self.conv_b2_b = _Convolution(b2_a, b2_b, three, one, separable=True)
-        self.conv_b3_b = _Convolution(inputs, b3, one)
+        pointwise, cubic = (1, 1, 1), (3, 3, 3)
+        self.conv_b0 = _Convolution(inputs, b0, pointwise)
+        self.conv_b1_a = _Convolution(inputs, b1_a, pointwise)
+        self.conv_b1_b = _Convolution(b1_a, b1_b, cubic, pointwise, separable=True)
+        self.conv_b2_a = _Convolution(inputs, b2_a, pointwise)
+        self.conv_b2_b = _Convolution(b2_a, b2_b, cubic, pointwise, separable=True)
+        self.conv_b3_b = _Convolution(inputs, b3, pointwise)
         self.gating_b0, self.gating_b1 = _Gate(b0), _Gate(b1_b)
         self.gating_b2, self.gating_b3 = _Gate(b2_b), _Gate(b3)
 
@@ -196,6 +196,6 @@ def load_s3d(path: Path) -> S3D:
     kinds = AttributeError, RuntimeError, TypeError
     with explained(path, "is not the S3D network", _REMEDY, *kinds, error=RunError):
         network.load_state_dict(
-            {name: one for name, one in state.items() if not name.startswith("text_module.")}
+            {name: tensor for name, tensor in state.items() if not name.startswith("text_module.")}
         )
     return network.eval()

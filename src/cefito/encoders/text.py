@@ -117,10 +117,10 @@ class PretrainedText:
                     vectors = output.pooler_output
                 rows.append(vectors.float().cpu().numpy())  # [B, W]
                 advance(len(batch))
-        found = np.concatenate(rows)
+        encoded = np.concatenate(rows)
         if len(texts):
-            check_array(found, shape=found.shape, place=self.pretrained.place, rows="text")
-        return found[[different.index(text) for text in texts]]
+            check_array(encoded, shape=encoded.shape, place=self.pretrained.place, rows="text")
+        return encoded[[different.index(text) for text in texts]]
 
     @cached_property
     def _model(self) -> Any:
@@ -146,12 +146,12 @@ class PretrainedText:
                 folder, local_files_only=True, trust_remote_code=False
             )
         # a tokenizer of another model would give wrong vectors without an error
-        known = self._model.get_input_embeddings().num_embeddings
+        token_count = self._model.get_input_embeddings().num_embeddings
         end = tokenizer.eos_token_id
         reads = self._model.config.eos_token_id
         fault = ""
-        if len(tokenizer) > known or end is None or tokenizer.pad_token_id is None:
-            fault = f"({len(tokenizer)} tokens) does not belong to its model ({known} tokens)"
+        if len(tokenizer) > token_count or end is None or tokenizer.pad_token_id is None:
+            fault = f"({len(tokenizer)} tokens) does not belong to its model ({token_count} tokens)"
         # old configurations say 2, which transformers reads as the highest id
         elif self.pretrained.kind == "clip" and reads not in (2, end):
             fault = f"ends texts with token {end}, but its model reads its vector at {reads}"
@@ -258,8 +258,8 @@ class GoalTexts:
             raise ConfigError(
                 "an empty goal: expected words, as in 'a folded tent'.", setting="goal_text"
             )
-        found: NDArray[np.float32] = self._repeated(self.tower.encode([text])[0]) + self._shift
-        return found.astype(np.float32, copy=False)
+        vector: NDArray[np.float32] = self._repeated(self.tower.encode([text])[0]) + self._shift
+        return vector.astype(np.float32, copy=False)
 
     def _repeated(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """Repeat a vector [D] for each second of an observation [E]."""

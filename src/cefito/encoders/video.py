@@ -98,7 +98,7 @@ def open_encoder(
         ConfigError: No such encoder, or settings that do not go with it.
         RunError: The weights cannot be loaded.
     """
-    given = {
+    settings = {
         "weights": weights,
         "frames": frames,
         "rate": rate,
@@ -108,11 +108,11 @@ def open_encoder(
     }
     name = name or (INSTALLED if weights is None else "s3d")
     opener, taken = _opener(name), settings_of(name)
-    for setting, value in given.items():
+    for setting, value in settings.items():
         if value is not None and setting not in taken:
             message = f"{setting}: the encoder {name} has no such setting. Leave it out."
             raise ConfigError(message, setting=setting)
-    values = {setting: value for setting, value in given.items() if value is not None}
+    values = {setting: value for setting, value in settings.items() if value is not None}
     opened: Any = opener(device=device, **values)
     return opened if hasattr(opened, "sampling") else Pictures(opened)
 
@@ -127,8 +127,8 @@ def _opener(name: str) -> Opener:
         return ENCODERS[name]
     if "/" in name or Path(name).expanduser().exists():
         return partial(PretrainedImages, name)
-    known = f"{', '.join(ENCODERS)}, the folder of a CLIP or DINOv2 model"
-    raise ConfigError(f"unknown encoder '{name}'; expected {known}, or OWNER/MODEL on the hub.")
+    expected = f"{', '.join(ENCODERS)}, the folder of a CLIP or DINOv2 model"
+    raise ConfigError(f"unknown encoder '{name}'; expected {expected}, or OWNER/MODEL on the hub.")
 
 
 def _open_s3d(
@@ -231,14 +231,22 @@ def check_batch(batch: int) -> None:
 def encode_rows(
     info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
 ) -> NDArray[np.float32]:
-    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D]."""
+    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D].
+
+    Args:
+        info: Video, as `probe` describes it.
+        rows: Seconds, ascending.
+        encoder: Encoder of clips.
+        batch: Clips that are encoded together.
+        advance: Called with the number of clips after each batch.
+    """
     vectors: list[NDArray[np.float32]] = []
     for several in _batches(clips(info, rows, encoder.sampling), batch):
         vectors.append(encoder.encode(several.float() / 255))
         advance(len(several))
-    found = np.concatenate(vectors).astype(np.float32, copy=False)
+    features = np.concatenate(vectors).astype(np.float32, copy=False)
     return check_array(
-        found, shape=(len(rows), None), place=f"{info.path}: its features", rows="row"
+        features, shape=(len(rows), None), place=f"{info.path}: its features", rows="row"
     )
 
 

@@ -214,6 +214,11 @@ def quantiles(scores: ArrayLike, videos: ArrayLike, levels: ArrayLike) -> Reals:
 
     The least s with Σ_v Σ_i 1[s_vi ≤ s] / (n_v (V + 1)) ≥ level, over the n_v windows of V videos;
     ∞ if there is none.
+
+    Args:
+        scores: Score of each window [N].
+        videos: Video of each window [N].
+        levels: Levels of coverage [L], from 0 to 1.
     """
     values = np.asarray(scores, dtype=np.float64)
     _, place, counts = np.unique(np.asarray(videos), return_inverse=True, return_counts=True)
@@ -238,7 +243,13 @@ class WindowScores:
 
     @classmethod
     def of(cls, planner: Planner, windows: Windows, condition: Condition) -> WindowScores:
-        """Score the windows of a condition; see `windows_for`."""
+        """Score the windows of a condition; see `windows_for`.
+
+        Args:
+            planner: Fitted planner.
+            windows: Windows of the condition, with their true sequences.
+            condition: What is known when planning.
+        """
         planner, windows = planner_for(planner, condition), windows_for(windows, condition)
         queries = Queries.from_windows(windows, **dict(condition.given))
         next_step, next_two = _step_scores(planner, queries, windows.actions)
@@ -277,6 +288,11 @@ def sampled(windows: Windows, most: int, seed: int = 0) -> Windows:
     """Return at most `most` windows of each video, drawn at random, in their order.
 
     The guarantee is for a random window of a video, so that it stays.
+
+    Args:
+        windows: Windows of one split.
+        most: Number of windows of a video.
+        seed: Seed of the draw.
     """
     drawn = np.random.default_rng(seed).permutation(len(windows))
     ranked = drawn[np.argsort(windows.video[drawn], kind="stable")]

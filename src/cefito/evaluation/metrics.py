@@ -35,7 +35,7 @@ Part: TypeAlias = tuple[Sum, Sum]
 
 
 def metric_value(
-    name: str, predicted: ArrayLike, actual: ArrayLike, **known: Any
+    name: str, predicted: ArrayLike, actual: ArrayLike, **facts: Any
 ) -> float | list[float]:
     """Return a metric of plans, per cent; a list for metrics of each position that is annotated.
 
@@ -44,16 +44,16 @@ def metric_value(
         predicted: Action ids of the best plans [N, L], or of the k best [N, k, L], padded with -1
             at the end; nothing else for a missing plan.
         actual: Action ids [N, L], padded with -1 at the end, at least one for each window.
-        known: Fields of `ScoredPlans` that the metric needs, such as `actual_tasks` and `orders`.
+        facts: Fields of `ScoredPlans` that the metric needs, such as `actual_tasks` and `orders`.
 
     Raises:
         ValueError: Not such integers, not equal in shape, no window, or something that the metric
             needs is not known.
     """
-    part = METRICS[name].total(_scored(predicted, actual, **{"lengths_given": False, **known}))
-    if part is None:
+    sums = METRICS[name].total(_scored(predicted, actual, **{"lengths_given": False, **facts}))
+    if sums is None:
         raise ValueError(f"{name}: needs more than plans and actions")
-    return _percents(*part)
+    return _percents(*sums)
 
 
 def unpadded(actions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -177,7 +177,7 @@ def _bitwise(scored: ScoredPlans) -> tuple[float, float]:
     """
     # rows without a plan add nothing; 0 is neutral in AND and OR
     rows = (scored.best[scored.planned], scored.actual[scored.planned])
-    ours, theirs = (part.clip(min=0) for part in rows)
+    ours, theirs = (ids.clip(min=0) for ids in rows)
     shares = (ours & theirs).sum(axis=1) / ((ours | theirs).sum(axis=1) + _EPSILON)
     return float(shares.sum()), len(scored.actual)
 
@@ -201,13 +201,13 @@ def _positions(scored: ScoredPlans) -> Part:
     return right.astype(np.float64), count.astype(np.float64)
 
 
-def _checked(part: Part, metric: Metric) -> Part:
+def _checked(sums: Part, metric: Metric) -> Part:
     """Check a sum and its divisor (ValueError)."""
-    total, count = (np.asarray(one, dtype=np.float64) for one in part)
+    total, count = (np.asarray(number, dtype=np.float64) for number in sums)
     whole = np.isfinite(total).all() and np.isfinite(count).all() and (count >= 0).all()
     if not whole or total.shape != count.shape or total.ndim > (not metric.head):
         expected = "finite numbers" if metric.head else "finite numbers, or arrays [L] of them"
-        raise ValueError(f"expected a sum and a divisor, {expected}, not {part!r}")
+        raise ValueError(f"expected a sum and a divisor, {expected}, not {sums!r}")
     return (total, count) if total.ndim else (float(total), float(count))
 
 
@@ -259,8 +259,10 @@ def metric_heads(*, brief: bool = False) -> dict[str, str]:
 
 def metric_legend(names: Container[str]) -> str:
     """Meanings of the metrics with these names, in one line."""
-    known = ((name, metric) for name, metric in METRICS.items() if metric.meaning)
-    return " ".join(f"{metric.head}: {metric.meaning}." for name, metric in known if name in names)
+    metrics = ((name, metric) for name, metric in METRICS.items() if metric.meaning)
+    return " ".join(
+        f"{metric.head}: {metric.meaning}." for name, metric in metrics if name in names
+    )
 
 
 @dataclass
@@ -284,6 +286,12 @@ class MetricSums:
         """Add some windows: plans [k, L'] of each, k ≥ 0, sequences [N, L] and tasks [N].
 
         Plans may be narrower or wider than the sequences; L is the same in all parts.
+
+        Args:
+            plans: Plans of each window, best first [k, L'].
+            actual: True action ids [N, L], padded with −1.
+            tasks: Planned tasks [N].
+            actual_tasks: True tasks [N].
         """
         count, positions = actual.shape
         width = max([positions, *(plan.shape[1] for plan in plans)])
@@ -304,9 +312,9 @@ class MetricSums:
             array.flags.writeable = False
         for name, metric in list(METRICS.items()):
             with METRICS.trying(name):
-                if (part := metric.total(scored)) is None:
+                if (sums := metric.total(scored)) is None:
                     continue
-                total, count = _checked(part, metric)
+                total, count = _checked(sums, metric)
                 self.sums[name] = self.sums.get(name, 0.0) + total
                 self.counts[name] = self.counts.get(name, 0.0) + count
 
@@ -319,7 +327,7 @@ class MetricSums:
         }
 
 
-def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlans:
+def _scored(predicted: ArrayLike, actual: ArrayLike, **facts: Any) -> ScoredPlans:
     plans, right = np.asarray(predicted), np.asarray(actual)
     plans = plans[:, None] if plans.ndim == 2 else plans
     shapes = plans.ndim == 3 and plans.size > 0 and plans[:, 0].shape == right.shape
@@ -336,7 +344,7 @@ def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlan
                 f"{name} has negative ids; expected only -1 after the end of a sequence, and a "
                 "first action in each row of actual"
             )
-    return ScoredPlans(plans=plans.astype(np.int64), actual=right.astype(np.int64), **known)
+    return ScoredPlans(plans=plans.astype(np.int64), actual=right.astype(np.int64), **facts)
 
 
 def _percents(total: Sum, count: Sum) -> float | list[float]:
@@ -376,12 +384,12 @@ def training_orders(
     """
     together: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # videos with both
     ordered: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # those that keep the order
-    every = dataset.videos
-    for index in split_videos(every)["train"] if videos is None else videos:
-        video = every[index]
+    dataset_videos = dataset.videos
+    for index in split_videos(dataset_videos)["train"] if videos is None else videos:
+        video = dataset_videos[index]
         task, actions = video.task, [step.action for step in video.steps]
         if vocabulary is not None:
-            actions = [int(known) for known in vocabulary.actions[task, actions] if known >= 0]
+            actions = [int(action) for action in vocabulary.actions[task, actions] if action >= 0]
             task = int(vocabulary.tasks[task])
         first = {action: place for place, action in reversed([*enumerate(actions)])}
         last = {action: place for place, action in enumerate(actions)}

@@ -152,8 +152,8 @@ class Evaluation(FileRecord, Given):
     def percent(self, metric: str) -> float | None:
         """A metric or calibration number that is a single value; None if there is none."""
         if self.calibration is not None and metric in CALIBRATION_HEADS:
-            found: float | None = getattr(self.calibration, metric)
-            return found
+            number: float | None = getattr(self.calibration, metric)
+            return number
         value = self.metrics.get(metric)
         return None if isinstance(value, list) else value
 
@@ -302,7 +302,7 @@ def window_plans(
         plans: The plans of each, from `evaluate_planner`.
         tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
     """
-    taxonomy, found = windows.taxonomy, []
+    taxonomy, rows = windows.taxonomy, []
     for row, plan in enumerate(plans):
         video, first = dataset.videos[windows.video[row]], int(windows.start[row])
         truth, task = unpadded(windows.actions[row]), int(windows.tasks[row])
@@ -311,7 +311,7 @@ def window_plans(
         if plan.tasks is not None:
             of_plans = plan.tasks.tolist()
         right = [np.array_equal(actions, truth) for actions in plan.sequences]
-        found.append(
+        rows.append(
             WindowPlans(
                 video=video.video_id,
                 from_step=first + 1,
@@ -329,12 +329,12 @@ def window_plans(
                 exact=plan.exact,
             )
         )
-    return found
+    return rows
 
 
-def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
+def save_plans(windows: Sequence[WindowPlans], path: Path | str) -> None:
     """Write the plans of windows into a file, a line of JSON each; an existing one is replaced."""
-    rows = (window.to_dict() for window in found)
+    rows = (window.to_dict() for window in windows)
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
     write_text(Path(path), "".join(f"{line}\n" for line in lines))
 

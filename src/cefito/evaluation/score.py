@@ -77,6 +77,12 @@ def video_intervals(
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
     A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
+
+    Args:
+        plans: Plans of each window.
+        windows: Windows with their true sequences.
+        tasks: Planned tasks [N].
+        orders: Orders that the order-tolerant success rate obeys.
     """
     sums_of = _summing(plans, windows, tasks, orders)
     parts = [sums_of(rows) for _, rows in _groups(windows.video)]
@@ -85,8 +91,8 @@ def video_intervals(
     low: dict[str, float | list[float]] = {}
     high: dict[str, float | list[float]] = {}
     for name in parts[0].sums:
-        sums = np.array([part.sums[name] for part in parts])  # [V] or [V, L]
-        counts = np.array([part.counts[name] for part in parts])  # the same
+        sums = np.array([sums_of_video.sums[name] for sums_of_video in parts])  # [V] or [V, L]
+        counts = np.array([sums_of_video.counts[name] for sums_of_video in parts])  # the same
         columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
         ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
@@ -108,13 +114,13 @@ def _summing(
     orders: Orders | None,
 ) -> SumsOf:
     """Return a function that sums metrics over the windows of some rows."""
-    given = all(
+    lengths_given = all(
         actions.shape[1] == windows.horizon and (actions >= 0).all()
         for actions in (windows.actions, *(plan.actions for plan in plans))
     )
 
     def sums_of(rows: NDArray[np.int64]) -> MetricSums:
-        sums = MetricSums(orders=orders, lengths_given=given)
+        sums = MetricSums(orders=orders, lengths_given=lengths_given)
         sums.add(
             [plans[row].actions for row in rows],
             windows.actions[rows],
@@ -133,7 +139,7 @@ def evaluate_planner(
     orders: Orders | None = None,
     sampled_from: int | None = None,
     progress: Progress = silent,
-    **given: bool,
+    **flags: bool,
 ) -> tuple[Evaluation, list[Plans]]:
     """Plan windows and score the plans; return both.
 
@@ -143,17 +149,17 @@ def evaluate_planner(
         orders: As in `task_scores`.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
-        given: What the planner is given, by fields of `Given`.
+        flags: What the planner is given, by fields of `Given`.
     """
-    known = Given.of(**given)
+    told = Given.of(**flags)
     if not len(windows) or windows.horizon != planner.horizon:
         raise ConfigError(
             f"{len(windows)} windows of {windows.horizon} actions: {planner.name} is scored on one "
             f"or more of {planner.horizon}. Cut windows of this horizon."
         )
-    if known.with_elapsed:
+    if told.with_elapsed:
         check_elapsed(planner)
-    queries = Queries.from_windows(windows, **given)
+    queries = Queries.from_windows(windows, **flags)
     started = time.perf_counter()
     plans = planner.plan(queries, TOP_K, progress=progress)
     seconds = time.perf_counter() - started
@@ -166,7 +172,7 @@ def evaluate_planner(
         seconds=seconds,
         orders=orders,
         sampled_from=sampled_from,
-        given=known,
+        given=told,
     )
     return evaluation, plans
 
@@ -239,14 +245,14 @@ def _apart(windows: Windows, sums_of: SumsOf) -> dict[str, PartScores]:
 
 def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration | None:
     """Calibration of the probability of each best plan's task; None if one is not known."""
-    found = [
+    pairs = [
         (plan.task_probabilities[0], plan.tasks[0] == actual)
         for plan, actual in zip(plans, windows.tasks, strict=True)
         if plan.task_probabilities is not None and plan.tasks is not None and len(plan)
     ]
-    if len(found) < len(plans):
+    if len(pairs) < len(plans):
         return None
-    return calibration(*zip(*found, strict=True), videos=windows.video)
+    return calibration(*zip(*pairs, strict=True), videos=windows.video)
 
 
 def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
@@ -262,7 +268,13 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
 def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
-    """The planned, else predicted, task of each query [N]; None if one is unknown."""
+    """The planned, else predicted, task of each query [N]; None if one is unknown.
+
+    Args:
+        planner: Fitted planner.
+        queries: N queries.
+        plans: Their plans.
+    """
     named = [plan.tasks[0] if plan.tasks is not None and len(plan) else -1 for plan in plans]
     tasks = np.array(named, dtype=np.int64)
     unnamed = np.flatnonzero(tasks < 0)

@@ -42,7 +42,13 @@ def kept_scores(folder: Path) -> list[RunEvaluation]:
 
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
-    """The card in Markdown, with the front matter that hubs read."""
+    """The card in Markdown, with the front matter that hubs read.
+
+    Args:
+        run: Opened run.
+        scores: Scores that the card shows.
+        license_name: SPDX identifier of the licence of the weights.
+    """
     info, name = run.info, run.planner.describe().name
     licence = f"license: {json.dumps(license_name)}\n" if license_name else ""
     changes = changes_of_preset(run)
@@ -55,7 +61,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         "preset": in_markdown(Path(info.preset).name),
         "settings changed": "unknown"
         if changes is None
-        else _in_words({one.setting: one.ours for one in changes}) or "none",
+        else _in_words({change.setting: change.ours for change in changes}) or "none",
         "parameters": _in_words(info.parameters) or "none",
         "versions": _in_words(info.versions),
     }
@@ -80,33 +86,33 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
 def _observed(made: Mapping[str, Any]) -> str:
     """How observations were made, without the encoder's places on this machine."""
     features = (made.get("features") or {}).items()
-    kept = {name: part for name, part in features if name not in PLACES}
+    kept = {name: setting for name, setting in features if name not in PLACES}
     return _in_words({**made, "features": kept or "of an unknown encoder"})
 
 
 def _in_words(record: Mapping[str, Any]) -> str:
     """The entries of a record on one line, in Markdown."""
     shown = {
-        name: json.dumps(part, ensure_ascii=False) if isinstance(part, dict | list) else part
-        for name, part in record.items()
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+        for name, value in record.items()
     }
-    return in_markdown("; ".join(f"{name} {part}" for name, part in shown.items()))
+    return in_markdown("; ".join(f"{name} {text}" for name, text in shown.items()))
 
 
 def _bullets(lines: Iterator[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _score_table(one: RunEvaluation) -> str:
-    sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
+def _score_table(scores: RunEvaluation) -> str:
+    sampled = f" of {scores.sampled_from:,}" if scores.windows < scores.sampled_from else ""
     rows = [
         (head, f"{value:.2f}", "–" if low is None else f"{low:.2f} to {high:.2f}")
-        for head, value, low, high in one.headline()
+        for head, value, low, high in scores.headline()
     ]
     return (
-        f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
-        f"{one.windows:,}{sampled} windows, {one.conditions}; the search was "
-        f"{'exact' if one.exact else 'not always exact'}:\n\n"
+        f"{in_markdown(scores.dataset)}, split {scores.split}, T = {scores.steps}, "
+        f"{scores.windows:,}{sampled} windows, {scores.conditions}; the search was "
+        f"{'exact' if scores.exact else 'not always exact'}:\n\n"
         + markdown_table(("per cent", "score", "90 % interval, videos resampled"), rows)
     )
 
@@ -130,7 +136,12 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     """Write the files that planning needs into a new zip archive, with a model card.
 
     Checkpoints, metrics and the place of the data set on this machine stay out. Equal runs give
-    equal bytes. `license_name` is the SPDX identifier of the licence of the weights.
+    equal bytes.
+
+    Args:
+        run: Run folder.
+        target: New archive.
+        license_name: SPDX identifier of the licence of the weights.
     """
     target, opened = Path(target), open_run(run)
     if target.suffix != ".zip":
@@ -186,6 +197,14 @@ def import_field(
 
     The run has no data set of its own, so that its `run.json` names none. Action ids of `taxonomy`
     and of `action_text` are those of the checkpoint; both may be the authors' files.
+
+    Args:
+        checkpoint: File of the field (.pth).
+        out: New run folder.
+        taxonomy: File of tasks and actions.
+        action_text: File of text embeddings of the actions [K, W].
+        classifier: File of a task classifier (.pth).
+        weights: "ema" for the averaged weights, or the raw ones.
     """
     planner, record = from_checkpoint(
         checkpoint, taxonomy=taxonomy, action_text=action_text, weights=weights

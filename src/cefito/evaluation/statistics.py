@@ -74,15 +74,20 @@ def bootstrap_width(values: Sequence[float]) -> float:
 
 
 def paired_difference(
-    first: ArrayLike,  # success of each seed and window [S, N]
-    second: ArrayLike,  # [S', N]
-    video: ArrayLike,  # of each window [N]
+    first: ArrayLike,
+    second: ArrayLike,
+    video: ArrayLike,
 ) -> Difference:
     """Difference of two methods' success rates on the same windows.
 
     Windows of one video overlap and are not independent, so the bootstrap draws whole videos, for
     both methods. Successes are averaged over seeds first: the interval covers the choice of videos,
     `seeds` the randomness of training.
+
+    Args:
+        first: Success of the first method, of each seed and window [S, N].
+        second: That of the second [S', N].
+        video: Video of each window [N].
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     windows = np.shape(video)
@@ -137,16 +142,16 @@ def _numbers(values: Sequence[float], least: int) -> NDArray[np.float64]:
 
 def best_probabilities(plans: Sequence[Plans]) -> NDArray[np.float64] | None:
     """The probability of each window's best plan [N]; None if plans have no probabilities."""
-    known = [plan.probabilities for plan in plans if plan.probabilities is not None]
-    if not plans or len(known) < len(plans):
+    listed = [plan.probabilities for plan in plans if plan.probabilities is not None]
+    if not plans or len(listed) < len(plans):
         return None
-    return np.array([values[0] if len(values) else 0.0 for values in known], dtype=np.float64)
+    return np.array([values[0] if len(values) else 0.0 for values in listed], dtype=np.float64)
 
 
 def searched_mass(plans: Sequence[Plans]) -> float | None:
     """Mean share of the probability mass that was searched; None if it is not known for all."""
-    known = [plan.searched_mass for plan in plans if plan.searched_mass is not None]
-    return float(np.mean(known)) if known and len(known) == len(plans) else None
+    shares = [plan.searched_mass for plan in plans if plan.searched_mass is not None]
+    return float(np.mean(shares)) if shares and len(shares) == len(plans) else None
 
 
 def calibration(
@@ -170,10 +175,10 @@ def calibration(
     order = np.lexsort((actual, video, values))
     values, success, actual = values[order], success[order], actual[order]
     video = np.arange(count) if videos is None else video[order]
-    bins = [part for part in np.array_split(np.arange(count), _BINS) if len(part)]
-    windows = [len(part) for part in bins]
-    means = [float(100 * values[part].mean()) for part in bins]
-    rates = [float(100 * success[part].mean()) for part in bins]
+    bins = [members for members in np.array_split(np.arange(count), _BINS) if len(members)]
+    windows = [len(members) for members in bins]
+    means = [float(100 * values[members].mean()) for members in bins]
+    rates = [float(100 * success[members].mean()) for members in bins]
     among = 100 * success[::-1].cumsum() / np.arange(1, count + 1)  # rate among the n surest [N]
     shares = np.linspace(0, 1, _POINTS)
     surest = np.array([_surest(share, count) for share in shares])
@@ -228,6 +233,6 @@ def _tied(
     probabilities: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both as numbers [N], with success averaged over windows of equal probability."""
-    values, success = (np.asarray(part, dtype=np.float64) for part in (probabilities, right))
+    values, success = (np.asarray(numbers, dtype=np.float64) for numbers in (probabilities, right))
     _, group = np.unique(values, return_inverse=True)
     return values.clip(max=1), (np.bincount(group, success) / np.bincount(group))[group]

@@ -45,8 +45,8 @@ def make_executor(
     if name is None:
         name = ("serial" if workers == 1 else "processes") if address is None else "ray"
     if name not in EXECUTORS:
-        known = ", ".join(EXECUTORS)
-        raise ConfigError(f"no executor '{name}'; there are {known}.", setting="executor")
+        choices = ", ".join(EXECUTORS)
+        raise ConfigError(f"no executor '{name}'; there are {choices}.", setting="executor")
     if address is None:
         return EXECUTORS[name](workers)
     if name != "ray":

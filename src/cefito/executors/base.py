@@ -65,11 +65,11 @@ class JobQueue(Generic[Argument, Value]):
     ) -> None:
         self.arguments, self.advance = arguments, advance
         self.outcomes: dict[int, Outcome[Value]] = {}
-        found: dict[Hashable, deque[int]] = {}
+        by_group: dict[Hashable, deque[int]] = {}
         names = range(len(arguments)) if groups is None else groups
         for job, name in zip(range(len(arguments)), names, strict=True):
-            found.setdefault(name, deque()).append(job)
-        self.waiting = deque(found.values())  # groups of jobs that no worker has
+            by_group.setdefault(name, deque()).append(job)
+        self.waiting = deque(by_group.values())  # groups of jobs that no worker has
 
     def next(self, group: deque[int]) -> tuple[deque[int], bytes | None]:
         """Return the rest of a group or the next one, and the pickled argument of its first job.

@@ -35,7 +35,11 @@ def work(
 ) -> None:
     """Run jobs until there are no more; the pipe gives the pickled function, then arguments.
 
-    `outcome` calls the function with an argument and returns what is sent, by default pickled.
+    Args:
+        connection: End of the pipe in this process.
+        threads: Threads of torch in this process.
+        outcome: Calls the function with an argument, and returns the bytes to send; by default they
+            are pickled.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -100,7 +104,11 @@ class ProcessExecutor(Executor):
             while jobs.waiting or running:
                 while jobs.waiting and len(running) < workers:
                     running.append(_Worker(threads, pickled, jobs))
-                ready = [part for one in running for part in (one.connection, one.process.sentinel)]
+                ready = [
+                    handle
+                    for worker in running
+                    for handle in (worker.connection, worker.process.sentinel)
+                ]
                 wait(ready, timeout=_ROUND)
                 for worker in list(running):
                     if not worker.continues():

@@ -58,7 +58,9 @@ class FrozenBlock:
     def __init__(self, block: TransformerBlock, dtype: torch.dtype) -> None:
         self.split, attn, mlp = block.attn.split, block.attn, block.mlp
         layers = (attn.qkv, attn.proj, mlp.fc1, mlp.fc2)
-        cast = [(one.weight.detach().to(dtype), one.bias.detach().to(dtype)) for one in layers]
+        cast = [
+            (layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)) for layer in layers
+        ]
         (weight, bias), proj, fc1, fc2 = cast
         width = weight.shape[1]
         self._qkv = FrozenLinear(weight, bias)
@@ -114,13 +116,13 @@ class Prefixes:
 
     def narrow(self, first: int, count: int) -> Prefixes:
         """Return `count` of the prefixes, without a copy."""
-        part = slice(first, first + count)
+        rows = slice(first, first + count)
         return replace(
             self,
-            keys=tuple(key[part] for key in self.keys),
-            values=tuple(value[part] for value in self.values),
-            target=self.target[part],
-            query=self.query[part],
+            keys=tuple(key[rows] for key in self.keys),
+            values=tuple(value[rows] for value in self.values),
+            target=self.target[rows],
+            query=self.query[rows],
         )
 
 
@@ -164,6 +166,11 @@ class Children:
 
         Return the goal tokens of leaves [n, A, 1, D], and of others each block's keys and values of
         the pairs [n, A, 2, D], after the first block [1, A, 2, D], as they do not differ by parent.
+
+        Args:
+            prefixes: n prefixes of one length.
+            actions: Action ids [A].
+            leaf: Whether the sequences end there.
         """
         pairs: Pairs = []
 
@@ -187,6 +194,12 @@ class Children:
 
         The first `leaves` end sequences (None if they are not the last): return their goal tokens
         [m, 1, D], and padding.
+
+        Args:
+            depths: Number of actions of each prefix [N].
+            actions: Action that continues each [N].
+            attention: Computes the attention of a block to the keys of the paths.
+            leaves: Number of the first ones that end sequences.
         """
         more = _padding(len(actions))
         depths, actions = F.pad(depths, (0, more)), F.pad(actions, (0, more))
@@ -234,29 +247,35 @@ class Children:
         """Compute attention of pairs of tokens [m, 2, D], or of their states, to keys [m, L, D].
 
         With rows [m, L], keys and values are these of [R, D]. The last two keys are the pair's own.
+
+        Args:
+            query: Queries [m, 2, D], or of states or actions alone [m, 1, D].
+            keys: Keys [m, L, D], or [R, D] with rows.
+            values: Values of the same shape.
+            rows: Numbers of the keys of each pair [m, L].
         """
         mixed = torch.empty_like(query)
         on_cpu = query.device.type == "cpu"
         # on a CPU so many pairs at a time as fit into its cache
         most = max(1, _CACHED // self._width if on_cpu else len(query))
         for start in range(0, len(query), most):
-            part = slice(start, start + most)
+            block = slice(start, start + most)
             key, value = (
-                kept[part]
+                kept[block]
                 if rows is None
-                else kept.index_select(0, rows[part].flatten()).unflatten(0, rows[part].shape)
+                else kept.index_select(0, rows[block].flatten()).unflatten(0, rows[block].shape)
                 for kept in (keys, values)
             )
             # the action does not see its state
             mask = self._pair_mask[-query.shape[1] :, -key.shape[1] :]
             if on_cpu:
-                mixed[part] = self._attend_few(query[part], key, value, mask)
+                mixed[block] = self._attend_few(query[block], key, value, mask)
                 continue
             split = self.blocks[0].split
-            found = F.scaled_dot_product_attention(
-                split(query[part]), split(key), split(value), attn_mask=mask
+            attended = F.scaled_dot_product_attention(
+                split(query[block]), split(key), split(value), attn_mask=mask
             )
-            mixed[part] = found.transpose(-3, -2).flatten(-2)
+            mixed[block] = attended.transpose(-3, -2).flatten(-2)
         return mixed
 
     def _attend_few(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -266,7 +285,7 @@ class Children:
         """
         heads = self._membership.shape[1]
         query, key, value = (
-            part.float().unflatten(-1, (heads, -1)) for part in (query, key, value)
+            tensor.float().unflatten(-1, (heads, -1)) for tensor in (query, key, value)
         )
         # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
         scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)

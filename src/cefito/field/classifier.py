@@ -24,7 +24,7 @@ class TaskClassifier(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
         released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
         first, second, third = (
-            given or default for given, default in zip(config.hidden, released, strict=True)
+            size or default for size, default in zip(config.hidden, released, strict=True)
         )
         self.fc1 = nn.Linear(observation_dim, first)
         self.fc2 = nn.Linear(first, second)
@@ -41,7 +41,13 @@ class TaskClassifier(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
+        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            dropout: Draws what is dropped in training; None for none.
+        """
         drop = dropout or (lambda x: x)
         x = torch.stack([initial, goal]) - self.mean  # [2, B, E]
         if self.config.normalise:
@@ -84,7 +90,13 @@ class ProposalNetwork(nn.Module):
         nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K]."""
+        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            dropout: Draws what is dropped in training; None for none.
+        """
         drop = dropout or (lambda x: x)
         x = prepared(torch.stack([initial, goal], dim=1), self.config, self.mean)
         x = drop(x.flatten(1))

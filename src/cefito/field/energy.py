@@ -73,6 +73,11 @@ class ReducedDistance:
         """Return the squared distances ‖R h − Qᵀc‖² within the range, […].
 
         Of normalised last tokens h […, D], and coordinates of goals […, R] of as many axes.
+
+        Args:
+            tokens: Normalised last tokens h […, D].
+            goals: Coordinates of the goals […, R].
+            actions: Action ids […].
         """
         if self._skip is not None:
             goals = goals - self._skip_inside[actions].float()
@@ -145,7 +150,13 @@ class EnergyField(nn.Module):
         return DISTANCES[self.config.distance](squared, self.predictor.observation_dim)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself."""
+        """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids [B, T].
+        """
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
     def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
@@ -154,6 +165,11 @@ class EnergyField(nn.Module):
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
         a token sees its ancestors only. The last block computes the goal tokens alone. Queries with
         trees of similar size are computed together, since all are padded to the widest.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids of the candidates [B, M, T].
         """
         target = self.target(goal)  # [B, E]
         rows, energies = [], []
@@ -169,6 +185,11 @@ class EnergyField(nn.Module):
 
         Each group has its rows [b] of the batch, their tree, and the latents of the goals
         [b, M, D], in the order of the leaves, or with `every_state` of all nodes, level by level.
+
+        Args:
+            initial: Initial observations [B, E].
+            actions: Action ids of the candidates [B, M, T].
+            every_state: Yield the latents of all nodes, not of the leaves alone.
         """
         predictor = self.predictor
         root = predictor.state_token(self.centred(initial))  # [B, D]
@@ -188,7 +209,13 @@ class EnergyField(nn.Module):
         return list(counts.argsort(stable=True).split(most))
 
     def leaf_energies(self, tree: PrefixTree, latents: Tensor, target: Tensor) -> Tensor:
-        """Return the energies [B, M] of the candidates of a tree."""
+        """Return the energies [B, M] of the candidates of a tree.
+
+        Args:
+            tree: Tree of the candidates.
+            latents: Latents of the goals, in the order of the leaves [B, M, D].
+            target: Encoded goals [B, E].
+        """
         # latents of the goals, in the order of the leaves, [B, M, D]; targets [B, E]
         goals = self.predictor.head(latents, tree.actions[-1])  # [B, M, E]
         leaves = self.distance(goals, target[:, None])

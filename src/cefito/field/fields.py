@@ -58,7 +58,9 @@ class PrefixCache:
     @property
     def kept_bytes(self) -> int:
         """Memory of the keys and values."""
-        return sum(part.numel() * part.element_size() for part in (*self._keys, *self._values))
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in (*self._keys, *self._values)
+        )
 
     def clear(self) -> None:
         """Keep the empty prefixes alone."""
@@ -78,8 +80,10 @@ class PrefixCache:
         # In each level a path ends by its own two rows; sequences have rows until the next call.
         first, paths = self._rows, []  # the latter of each level [n, 2 depth + 3]
         for depth, (parents, _) in enumerate(levels):
-            own = self._rows + torch.arange(2 * len(parents), device=parents.device).view(-1, 2)
-            paths.append(torch.cat([self._paths[parents, : 2 * depth + 1], own], dim=1))
+            row_pairs = self._rows + torch.arange(2 * len(parents), device=parents.device).view(
+                -1, 2
+            )
+            paths.append(torch.cat([self._paths[parents, : 2 * depth + 1], row_pairs], dim=1))
             if depth < self._horizon - 1:
                 more = self._paths.shape[1] - paths[-1].shape[1]
                 self._paths = torch.cat([self._paths, F.pad(paths[-1], (0, more))])
@@ -94,7 +98,8 @@ class PrefixCache:
         ]
         inner, ends = slice(first, self._rows), slice(self._rows, self._rows + 2 * leaves)
         self._keys, self._values = (
-            [_with_room(part, ends.stop) for part in parts] for parts in (self._keys, self._values)
+            [_with_room(tensor, ends.stop) for tensor in parts]
+            for parts in (self._keys, self._values)
         )
 
         def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
@@ -105,8 +110,8 @@ class PrefixCache:
                 kept[ends] = new[:leaves].flatten(0, 1)
                 kept[inner] = new[leaves:total].flatten(0, 1)
             mixed = torch.zeros_like(query)  # padding stays zero
-            for own, rows in groups if query.shape[1] == 2 else groups[:1]:
-                mixed[own] = self._children.attend_each(query[own], keys, values, rows)
+            for block, rows in groups if query.shape[1] == 2 else groups[:1]:
+                mixed[block] = self._children.attend_each(query[block], keys, values, rows)
             return mixed
 
         goals = self._children.of_nodes(
@@ -165,13 +170,19 @@ class IncrementalField:
         """Return the energies [B] of full sequences; see `EnergyField.energy`."""
         return self.field.energy(initial, goal, actions)
 
-    def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the bytes of a child; `each` copies the keys and values of its path."""
+    def bytes_per_child(self, depth: int, *, leaf: bool, cached: bool = False) -> int:
+        """Return the bytes of a child; `cached` copies the keys and values of its path.
+
+        Args:
+            depth: Number of actions of the prefix.
+            leaf: Whether the child ends a sequence.
+            cached: Whether it has a copy of its path.
+        """
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
         # numbers of two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
-        copied = 4 * (2 * depth + 3) * width if each else 0
+        copied = 4 * (2 * depth + 3) * width if cached else 0
         kept = 0 if leaf else 2 * self.field.config.depth * (2 * depth + 3) * width
         return self._dtype.itemsize * (working + copied + kept)
 

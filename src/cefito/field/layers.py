@@ -22,13 +22,25 @@ _PACKED = 128  # rows of a product of packed weights are a multiple of this
 _MOST = 0.9  # share of rows with a gradient, above which none are left out
 
 
-def linear(layer: nn.Linear, x: Tensor, part: slice = slice(None)) -> Tensor:
-    """Apply a part of a layer's outputs to […, in]: x Wᵀ + b, in the precision of autocast."""
-    return _Linear.apply(x, layer.weight[part], layer.bias[part])  # type: ignore[no-any-return, no-untyped-call]
+def linear(layer: nn.Linear, x: Tensor, outputs: slice = slice(None)) -> Tensor:
+    """Apply a part of a layer's outputs to […, in]: x Wᵀ + b, in the precision of autocast.
+
+    Args:
+        layer: Linear layer.
+        x: Inputs […, in].
+        outputs: Which of its outputs.
+    """
+    return _Linear.apply(x, layer.weight[outputs], layer.bias[outputs])  # type: ignore[no-any-return, no-untyped-call]
 
 
 def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
-    """Return W₂ gelu(W₁ x + b₁) + b₂ of […, D], with the tanh form of GELU."""
+    """Return W₂ gelu(W₁ x + b₁) + b₂ of […, D], with the tanh form of GELU.
+
+    Args:
+        first: Layer W₁, b₁.
+        second: Layer W₂, b₂.
+        x: Inputs […, D].
+    """
     return _Mlp.apply(x, first.weight, first.bias, second.weight, second.bias)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -161,7 +173,7 @@ def _live(slope: Tensor, *saved: Tensor) -> tuple[Tensor | None, tuple[Tensor, .
     if more:
         mask[(~mask).nonzero()[:more, 0]] = True
     live = mask.nonzero().squeeze(1)
-    return live, tuple(part[live] for part in parts)
+    return live, tuple(tensor[live] for tensor in parts)
 
 
 def _spread(values: Tensor, live: Tensor | None, shape: tuple[int, ...]) -> Tensor:

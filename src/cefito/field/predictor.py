@@ -21,12 +21,19 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
     By PyTorch's kernel, except for bfloat16 on a CPU: there its backward pass takes about three
     times as long as plain matrix products, for which the CPU has instructions.
+
+    Args:
+        query: [B, heads, L, d].
+        key: [B, heads, M, d].
+        value: [B, heads, M, d].
+        mask: As `prepared_mask` makes it, broadcastable to [B, heads, L, M]; None if every query
+            may see every key.
     """
     # query [B, heads, L, d], key and value [B, heads, M, d] → [B, heads, L, d]; mask of
     # `prepared_mask`, broadcastable to [B, heads, L, M]; None if every query may see every key
     if not _by_products(query.dtype, query.device):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    query, key, value = (part.contiguous() for part in (query, key, value))
+    query, key, value = (tensor.contiguous() for tensor in (query, key, value))
     scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, heads, L, M]
     if mask is not None:
         scores += mask
@@ -55,7 +62,13 @@ def normalise(x: Tensor, epsilon: float = EPSILON) -> Tensor:
 
 
 def prepared(x: Tensor, config: Any, mean: Tensor) -> Tensor:
-    """Return observations […, E], minus their mean and layer-normalised, each if configured."""
+    """Return observations […, E], minus their mean and layer-normalised, each if configured.
+
+    Args:
+        x: Observations […, E].
+        config: Settings with `centre` and `normalise`.
+        mean: Mean observation of training [E].
+    """
     x = x - mean if config.centre else x
     return normalise(x) if config.normalise else x
 
@@ -112,13 +125,20 @@ class TransformerBlock(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # tokens [B, L, D]; with an index, distinct ones [n, D]
+        x: Tensor,
         *,
-        index: Tensor | None = None,  # the distinct token at each place [B, L]
+        index: Tensor | None = None,
         mask: Tensor | None = None,
         read: slice | Tensor = slice(None),
     ) -> Tensor:
-        """Apply the block; compute only the tokens `read`, [B, Q, D]."""
+        """Apply the block; compute only the tokens `read`, [B, Q, D].
+
+        Args:
+            x: Tokens [B, L, D]; with an index, distinct ones [n, D].
+            index: The distinct token at each place [B, L].
+            mask: As in `attend`.
+            read: Places whose tokens are computed.
+        """
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
         width, layer = x.shape[-1], self.attn.qkv
         normed = normalise(x)

@@ -170,12 +170,20 @@ class PrefixTree:
 def latents(
     predictor: Predictor,
     tree: PrefixTree,
-    root: Tensor,  # tokens of the initial observations [B, D]
-    table: Tensor,  # tokens of the actions [K, D]
+    root: Tensor,
+    table: Tensor,
     *,
     read: slice | Tensor,
 ) -> Tensor:
-    """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`."""
+    """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`.
+
+    Args:
+        predictor: Predictor of the field.
+        tree: Tree of the candidates.
+        root: Tokens of the initial observations [B, D].
+        table: Tokens of the actions [K, D].
+        read: Places of the tokens that are computed.
+    """
     place = predictor.pos_embed
     nodes = [
         ((table + place[2 * level + 1], actions), predictor.state_mask_token + place[2 * level + 2])
@@ -193,6 +201,13 @@ def reconstruct(
     In this second pass (paper, Supp. A) actions hold the action-mask token, and the logits of a_t
     are read at the state after it: attention is causal, so that a_t itself would see neither that
     state nor the goal.
+
+    Args:
+        predictor: Predictor of the field.
+        tree: Tree of the candidates.
+        root: Tokens of the initial observations [B, D].
+        states: States of all nodes [B, S, E].
+        actions: Action ids of the candidates [B, M, T].
     """
     place = predictor.pos_embed
     levels = predictor.state_token(states).split(tree.widths, dim=1)
@@ -214,6 +229,13 @@ def reconstruct_latents(
     In the released code states are the latents of pass 1, unchanged, and the logits of a_t are read
     at its own token, without the final norm. They depend on the latents of a_1..a_t−1 alone, so
     that they are read once for each of these prefixes.
+
+    Args:
+        predictor: Predictor of the field.
+        tree: Tree of the candidates.
+        root: Tokens of the initial observations [B, D].
+        states: Latents of all nodes [B, S, D].
+        actions: Action ids of the candidates [B, M, T].
     """
     place, parents = predictor.pos_embed, tree.parents()
     slot = predictor.action_mask_token

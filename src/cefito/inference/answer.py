@@ -178,8 +178,8 @@ def answers(
     """
     first, planner, taxonomy = several[0], several[0].run.planner, several[0].run.taxonomy
     try:
-        found = planner.plan(
-            Queries.concatenate([one.query for one in several]),
+        listed = planner.plan(
+            Queries.concatenate([asked.query for asked in several]),
             first.searched,
             constraints=first.constraints,
             stop=stop,
@@ -187,11 +187,11 @@ def answers(
         )
     except ConfigError as problem:  # a planner knows ids only
         raise ConfigError(in_words(str(problem), taxonomy), setting=problem.setting) from problem
-    check_plans(planner, found, len(taxonomy.actions))
+    check_plans(planner, listed, len(taxonomy.actions))
     interrupted = stop is not None and stop()
     return [
-        to_answer(one, plans, interrupted=interrupted and not plans.exact)
-        for one, plans in zip(several, found, strict=True)
+        to_answer(asked, plans, interrupted=interrupted and not plans.exact)
+        for asked, plans in zip(several, listed, strict=True)
     ]
 
 
@@ -206,16 +206,16 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
     sure = None
     if question.min_probability is not None:
         sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= question.min_probability
-    given = query.tasks is not None
+    task_given = query.tasks is not None
     warnings = [] if plans.reply is None else plans.reply.warnings
-    if len(plans) and (asked.constraints or given):
+    if len(plans) and (asked.constraints or task_given):
         warnings += contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
-    source: Literal["predicted", "given"] = "given" if given else "predicted"
+    source: Literal["predicted", "given"] = "given" if task_given else "predicted"
     return Answer(
         task=_name_of(tasks[0], taxonomy),
         task_id=tasks[0],
         task_source=None if tasks[0] is None else source,
-        task_probability=None if given else _first(plans.task_probabilities),
+        task_probability=None if task_given else _first(plans.task_probabilities),
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=plans.evaluated,
         exact=plans.exact,

@@ -124,11 +124,11 @@ class ObservationRecipe:
         described = record(encoder)
         for key in {"weights": None, "layer": None, **made_with}:
             if key in DECIDING and made_with.get(key) != described.get(key):
-                trained, given = (
-                    f"{each.get('model', each.get('encoder'))} ({key} {str(each.get(key))[:12]})"
-                    for each in (made_with, described)
+                trained, other = (
+                    f"{made.get('model', made.get('encoder'))} ({key} {str(made.get(key))[:12]})"
+                    for made in (made_with, described)
                 )
-                message = f"the run was trained on features of {trained}, not of {given}"
+                message = f"the run was trained on features of {trained}, not of {other}"
                 raise ConfigError(f"{message}. Give the same encoder.", setting="encoder")
 
     def check_text(self, encoder: str | None = None) -> None:

@@ -88,7 +88,7 @@ def write_jsonl(lines: Iterable[bytes], file: BinaryIO) -> None:
 def write_parquet(lines: Iterable[bytes], file: BinaryIO) -> None:
     """Write a Parquet table; needs pyarrow."""
     pyarrow, parquet = import_pyarrow("parquet", "format")
-    kinds = {name: _arrow_type(one.annotation) for name, one in PlanRow.model_fields.items()}
+    kinds = {name: _arrow_type(field.annotation) for name, field in PlanRow.model_fields.items()}
     schema, left = pyarrow.schema(kinds), map(json.loads, lines)
     with parquet.ParquetWriter(file, schema) as writer:
         while some := list(islice(left, _ROWS)):
@@ -130,8 +130,8 @@ def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
         return row.query, str(row.rank), row.task or "", likely, f"{row.score:z.4f}", plan
 
     rows = (tuple(map(in_markdown, cells(PlanRow.model_validate_json(line)))) for line in lines)
-    for one in chain([heads, ("---",) * len(heads)], rows):
-        file.write(f"| {' | '.join(one)} |\n".encode())
+    for row in chain([heads, ("---",) * len(heads)], rows):
+        file.write(f"| {' | '.join(row)} |\n".encode())
 
 
 FORMATS: dict[str, PlanFormat] = {
@@ -157,8 +157,8 @@ def import_pyarrow(path: Path | str, setting: str) -> tuple[Any, Any]:
 def find_format(name: str) -> PlanFormat:
     """Return a format by its name; check that its library is installed."""
     if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise ConfigError(f"format '{name}': unknown. Choose one of {known}.", setting="format")
+        formats = ", ".join(FORMATS)
+        raise ConfigError(f"format '{name}': unknown. Choose one of {formats}.", setting="format")
     if name == "parquet":
         import_pyarrow(name, "format")
     return FORMATS[name]

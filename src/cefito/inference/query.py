@@ -41,8 +41,8 @@ class FeatureLayout:
     border: Border = "nearest"  # row repeated beyond a border
 
     def __str__(self) -> str:
-        one = self.seconds == 1
-        return f"1 row of {self.width}" if one else f"{self.seconds} rows of {self.width} joined"
+        single = self.seconds == 1
+        return f"1 row of {self.width}" if single else f"{self.seconds} rows of {self.width} joined"
 
 
 def feature_layout(run: Run) -> FeatureLayout | None:
@@ -139,11 +139,12 @@ def _layout_of(
     kept, size = feature_layout(run), run.planner.observation_dim
     if seconds is not None and (seconds < 1 or seconds % 2 == 0):
         raise ConfigError(f"seconds {seconds}: expected an odd number.", setting="seconds")
-    for name, given in (("seconds", seconds), ("precision", precision)):
-        known = getattr(kept, name, None)
-        if given is not None and known is not None and given != known:
+    for name, asked in (("seconds", seconds), ("precision", precision)):
+        recorded = getattr(kept, name, None)
+        if asked is not None and recorded is not None and asked != recorded:
             raise ConfigError(
-                f"{name} {given}: this run has {name} {known} ({kept}). Leave it out.", setting=name
+                f"{name} {asked}: this run has {name} {recorded} ({kept}). Leave it out.",
+                setting=name,
             )
     if kept is not None:
         seconds, precision = kept.seconds, kept.precision or precision
@@ -162,9 +163,9 @@ def _layout_of(
 
 def _unknown_layout(run: Run, features: FeatureArray) -> str:
     size, width = run.planner.observation_dim, features.width
-    count, rest = divmod(size, width)
+    count, remainder = divmod(size, width)
     remedy = f"If they are {FeatureLayout(count, width)}, say {count} seconds."
-    if rest or count % 2 == 0:
+    if remainder or count % 2 == 0:
         remedy = f"Rows of {width}, as in {features.path}, do not make them: give two observations."
     return f"{run.place}: does not say how its observations of {size} numbers were made. {remedy}"
 
@@ -246,19 +247,21 @@ def query_from_window(
             setting="to_step",
         )
     row = int(opened.first_row[index]) + first
-    known = match.vocabulary.actions[task, [step.action for step in steps]]  # −1 if unknown
+    own_ids = match.vocabulary.actions[task, [step.action for step in steps]]  # −1 if unknown
     query = Queries.partial(
         size=opened.observation_dim,
         initial=opened.start[row],
         goal=opened.end[row + length - 1] if goal else None,
-        done=[int(action) for action in known[:first] if action >= 0] if done else None,
+        done=[int(action) for action in own_ids[:first] if action >= 0] if done else None,
     )
     query = replace(query, scenes=window_scenes(opened, [(index, first, length)]))
     actions = [step.action for step in steps[first : first + length]]
-    truth = known[first : first + length]
+    truth = own_ids[first : first + length]
     if (truth >= 0).all():
         return query, truth
-    names = opened.taxonomy.names([a for a, known in zip(actions, truth, strict=True) if known < 0])
+    names = opened.taxonomy.names(
+        [a for a, own_id in zip(actions, truth, strict=True) if own_id < 0]
+    )
     logging.getLogger(__name__).warning(
         "video '%s': the run does not know all of its actions (task '%s', %s), so it cannot plan "
         "them",
@@ -311,7 +314,10 @@ def query_from_files(initial: Path | str | None, goal: Path | str | None, run: R
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
         RunError: Another width than that of the run.
     """
-    size, paths = run.planner.observation_dim, [one for one in (initial, goal) if one is not None]
+    size, paths = (
+        run.planner.observation_dim,
+        [path for path in (initial, goal) if path is not None],
+    )
     rows = [load_observation(path) for path in paths]
     for path, row in zip(paths, rows, strict=True):
         check_width(run, len(row), f"{path} has")

@@ -74,8 +74,12 @@ class QueryFacts(Settings):
 
     @field_validator("constraints", mode="before")
     @classmethod
-    def _of_ids(cls, given: Any) -> Any:
-        return NamedConstraints(**vars(given)) if isinstance(given, Constraints) else given
+    def _of_ids(cls, constraints: Any) -> Any:
+        return (
+            NamedConstraints(**vars(constraints))
+            if isinstance(constraints, Constraints)
+            else constraints
+        )
 
 
 class Question(QueryFacts):
@@ -103,26 +107,26 @@ class Question(QueryFacts):
         Raises:
             ConfigError: An unknown field, or a value of another kind.
         """
-        given, named = dict(facts), {}
+        values, named = dict(facts), {}
         for name, (kind, how) in declared().items():
-            for one in {name, how.option} & given.keys():
-                value = given.pop(one)
+            for field_name in {name, how.option} & values.keys():
+                value = values.pop(field_name)
                 if by_step(kind) and (value is None or isinstance(value, Mapping)):
                     value = tuple((value or {}).items())
                 named[name] = value
         if named:
-            given["constraints"] = validated(NamedConstraints, named, place="constraints")
-        return validated(cls, given, place="question")
+            values["constraints"] = validated(NamedConstraints, named, place="constraints")
+        return validated(cls, values, place="question")
 
     def with_facts(self, facts: QueryFacts) -> Self:
         """Return the question with the known facts of a query, and the constraints of both."""
-        known = {
+        stated = {
             name: value
             for name in QueryFacts.model_fields
             if (value := getattr(facts, name)) is not None
         }
         return self.model_copy(
-            update={**known, "constraints": self.constraints.with_more(facts.constraints)}
+            update={**stated, "constraints": self.constraints.with_more(facts.constraints)}
         )
 
     def resolved(self, run: Run) -> Self:
@@ -144,13 +148,13 @@ class Question(QueryFacts):
 AnyQuestion = TypeVar("AnyQuestion", bound=Question)
 
 
-def steps_range(given: int | str) -> tuple[int, int]:
+def steps_range(text: int | str) -> tuple[int, int]:
     """Parse a number of steps such as 3 or "3", or a range such as "1-6": shortest and longest."""
-    found = re.fullmatch(r"([1-9][0-9]{0,3})(?:-([1-9][0-9]{0,3}))?", str(given).strip())
-    shortest, longest = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    match = re.fullmatch(r"([1-9][0-9]{0,3})(?:-([1-9][0-9]{0,3}))?", str(text).strip())
+    shortest, longest = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if shortest > longest:
         raise ConfigError(
-            f"steps {str(given)[:40]}: expected a number of steps, or a range, as in 3 or 1-6.",
+            f"steps {str(text)[:40]}: expected a number of steps, or a range, as in 3 or 1-6.",
             setting="steps",
         )
     return shortest, longest

@@ -65,9 +65,9 @@ class PlanSets(Record):
         plans = f"more than {LARGEST_SET} plans" if size is None else counted(size, "plan")
         words = f"the set for {100 * self.coverage:g} % has {plans}"
         alone = [
-            f"{name} alone: {part.size}"
-            for name, part in (("the next step", self.next_step), ("the next two", self.next_two))
-            if part is not None
+            f"{name} alone: {steps.size}"
+            for name, steps in (("the next step", self.next_step), ("the next two", self.next_two))
+            if steps is not None
         ]
         return "; ".join([words, *alone])
 
@@ -105,19 +105,19 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         plans: Its best plans, more than `LARGEST_SET` of them if there are.
         coverage: Probability with which the sets hold the annotated plan, such as 0.9.
     """
-    found, level = _thresholds(run, query, coverage)
+    thresholds, level = _thresholds(run, query, coverage)
     assert plans.probabilities is not None
-    threshold = found.plans[level]
+    threshold = thresholds.plans[level]
     kept = set_places(plans.probabilities, threshold)
     next_step = next_two = None
     step, pairs = first_steps(run.planner, query)
-    if found.next_step is not None and step is not None:
-        next_step = _step_set(step[0][:, None], found.next_step[level], run.taxonomy)
-    if found.next_two is not None and pairs is not None:
-        next_two = _step_set(pairs[0], found.next_two[level], run.taxonomy)
+    if thresholds.next_step is not None and step is not None:
+        next_step = _step_set(step[0][:, None], thresholds.next_step[level], run.taxonomy)
+    if thresholds.next_two is not None and pairs is not None:
+        next_two = _step_set(pairs[0], thresholds.next_two[level], run.taxonomy)
     return PlanSets(
         coverage=coverage,
-        videos=found.videos,
+        videos=thresholds.videos,
         folds=run.calibrated().folds,
         plans=_listed(
             [plans.sequences[place] for place in kept], plans.probabilities[kept], run.taxonomy
@@ -156,13 +156,13 @@ def _thresholds(run: Run, query: Queries, coverage: float) -> tuple[Thresholds, 
             f"{table.steps} together. Ask for one of these.",
             setting="steps",
         )
-    known = Condition(
+    condition = Condition(
         steps=run.horizon if run.shortest is None else None,
         goal=goal,
         done=query.done is not None,
         task=query.tasks is not None,
     )
-    return table.of(known, coverage, place=run.place)
+    return table.of(condition, coverage, place=run.place)
 
 
 def set_places(
@@ -187,11 +187,11 @@ def _step_set(
 ) -> StepSet:
     flat = probabilities.ravel()
     kept = set_places(flat, threshold)
-    found = np.stack(np.unravel_index(kept, probabilities.shape), axis=1)  # [n, 2]
+    places = np.stack(np.unravel_index(kept, probabilities.shape), axis=1)  # [n, 2]
     if probabilities.shape[1] == 1:
-        found = found[:, :1]
+        places = places[:, :1]
     ends = len(probabilities)  # place of the pairs that end after the first step
-    return _listed([row[row < ends] for row in found], flat[kept], taxonomy, ends=found.shape[1])
+    return _listed([row[row < ends] for row in places], flat[kept], taxonomy, ends=places.shape[1])
 
 
 def _listed(

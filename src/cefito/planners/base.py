@@ -185,6 +185,11 @@ class Planner(Protocol):
     def load(cls, folder: Path | str, *, settings: Any, context: TrainingContext) -> Self:
         """Load the planner that was saved in a folder.
 
+        Args:
+            folder: Folder of the planner.
+            settings: Settings of its method.
+            context: Device.
+
         Raises:
             RunError: Missing or damaged files, or files of another configuration.
         """
@@ -222,6 +227,11 @@ class Planner(Protocol):
         """Return an upper bound of the floating-point operations to plan each query [N].
 
         The bound is known before any search. None if it has no search whose cost could grow.
+
+        Args:
+            queries: N queries.
+            top_k: Number of plans of each.
+            constraints: Constraints on the plans.
         """
         return None
 

@@ -66,7 +66,13 @@ class BasePlanner(Planner):
         top_k: int,
         constraints: Constraints,  # noqa: ARG002
     ) -> list[Plans]:
-        """Return the `top_k` best plans that satisfy constraints; override it if plans can."""
+        """Return the `top_k` best plans that satisfy constraints; override it if plans can.
+
+        Args:
+            queries: N queries.
+            top_k: Number of plans of each.
+            constraints: Constraints on the plans.
+        """
         return self.decode(queries, top_k)
 
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:

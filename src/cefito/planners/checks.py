@@ -19,7 +19,14 @@ LISTED = "cefito planners lists the methods that can"
 def check_queries(
     planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
 ) -> None:
-    """Refuse queries that a planner cannot plan, before any work."""
+    """Refuse queries that a planner cannot plan, before any work.
+
+    Args:
+        planner: Fitted planner.
+        queries: Queries.
+        top_k: Number of plans of each.
+        constraints: Constraints on the plans.
+    """
     if not isinstance(top_k, int | np.integer) or top_k < 1:
         whole = "" if isinstance(top_k, int) else ", a whole number"
         raise ConfigError(f"top_k {top_k}: expected at least 1{whole}.", setting="top_k")
@@ -72,9 +79,15 @@ def check_finite(plans: Plans, query: int) -> None:
         )
 
 
-def check_plans(planner: Planner, found: Sequence[Plans], actions: int) -> None:
-    """Refuse plans of a wrong shape, or of ids that are no actions (RunError)."""
-    for plans in found:
+def check_plans(planner: Planner, answers: Sequence[Plans], actions: int) -> None:
+    """Refuse plans of a wrong shape, or of ids that are no actions (RunError).
+
+    Args:
+        planner: Planner that made them.
+        answers: Plans of each query.
+        actions: K.
+    """
+    for plans in answers:
         rows = np.asarray(plans.actions)
         fits = rows.ndim == 2 and rows.shape[1] <= planner.horizon
         if not fits or (rows < -1).any() or (rows >= actions).any():

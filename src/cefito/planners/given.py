@@ -11,7 +11,10 @@ from cefito.settings import Record, validated
 
 def _given(title: str, description: str) -> Any:
     return Field(
-        default=False, title=title, description=description, exclude_if=lambda given: not given
+        default=False,
+        title=title,
+        description=description,
+        exclude_if=lambda is_given: not is_given,
     )
 
 
@@ -44,9 +47,9 @@ class Given(Record):
     )
 
     @classmethod
-    def of(cls, **given: bool) -> Self:
+    def of(cls, **flags: bool) -> Self:
         """Validate what is given, by field (ConfigError)."""
-        return validated(cls, given, place="given")
+        return validated(cls, flags, place="given")
 
     @property
     def parts(self) -> dict[str, str]:

@@ -132,13 +132,13 @@ def rows(
     shared: dict[str, Any] = {"method": method, "own_name": own_name}
     parts = [
         PlannerVariant(
-            name=f"{method}-{part}",
+            name=f"{method}-{ending}",
             title=f"{title} ({said})",
             settings=settings,
             ablation=True,
             **shared,
         )
-        for part, (said, settings) in (ablations or {}).items()
+        for ending, (said, settings) in (ablations or {}).items()
     ]
     return PlannerVariant(name=method, title=title, **shared), *parts
 
@@ -152,13 +152,13 @@ class _PlannerClass:
     def __get__(self, method: Method | None, kind: type[Method]) -> type[Planner]:
         if method is None:
             raise AttributeError("planner")  # it has no default
-        known = vars(method)
-        if isinstance(known["planner"], str):
-            known["planner"] = EntryPoint("planner", known["planner"], "").load()
-        return cast("type[Planner]", known["planner"])
+        attributes = vars(method)
+        if isinstance(attributes["planner"], str):
+            attributes["planner"] = EntryPoint("planner", attributes["planner"], "").load()
+        return cast("type[Planner]", attributes["planner"])
 
-    def __set__(self, method: Method, given: type[Planner] | str) -> None:
-        vars(method)["planner"] = given
+    def __set__(self, method: Method, planner: type[Planner] | str) -> None:
+        vars(method)["planner"] = planner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,12 +380,12 @@ def load_config(
     files = preset_files(preset, method, chosen)
     values = preset_values(files, kind, dataset=dataset, horizon=horizon)
     values = changed(values, {**find_method(method).changes, **overrides})
-    own = {
-        name: part
-        for name, part in values.items()
+    method_values = {
+        name: section_values
+        for name, section_values in values.items()
         if name in kind.model_fields or _reader(name) is None
     }
-    return run_config(method, Path(preset).stem, own, place=place)
+    return run_config(method, Path(preset).stem, method_values, place=place)
 
 
 def check_keys(keys: Iterable[str]) -> None:
@@ -413,20 +413,31 @@ def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Se
 
     Settings that are gone are passed over with a warning if only training read them.
 
+    Args:
+        method: Name of the method.
+        values: Settings by section.
+        place: Where they come from, for messages.
+
     Raises:
         ConfigError: Other settings are gone, or one is invalid.
     """
     kind = find_method(method).settings
-    own = {name: part for name, part in values.items() if name in kind.model_fields}
-    known = [f"{name}." for name in setting_names(kind)]
-    gone = [key for key in flattened(own) if not any(name.startswith(f"{key}.") for name in known)]
+    method_values = {
+        name: section_values for name, section_values in values.items() if name in kind.model_fields
+    }
+    prefixes = [f"{name}." for name in setting_names(kind)]
+    gone = [
+        key
+        for key in flattened(method_values)
+        if not any(name.startswith(f"{key}.") for name in prefixes)
+    ]
     if needed := [key for key in gone if not _OF_TRAINING.search(key)]:
         names = ", ".join(f"'{key}'" for key in needed)
         problem = "this version lacks settings that planning needs"
         raise ConfigError(f"{place}: {problem}: {names}.", setting=needed[0])
     if gone:
         logger.warning("%s: passed over %s, which training alone read", place, ", ".join(gone))
-    return validated(kind, own, place=place, extra="ignore")
+    return validated(kind, method_values, place=place, extra="ignore")
 
 
 def precisions(precision: Precision, method: str) -> dict[str, Precision]:

@@ -61,6 +61,11 @@ def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[st
 
     New actions and tasks follow the known ones, so the beginning of each axis is copied; the rest
     stays as drawn.
+
+    Args:
+        network: Network to be filled.
+        learned: Trained network of fewer actions or tasks.
+        apart: Names of tensors that stay.
     """
     target = network.state_dict()
     for name, tensor in learned.state_dict().items():
@@ -78,7 +83,13 @@ def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
 
 
 def final_windows(train: Windows, val: Windows, training: TrainingConfig) -> Windows:
-    """Return the windows that a training ends with."""
+    """Return the windows that a training ends with.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        training: Settings, of which `all_videos` decides.
+    """
     return joined_windows(train, val) if ends_on_all(training, val) else train
 
 
@@ -144,10 +155,18 @@ class Ensemble(Sized, Generic[Network]):
         train: Windows,
         val: Windows,
         settings: Any,  # noqa: ARG003
-        *given: Any,
+        *arrays: Any,
     ) -> Any:
-        """Return the loss of a network on the device."""
-        return cls.loss(network, train, val, *given)
+        """Return the loss of a network on the device.
+
+        Args:
+            network: Network to be trained.
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            arrays: What else the loss is made of.
+        """
+        return cls.loss(network, train, val, *arrays)
 
     @classmethod
     def begin(cls, network: Network, learned: Network) -> None:
@@ -183,7 +202,7 @@ class Ensemble(Sized, Generic[Network]):
         train: Windows,
         val: Windows,
         settings: Any,
-        *given: Any,
+        *arrays: Any,
         determining: Any,
         seed: int,
         context: TrainingContext = TrainingContext(),
@@ -193,13 +212,22 @@ class Ensemble(Sized, Generic[Network]):
     ) -> dict[str, TrainingResult]:
         """Draw the weights of networks and train them in place; return the results by name.
 
-        Each keeps the epoch of the best validation score. `given` are arrays, beside windows, that
-        the loss is made of; `determining` is all else that determines the weights, for JSON. Seeds
-        of all but the first network are derived from `seed`. Learned networks of `start` are begun
-        with, if there are any. A `suffix` distinguishes several trainings of such networks.
+        Each keeps the epoch of the best validation score. If they are trained `further` (see
+        `final_windows`), no weights are drawn. They are trained for the share `all_videos` of the
+        epochs, and the last epoch is kept.
 
-        If they are trained `further` (see `final_windows`), no weights are drawn. They are trained
-        for the share `all_videos` of the epochs, and the last epoch is kept.
+        Args:
+            networks: Networks to be trained.
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            determining: All else that determines the weights, for JSON.
+            seed: Seed of the first network, from which those of others are derived.
+            context: Device, folder and progress.
+            start: Trained networks to begin with.
+            suffix: Distinguishes several trainings of such networks.
+            further: Train them further; no weights are drawn.
+            arrays: What else the loss is made of.
         """
         training: Any = cls.training_of(settings)
         if further:
@@ -210,7 +238,7 @@ class Ensemble(Sized, Generic[Network]):
                 "stopping": StoppingConfig(every=0, patience=0),
             }
             training = training.model_copy(update=changes)
-        parts = train, val, settings, *given
+        parts = train, val, settings, *arrays
         members = [
             (member, f"{suffix}-{member}" if member else suffix, network)
             for member, network in enumerate(networks)
@@ -240,13 +268,13 @@ class Ensemble(Sized, Generic[Network]):
         name: str,
         network: Any,
     ) -> TrainingResult:
-        own, part, title = cls._seed(seed, member), cls.part + name, cls.title + name
+        member_seed, folder, title = cls._seed(seed, member), cls.part + name, cls.title + name
         if further:
-            own = derived_seed(cls.further_seed(seed, member), named_stream("all videos"))
-            part, title = f"{part}-all-videos", f"{title} on all videos"
+            member_seed = derived_seed(cls.further_seed(seed, member), named_stream("all videos"))
+            folder, title = f"{folder}-all-videos", f"{title} on all videos"
         with cls.learning(network, parts[0]):
             if not further:
-                network.reset(generator_for("cpu", own, cls._stream()))
+                network.reset(generator_for("cpu", member_seed, cls._stream()))
                 if start is not None:
                     cls.begin(network, start.networks[member])
                 network.to(context.device)
@@ -254,13 +282,21 @@ class Ensemble(Sized, Generic[Network]):
             centred = not cls.own_mean and getattr(network.config, "centre", False)
             if centred and start is None and not further:
                 network.mean.copy_(loss.observations.mean)
-            return context.part(part).train(title, loss, training, seed=own, settings=determining)
+            return context.part(folder).train(
+                title, loss, training, seed=member_seed, settings=determining
+            )
 
     @classmethod
     def rebuild(
         cls, config: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     ) -> Network:
-        """Return a network for the tensors and the metadata of a file, which are not loaded yet."""
+        """Return a network for the tensors and the metadata of a file, which are not loaded yet.
+
+        Args:
+            config: Settings of the network.
+            tensors: Tensors of the file by name.
+            metadata: Texts of the file by name.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -269,6 +305,11 @@ class Ensemble(Sized, Generic[Network]):
     ) -> tuple[tuple[Network, ...], dict[str, str]]:
         """Return the networks that were saved in a folder, and the metadata of their file.
 
+        Args:
+            folder: Folder.
+            settings: Settings of the method.
+            device: A torch device.
+
         Raises:
             RunError: A missing or damaged file, or one of another configuration.
         """
@@ -276,15 +317,15 @@ class Ensemble(Sized, Generic[Network]):
         tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
         count, networks = cls.members(config), []
         for member in range(count):
-            own, prefix = tensors, f"{member}."
+            member_tensors, prefix = tensors, f"{member}."
             if cls.numbered or count > 1:
-                own = {
+                member_tensors = {
                     name.removeprefix(prefix): tensor
                     for name, tensor in tensors.items()
                     if name.startswith(prefix)
                 }
-            network = cls.rebuild(config, own, metadata)
-            load_weights(network, own, str(path), copy=False)
+            network = cls.rebuild(config, member_tensors, metadata)
+            load_weights(network, member_tensors, str(path), copy=False)
             networks.append(network.to(device).eval())
         return tuple(networks), metadata
 
@@ -337,10 +378,15 @@ class TrainedNetwork(Ensemble[Network]):
     shape: Shape
 
     @classmethod
-    def observe(cls, network: Network, train: Windows, *given: Any) -> None:  # noqa: ARG003
+    def observe(cls, network: Network, train: Windows, *arrays: Any) -> None:  # noqa: ARG003
         """Store in an untrained network what it takes from training windows directly.
 
         By default that is what the network's own `observe` takes, if it has one.
+
+        Args:
+            network: Untrained network.
+            train: Training windows.
+            arrays: What else the loss is made of.
         """
         if take := getattr(network, "observe", None):
             take(train)
@@ -351,7 +397,11 @@ class TrainedNetwork(Ensemble[Network]):
     ) -> list[Any]:
         """Return what determines the weights beside seed and windows, for JSON.
 
-        `digests` are those of given arrays.
+        Args:
+            settings: Settings of the method.
+            shape: Sizes of the data set.
+            suffix: Distinguishes several trainings of such networks.
+            digests: Digests of the given arrays.
         """
         ignored: Any = {**dict.fromkeys(cls.ignored, True), "training": {"all_videos"}}
         config = cls.config_of(settings).model_dump(exclude=ignored)
@@ -363,7 +413,7 @@ class TrainedNetwork(Ensemble[Network]):
         train: Windows,
         val: Windows,
         settings: Any,
-        *given: NDArray[Any],
+        *arrays: NDArray[Any],
         seed: int,
         context: TrainingContext = TrainingContext(),
         text: NDArray[np.float32] | None = None,
@@ -373,12 +423,21 @@ class TrainedNetwork(Ensemble[Network]):
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Build and train all networks; with `all_videos` they are trained further from there.
 
-        Arguments as of `train_networks`; `text` vectors [..., W] are among the given arrays, and
-        `parts` are the fields beside the networks.
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the method.
+            seed: Seed of the first network.
+            context: Device, folder and progress.
+            text: Text vectors [..., W], for the sizes.
+            start: Trained networks to begin with.
+            suffix: Distinguishes several trainings of such networks.
+            arrays: What else the loss is made of, text vectors among them.
+            parts: Fields beside the networks.
         """
         config, shape = cls.config_of(settings), data_shape(train, text)
         networks = tuple(cls.build(config, shape) for _ in range(cls.members(config)))
-        digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
+        digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in arrays]
         shared: dict[str, Any] = {
             "determining": cls.determining(settings, shape, suffix, digests),
             "seed": seed,
@@ -386,13 +445,13 @@ class TrainedNetwork(Ensemble[Network]):
             "suffix": suffix,
         }
         for network in networks:
-            cls.observe(network, train, *given)
-        results = cls.train_networks(networks, train, val, settings, *given, start=start, **shared)
+            cls.observe(network, train, *arrays)
+        results = cls.train_networks(networks, train, val, settings, *arrays, start=start, **shared)
         both = final_windows(train, val, cls.training_of(settings))
         if both is not train:
             for network in networks:
-                cls.observe(network, both, *given)
-            cls.train_networks(networks, both, val, settings, *given, further=True, **shared)
+                cls.observe(network, both, *arrays)
+            cls.train_networks(networks, both, val, settings, *arrays, further=True, **shared)
         return cls(networks, shape, **parts), results
 
     @classmethod
@@ -419,7 +478,14 @@ class TrainedNetwork(Ensemble[Network]):
         context: TrainingContext = TrainingContext(),
         **parts: Any,
     ) -> Self:
-        """Load what was saved in a folder; `parts` are the fields beside the networks."""
+        """Load what was saved in a folder.
+
+        Args:
+            folder: Folder.
+            settings: Settings of the method.
+            context: Device.
+            parts: Fields beside the networks.
+        """
         networks, metadata = cls.read(folder, settings, context.device)
         return cls(networks, Shape(**json.loads(metadata["shape"])), **parts)
 
@@ -447,19 +513,19 @@ class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
         return cls.size(settings, replace(shape, text_dim=width))
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **options: Any) -> Fitted[Self]:
         """Train the network; the epoch of the best validation score is kept."""
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
         arrays = () if text is None else (text,)
         parts: dict[str, Any] = {"text": text, "config": config}
-        planner, results = cls.train(train, val, settings, *arrays, **parts, **given)
+        planner, results = cls.train(train, val, settings, *arrays, **parts, **options)
         return Fitted(planner, results, ends_on_all(cls.training_of(settings), val))
 
     @override
     @classmethod
-    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
-        return super().load(folder, settings=settings, config=cls.config_of(settings), **given)
+    def load(cls, folder: Path | str, *, settings: Any, **options: Any) -> Self:
+        return super().load(folder, settings=settings, config=cls.config_of(settings), **options)
 
     plan = torch.inference_mode()(full_precision()(BasePlanner.plan))
 
@@ -485,6 +551,13 @@ def side_by_side(
     With several workers, each is trained in a process of its own, with equal results, unless its
     training takes hardly longer than the start of a process: on fewer `examples` in all epochs.
 
+    Args:
+        train: Trains one member.
+        members: Number, name and network of each.
+        context: Device, folder, progress and workers.
+        examples: Windows of all epochs.
+        again: End of the title of the progress.
+
     Raises:
         RunError: A process was ended, or failed.
     """
@@ -506,7 +579,7 @@ def side_by_side(
                 raise RunError(f"network {member + 1} of {len(members)} was not trained: {said}.")
             weights, result = outcome.value
             load_weights(
-                network, {key: torch.from_numpy(each) for key, each in weights.items()}, name
+                network, {key: torch.from_numpy(array) for key, array in weights.items()}, name
             )
             results.append(result)
     for _, _, network in members:

@@ -89,9 +89,12 @@ class Queries:
             goal: Observation after the last step.
             done: Actions done before, oldest first, none if nothing was done yet; None if unknown.
         """
-        given = (initial, goal)
-        rows = [np.zeros(size, np.float32) if one is None else np.asarray(one) for one in given]
-        seen = [one is not None for one in given]
+        observations = (initial, goal)
+        rows = [
+            np.zeros(size, np.float32) if observation is None else np.asarray(observation)
+            for observation in observations
+        ]
+        seen = [observation is not None for observation in observations]
         return cls(
             initial=rows[0][None],
             goal=rows[1][None],
@@ -100,7 +103,7 @@ class Queries:
         )
 
     @classmethod
-    def from_windows(cls, windows: Windows, **given: bool) -> Queries:
+    def from_windows(cls, windows: Windows, **flags: bool) -> Queries:
         """Return the windows' observations, and what else is given, by fields of `Given`.
 
         Observations between the steps must have been loaded into the windows.
@@ -109,9 +112,9 @@ class Queries:
             ConfigError: An unknown field.
             DataError: Windows without a stored task.
         """
-        known = Given.of(**given)
-        tasks = windows.tasks if known.oracle_task else None
-        if known.stored_task:
+        told = Given.of(**flags)
+        tasks = windows.tasks if told.oracle_task else None
+        if told.stored_task:
             tasks = windows.predicted
             if tasks is None or (tasks < 0).any():
                 missing = len(windows) if tasks is None else int((tasks < 0).sum())
@@ -126,9 +129,9 @@ class Queries:
             initial=windows.initial,
             goal=windows.goal,
             tasks=tasks,
-            seen=np.tile([True, False], (len(windows), 1)) if known.without_goal else None,
-            done=windows.before if known.after_done else None,
-            elapsed=windows.elapsed if known.with_elapsed else None,
+            seen=np.tile([True, False], (len(windows), 1)) if told.without_goal else None,
+            done=windows.before if told.after_done else None,
+            elapsed=windows.elapsed if told.with_elapsed else None,
             scenes=windows.scenes,
         )
 
@@ -137,25 +140,25 @@ class Queries:
         """Concatenate queries by rows, all with the same `extras`."""
         if len(several) == 1:
             return several[0]
-        given = {
-            name: [part for queries in several if (part := getattr(queries, name)) is not None]
+        arrays = {
+            name: [array for queries in several if (array := getattr(queries, name)) is not None]
             for name in _ARRAYS
         }
-        if given["seen"]:
-            given["seen"] = [queries.known for queries in several]
-        widest = max((part.shape[1] for part in given["done"]), default=0)
-        given["done"] = [
-            np.pad(part, ((0, 0), (0, widest - part.shape[1])), constant_values=-1)
-            for part in given["done"]
+        if arrays["seen"]:
+            arrays["seen"] = [queries.known for queries in several]
+        widest = max((array.shape[1] for array in arrays["done"]), default=0)
+        arrays["done"] = [
+            np.pad(array, ((0, 0), (0, widest - array.shape[1])), constant_values=-1)
+            for array in arrays["done"]
         ]
-        return cls(**{name: np.concatenate(parts) for name, parts in given.items() if parts})
+        return cls(**{name: np.concatenate(parts) for name, parts in arrays.items() if parts})
 
     def __len__(self) -> int:
         return len(self.initial)
 
     def __repr__(self) -> str:
-        known = "unknown" if self.tasks is None else "known"
-        return f"Queries({len(self)} of {self.initial.shape[1]} features, tasks {known})"
+        tasks = "unknown" if self.tasks is None else "known"
+        return f"Queries({len(self)} of {self.initial.shape[1]} features, tasks {tasks})"
 
     def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
         """Return the queries of the given rows."""
@@ -168,22 +171,22 @@ class Queries:
         return [self._part(slice(first, first + size)) for first in range(0, len(self), size)]
 
     def _part(self, rows: NDArray[np.int64] | slice) -> Queries:
-        given = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         return replace(
-            self, **{name: part[rows] for name, part in given.items() if part is not None}
+            self, **{name: array[rows] for name, array in arrays.items() if array is not None}
         )
 
-    def check_ids(self, name: str, known: int) -> None:
-        """Refuse tasks or steps done with ids from `known` on (DataError)."""
+    def check_ids(self, name: str, count: int) -> None:
+        """Refuse tasks or steps done with ids from `count` on (DataError)."""
         ids = getattr(self, name)
         if ids is None:
             return
-        beyond = np.flatnonzero((ids >= known).any(axis=tuple(range(1, ids.ndim))))
+        beyond = np.flatnonzero((ids >= count).any(axis=tuple(range(1, ids.ndim))))
         if len(beyond):
             actions = "" if name == "tasks" else " the actions"
             raise DataError(
                 f"queries, '{name}', row {beyond[0]} (counted from 0): {ids[beyond[0]].tolist()}; "
-                f"the run knows{actions} 0 to {known - 1}."
+                f"the run knows{actions} 0 to {count - 1}."
             )
 
     @property
@@ -231,16 +234,14 @@ class Queries:
 
     def with_goal(self, goal: NDArray[np.floating[Any]]) -> Queries:
         """Return the same queries, all with the same goal observation [E]."""
-        known = np.stack([self.known[:, 0], np.ones(len(self), dtype=np.bool_)], axis=1)
-        return replace(
-            self, goal=np.tile(goal, (len(self), 1)), seen=None if known.all() else known
-        )
+        seen = np.stack([self.known[:, 0], np.ones(len(self), dtype=np.bool_)], axis=1)
+        return replace(self, goal=np.tile(goal, (len(self), 1)), seen=None if seen.all() else seen)
 
 
-def _observations(given: Any, name: str) -> NDArray[np.float32]:
+def _observations(raw: Any, name: str) -> NDArray[np.float32]:
     place = f"queries, '{name}'"
     try:
-        array = np.asarray(given)
+        array = np.asarray(raw)
     except ValueError as problem:  # rows of different lengths
         raise DataError(f"{place}: is not an array ({problem}). Give numbers [N, E].") from problem
     if array.dtype.kind != "f":
@@ -267,12 +268,12 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
 
 
 def _shaped(
-    given: Any, name: str, shape: tuple[int | None, ...], kinds: str, expected: str
+    raw: Any, name: str, shape: tuple[int | None, ...], kinds: str, expected: str
 ) -> NDArray[Any]:
     """Refuse an array of another shape (None for any size), or of types of other kinds."""
-    array = np.asarray(given)
+    array = np.asarray(raw)
     fits = len(shape) == array.ndim and all(
-        size in (None, own) for size, own in zip(shape, array.shape, strict=True)
+        size in (None, length) for size, length in zip(shape, array.shape, strict=True)
     )
     if not fits or (array.dtype.kind not in kinds and array.size):
         raise DataError(
@@ -282,9 +283,9 @@ def _shaped(
     return array
 
 
-def _tasks(given: Any, count: int) -> NDArray[np.int64]:
+def _tasks(raw: Any, count: int) -> NDArray[np.int64]:
     words = "the id of each query's task"
-    ids = _shaped(given, "tasks", (count,), "iu", f"whole numbers [{count}], {words}")
+    ids = _shaped(raw, "tasks", (count,), "iu", f"whole numbers [{count}], {words}")
     negative = np.flatnonzero(ids < 0)
     if len(negative):
         raise DataError(
@@ -294,9 +295,9 @@ def _tasks(given: Any, count: int) -> NDArray[np.int64]:
     return ids.astype(np.int64, copy=False)
 
 
-def _elapsed(given: Any, known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    expected = f"seconds [{len(known)}], floating-point numbers"
-    elapsed = _shaped(given, "elapsed", known.shape[:1], "f", expected)
+def _elapsed(raw: Any, seen: NDArray[np.bool_]) -> NDArray[np.float32]:
+    expected = f"seconds [{len(seen)}], floating-point numbers"
+    elapsed = _shaped(raw, "elapsed", seen.shape[:1], "f", expected)
     there = ~np.isnan(elapsed)
     wrong = np.flatnonzero(there & ~((elapsed > 0) & np.isfinite(elapsed)))
     if len(wrong):
@@ -304,7 +305,7 @@ def _elapsed(given: Any, known: NDArray[np.bool_]) -> NDArray[np.float32]:
             f"queries, 'elapsed', row {wrong[0]} (counted from 0): {elapsed[wrong[0]]:g}; expected "
             "the seconds between both observations, above 0."
         )
-    if (there & ~known.all(axis=1)).any():
+    if (there & ~seen.all(axis=1)).any():
         raise DataError(
             "queries, 'elapsed': the time between two observations of which one is unknown. Leave "
             "it out, or give both."

@@ -5,16 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from copy import copy
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.recognition.chain import Filtered, Floats, softened
-from cefito.recognition.classifier import RowMemory, Rows
+from cefito.recognition.chain import Filtered, Floats, StepChain, softened
+from cefito.recognition.classifier import Past, RowClassifier, RowMemory, Rows, Standard
 from cefito.recognition.scores import Segment, recognised_step
+from cefito.recognition.settings import RecogniserConfig
 from cefito.tracks import TimedStep
 
 LOST = 3600
@@ -26,6 +28,31 @@ _SHOWN = 8  # rows kept
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
+class _Model(Protocol):
+    """What a stream uses of a `SegmentalRecogniser`, which this module must not import."""
+
+    @property
+    def config(self) -> RecogniserConfig: ...
+    @property
+    def chain(self) -> StepChain: ...
+    @property
+    def standard(self) -> Standard: ...
+    @property
+    def past(self) -> RowClassifier: ...
+    @property
+    def ahead(self) -> RowClassifier | None: ...
+    @property
+    def temperatures(self) -> tuple[float, float]: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def taxonomy(self) -> Taxonomy: ...
+    def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
+    def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
+
+
 class StepStream:
     """Recognises the steps of a video row by row; its size grows with the number of steps alone.
 
@@ -34,12 +61,12 @@ class StepStream:
     observed. A gap of more is passed at once: what follows is the same, but it holds no step.
 
     Args:
-        recogniser: A `SegmentalRecogniser`, which this module must not import.
+        recogniser: A `SegmentalRecogniser`.
         task: Id of the task; None to have it inferred.
         lost: Number of lost rows that get labels, beside `LOST_MORE` for each row observed.
     """
 
-    def __init__(self, recogniser: Any, task: int | None = None, *, lost: int = LOST) -> None:
+    def __init__(self, recogniser: _Model, task: int | None = None, *, lost: int = LOST) -> None:
         self.recogniser = recogniser
         self._chain = recogniser.chain
         if task is not None:

@@ -38,11 +38,11 @@ def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
             kinds[place] = "order"
             left[ours] -= 1
     used = {ours for ours, kind in zip(planned, kinds, strict=True) if kind is not None}
-    found: list[Kind] = []
+    filled: list[Kind] = []
     for ours, kind in zip(planned, kinds, strict=True):
-        found.append(kind or ("repetition" if ours in used else "substitution"))
+        filled.append(kind or ("repetition" if ours in used else "substitution"))
         used.add(ours)
-    return found
+    return filled
 
 
 def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
@@ -52,10 +52,10 @@ def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
 
 def plan_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[str]:
     """The kinds of mistakes in a plan, in the order of `KINDS`; none if it is right."""
-    found: set[str] = {kind for kind in step_kinds(planned, actual) if kind != "right"}
+    mistakes: set[str] = {kind for kind in step_kinds(planned, actual) if kind != "right"}
     if any(missing_steps(planned, actual)):
-        found.add("missing")
-    return [kind for kind in KINDS if kind in found]
+        mistakes.add("missing")
+    return [kind for kind in KINDS if kind in mistakes]
 
 
 GALLERY_SEED = 0
@@ -87,8 +87,8 @@ def by_seen(windows: Sequence[WindowPlans], train: Windows) -> list[Group]:
     seen = {tuple(unpadded(actions).tolist()) for actions in train.actions}
     groups: dict[str, list[WindowPlans]] = {"not in training": [], "in training": []}
     for window in windows:
-        known = tuple(window.true_actions) in seen
-        groups["in training" if known else "not in training"].append(window)
+        learned = tuple(window.true_actions) in seen
+        groups["in training" if learned else "not in training"].append(window)
     return [_group(name, group) for name, group in groups.items() if group]
 
 
@@ -98,11 +98,11 @@ def surest(windows: Sequence[WindowPlans]) -> Group | None:
     None without probabilities, for fewer than 10 windows, and if that is more than half of all.
     """
     best = [window.plans[0].probability if window.plans else 0.0 for window in windows]
-    known = [probability for probability in best if probability is not None]
-    if len(known) < len(windows):
+    probabilities = [probability for probability in best if probability is not None]
+    if len(probabilities) < len(windows):
         return None
-    least = sorted(known, reverse=True)[math.ceil(_SURE * len(known)) - 1]
-    sure = [window for window, value in zip(windows, known, strict=True) if value >= least]
+    least = sorted(probabilities, reverse=True)[math.ceil(_SURE * len(probabilities)) - 1]
+    sure = [window for window, value in zip(windows, probabilities, strict=True) if value >= least]
     return _group("surest", sure) if _LEAST <= len(sure) <= len(windows) / 2 else None
 
 
@@ -157,8 +157,8 @@ def loss_curves(folders: Mapping[str, Path]) -> tuple[list[LossCurve], list[str]
             notes.append(f"Curves are incomplete: metrics.jsonl of {name} {missing}.")
         path = folder / "metrics.jsonl"
         lines = [line for line in read_metrics(path) if "loss" in line] if path.exists() else []
-        found = {key for line in lines for key in line if key.startswith("val_")}
-        scores = sorted(key for key in found if not key.endswith("_seconds"))
+        keys = {key for line in lines for key in line if key.startswith("val_")}
+        scores = sorted(key for key in keys if not key.endswith("_seconds"))
         if lines:
             curves.append(
                 LossCurve(

@@ -78,21 +78,23 @@ def with_frames(
     wanted: dict[str, list[int]] = defaultdict(list)
     for number in chosen:
         wanted[queries[number].video].append(number)
-    found, broken = list(queries), list[str]()
+    framed, broken = list(queries), list[str]()
     with progress("frames", total=len(chosen)) as advance:
         for video, numbers in wanted.items():
-            moments = [time for one in numbers for time in (queries[one].start, queries[one].end)]
+            moments = [
+                time for place in numbers for time in (queries[place].start, queries[place].end)
+            ]
             try:
                 pictures = _pictures(files.paths[video], moments, most)
             except DataError as problem:
                 broken.append(str(problem))
             else:
-                for one in numbers:
-                    query = queries[one]
+                for place in numbers:
+                    query = queries[place]
                     frames = pictures[query.start], pictures[query.end]
-                    found[one] = query.model_copy(update={"frames": frames})
+                    framed[place] = query.model_copy(update={"frames": frames})
             advance(len(numbers))
-    return found, _missing(len(queries), len(there), len(chosen), broken)
+    return framed, _missing(len(queries), len(there), len(chosen), broken)
 
 
 def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, str]:

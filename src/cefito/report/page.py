@@ -126,7 +126,7 @@ def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
 def rendered(report: RunReport | ComparisonReport) -> str:
     """A report as HTML; equal reports give equal text."""
     if isinstance(report, RunReport):
-        own: dict[str, Any] = {
+        context: dict[str, Any] = {
             "headline": report.scores.headline(),
             "heads": _task_heads(report.scores),
             "legend": metric_legend(report.scores.metrics),
@@ -137,9 +137,11 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "strips": timeline_picture(report.recognised) if report.recognised else "",
         }
     else:
-        own = {"lead": comparison_lead(report)}
+        context = {"lead": comparison_lead(report)}
     template = _environment().get_template(f"{report.kind}.html.j2")
-    page = template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
+    page = template.render(
+        report=report, curves=[_curve(curve) for curve in report.curves], **context
+    )
     return _UNFIT.sub("\ufffd", page)
 
 
@@ -153,9 +155,9 @@ def save_verification(videos: Sequence[VerifiedVideo], path: Path | str) -> None
             video.seconds,
             video.steps,
             {
-                one.step: (f"{one.words}; {one.evidence}", one.probability)
-                for one in video.deviations
-                if one.step is not None
+                deviation.step: (f"{deviation.words}; {deviation.evidence}", deviation.probability)
+                for deviation in video.deviations
+                if deviation.step is not None
             },
         )
         for video in videos
@@ -167,12 +169,12 @@ def save_verification(videos: Sequence[VerifiedVideo], path: Path | str) -> None
 
 def _examples(queries: Sequence[GalleryQuery]) -> list[GalleryQuery]:
     """The first query of each outcome, of different tasks if there are any."""
-    found: list[GalleryQuery] = []
+    examples: list[GalleryQuery] = []
     for outcome in ("right", "listed", "wrong"):
         of = [query for query in queries if query.outcome == outcome]
-        tasks = {query.true_task for query in found}
-        found += [query for query in of if query.true_task not in tasks][:1] or of[:1]
-    return found
+        tasks = {query.true_task for query in examples}
+        examples += [query for query in of if query.true_task not in tasks][:1] or of[:1]
+    return examples
 
 
 def _task_heads(scores: RunEvaluation) -> dict[str, str]:
@@ -274,16 +276,16 @@ def run_lead(report: RunReport) -> list[str]:
     The first sentence counts the windows themselves if they are fewer than 100.
     """
     scores, sure = report.scores, report.sure
-    each = scores.windows >= 100
-    windows = "100" if each else f"{scores.windows}"
-    given = "" if scores.conditions == "predicted task" else f" ({scores.conditions})"
+    by_hundred = scores.windows >= 100
+    windows = "100" if by_hundred else f"{scores.windows}"
+    conditions = "" if scores.conditions == "predicted task" else f" ({scores.conditions})"
     other = scores.other_dataset
     kind = "" if other and other.known_windows != 0 else f" {_KINDS[scores.split]}"
     first = (
         f"Of {windows}{kind}{' simulated' * report.simulated} windows of "
-        f"{_steps(scores.steps)}{given}, "
+        f"{_steps(scores.steps)}{conditions}, "
     )
-    done = _count(scores.success_rate, None if each else scores.windows)
+    done = _count(scores.success_rate, None if by_hundred else scores.windows)
     first += f"{done} {'is' if done in ('1', _LESS) else 'are'} planned right"
     second = f"Scored on {counted(scores.windows, 'window')}"
     ends = None if scores.intervals is None else scores.intervals.ends("success_rate")
@@ -294,10 +296,10 @@ def run_lead(report: RunReport) -> list[str]:
         second += f" of {scores.intervals.videos:,} videos: {_span(*ends, level)}"
     if sure is not None:
         share = sure.windows / scores.windows
-        part = "fifth" if sure.windows == -(-scores.windows // 5) else f"{100 * share:.0f} %"
-        among = _count(sure.success_rate, None if each else sure.windows)
-        first += f"; where the run is sure (the most certain {part}), {among}"
-        first += "" if each else f" of {sure.windows}"
+        fraction = "fifth" if sure.windows == -(-scores.windows // 5) else f"{100 * share:.0f} %"
+        among = _count(sure.success_rate, None if by_hundred else sure.windows)
+        first += f"; where the run is sure (the most certain {fraction}), {among}"
+        first += "" if by_hundred else f" of {sure.windows}"
         if sure.low is not None and sure.high is not None:
             second += f"; for its most certain {sure.windows:,}, {_span(sure.low, sure.high)}"
     few = scores.intervals is not None and scores.intervals.videos < _FEW

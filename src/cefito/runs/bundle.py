@@ -88,7 +88,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     members = archive.infolist()
     names = [member.filename for member in members]
     problem = next(
-        (f"member {one.filename!r} is {bad}" for one in members if (bad := _bad(one))), ""
+        (f"member {member.filename!r} is {bad}" for member in members if (bad := _bad(member))), ""
     )
     if MANIFEST not in names or RUN_FILE not in names:
         problem = problem or f"holds no run ({RUN_FILE} with {MANIFEST})"

@@ -77,10 +77,10 @@ class CoverageTable(FileRecord):
             or not 0 <= self.levels[0] <= self.levels[-1] <= 1
         ):
             raise ValueError("levels do not ascend from 0 to 1")
-        for one in self.thresholds:
-            for own in (one.plans, one.next_step, one.next_two):
-                if own is not None and len(own) != len(self.levels):
-                    raise ValueError(f"{len(own)} thresholds of {len(self.levels)} levels")
+        for thresholds in self.thresholds:
+            for values in (thresholds.plans, thresholds.next_step, thresholds.next_two):
+                if values is not None and len(values) != len(self.levels):
+                    raise ValueError(f"{len(values)} thresholds of {len(self.levels)} levels")
         return self
 
     def of(self, condition: Condition, level: float, *, place: str) -> tuple[Thresholds, int]:
@@ -95,21 +95,26 @@ class CoverageTable(FileRecord):
                 f"{self.levels[-1]:g}, such as 0.9.",
                 setting="coverage",
             )
-        found = next((one for one in self.thresholds if one.condition == condition), None)
-        if found is None:
+        thresholds = next(
+            (candidate for candidate in self.thresholds if candidate.condition == condition), None
+        )
+        if thresholds is None:
             raise ConfigError(
                 f"{place}: its sets are not calibrated for queries with {condition}. Ask with "
                 "the initial observation, and for one number of steps or for all of the run.",
                 setting="coverage",
             )
-        if not found.reaches(level):
-            most = found.videos / (found.videos + 1)
+        if not thresholds.reaches(level):
+            most = thresholds.videos / (thresholds.videos + 1)
             raise ConfigError(
-                f"coverage {level:g}: {found.videos} videos can guarantee at most {most:.3f} for "
-                f"{condition}. Ask for less, or calibrate {place} on more videos, with 10 folds.",
+                f"coverage {level:g}: {thresholds.videos} videos can guarantee at most {most:.3f} "
+                f"for {condition}. Ask for less, or calibrate {place} on more videos, with 10 "
+                "folds.",
                 setting="coverage",
             )
-        return found, next(at for at, one in enumerate(self.levels) if one >= level - 1e-9)
+        return thresholds, next(
+            at for at, calibrated in enumerate(self.levels) if calibrated >= level - 1e-9
+        )
 
 
 def weights_digest(files: Mapping[str, str]) -> str:

@@ -91,9 +91,9 @@ class DatasetMatch:
                 "this one by cefito finetune."
             )
         if self.own:
-            known = split != "train" and run.trained_on(self.dataset, windows.video)
-            if known is not False:
-                logger.warning(_KNOWN if known else _UNKNOWN, run.place)
+            learned = split != "train" and run.trained_on(self.dataset, windows.video)
+            if learned is not False:
+                logger.warning(_KNOWN if learned else _UNKNOWN, run.place)
             return windows, None
         other = self._other(windows, left_out or LeftOut())
         self._warn(other, len(windows), split)
@@ -101,10 +101,10 @@ class DatasetMatch:
 
     def _other(self, windows: Windows, left_out: LeftOut) -> OtherDataset:
         run = self.run
-        trained, known = run.info.dataset, None
+        trained, is_known = run.info.dataset, None
         videos, counts = np.unique(windows.video, return_counts=True)
         if run.videos is not None:
-            known = run.videos.known(self.dataset.videos[video].video_id for video in videos)
+            is_known = run.videos.known(self.dataset.videos[video].video_id for video in videos)
         return OtherDataset(
             dataset=DatasetName.of(self.dataset),
             trained_on=DatasetName.of(trained) if trained.fingerprint else None,
@@ -114,8 +114,8 @@ class DatasetMatch:
             actions=tuple(
                 f"{task.name}: {action.name}" for task, action in self.vocabulary.new_actions
             ),
-            known_videos=None if known is None else int(known.sum()),
-            known_windows=None if known is None else int(counts[known].sum()),
+            known_videos=None if is_known is None else int(is_known.sum()),
+            known_windows=None if is_known is None else int(counts[is_known].sum()),
         )
 
     def _warn(self, other: OtherDataset, count: int, split: str) -> None:
@@ -190,8 +190,8 @@ def check_observed(
     width, expected = dataset.observation_dim, run.planner.observation_dim
     if width != expected:
         wrong.append(f"observations have {width} features; this run was trained on {expected}")
-    trained, given = run.info.dataset.made(), DatasetReference.of(dataset).made()
-    wrong += _differences(given, trained)
+    trained, made = run.info.dataset.made(), DatasetReference.of(dataset).made()
+    wrong += _differences(made, trained)
     if wrong:
         raise RunError(
             f"{dataset.folder}: does not agree with what {run.place} was trained on: "
@@ -199,38 +199,44 @@ def check_observed(
             "Prepare the data set like the run's.",
             setting="dataset",
         )
-    if not given or not trained:
+    if not made or not trained:
         logger.warning(
             "%s does not say how its observations were made; scores and plans make sense only if "
             "%s were made in the same way",
-            dataset.folder if not given else run.place,
-            "the run's" if not given else f"the observations of {dataset.folder}",
+            dataset.folder if not made else run.place,
+            "the run's" if not made else f"the observations of {dataset.folder}",
         )
 
 
-def _differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+def _differences(made: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
     """Differences between two records of how observations were made, as far as both say."""
-    found = []
-    if given and trained and ("simulation" in given) != ("simulation" in trained):
-        one, other = ("simulated", "from videos")
+    differences = []
+    if made and trained and ("simulation" in made) != ("simulation" in trained):
+        simulated, from_videos = ("simulated", "from videos")
         return [
-            f"observations are {one if 'simulation' in given else other} instead of "
-            f"{other if 'simulation' in given else one}"
+            f"observations are {simulated if 'simulation' in made else from_videos} instead of "
+            f"{from_videos if 'simulation' in made else simulated}"
         ]
-    for part, what in (("", ""), ("features", "features of "), ("simulation", "simulation with ")):
-        ours, theirs = (value if not part else value.get(part) or {} for value in (trained, given))
-        names = {"": ("seconds",), "features": DECIDING}.get(part, sorted({*ours, *theirs}))
+    for section, what in (
+        ("", ""),
+        ("features", "features of "),
+        ("simulation", "simulation with "),
+    ):
+        ours, theirs = (
+            value if not section else value.get(section) or {} for value in (trained, made)
+        )
+        names = {"": ("seconds",), "features": DECIDING}.get(section, sorted({*ours, *theirs}))
         if not ours or not theirs:
             continue
-        if part == "features" and ("weights" not in ours or "weights" not in theirs):
+        if section == "features" and ("weights" not in ours or "weights" not in theirs):
             names = ("model", *names)
-        found += [
+        differences += [
             f"{what}{name} = {shortened(repr(theirs.get(name)), 40)} instead of "
             f"{shortened(repr(ours.get(name)), 40)}"
             for name in names
             if (name in ours or name in theirs) and ours.get(name) != theirs.get(name)
         ]
-    return found
+    return differences
 
 
 def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:

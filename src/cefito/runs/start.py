@@ -36,15 +36,15 @@ class Start:
 
     def reference(self) -> StartReference:
         """Return the entry in the record of the new run."""
-        known, files = self.run.taxonomy, sorted(self.run.folder.glob("*.safetensors"))
+        taxonomy, files = self.run.taxonomy, sorted(self.run.folder.glob("*.safetensors"))
         hashes = "".join(f"{path.name} {sha256(path)}\n" for path in files)
         return StartReference(
             folder=str(self.run.folder.resolve()),
             dataset=self.run.info.dataset,
             seed=self.run.info.seed,
             weights=digest(hashes.encode()).hexdigest(),
-            new_tasks=len(self.dataset.taxonomy.tasks) - len(known.tasks),
-            new_actions=len(self.dataset.taxonomy.actions) - len(known.actions),
+            new_tasks=len(self.dataset.taxonomy.tasks) - len(taxonomy.tasks),
+            new_actions=len(self.dataset.taxonomy.actions) - len(taxonomy.actions),
         )
 
     def videos(
@@ -65,7 +65,7 @@ class Start:
         if seen is None or val.split != "val":
             return train, val
         ids = [video.video_id for video in dataset.videos]
-        learned, known = seen.learned(ids), seen.known(ids)
+        learned, is_known = seen.learned(ids), seen.known(ids)
         if not learned[val.video].any():
             return train, val
         annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
@@ -73,9 +73,9 @@ class Start:
             chosen = ~learned[val.video]
             parts = train, _of(val, chosen)
         else:
-            new = np.flatnonzero(~known).tolist()
+            new = np.flatnonzero(~is_known).tolist()
             held = {new[place] for place in split_videos([dataset.videos[n] for n in new])["val"]}
-            held |= set(np.flatnonzero(known & ~learned).tolist())
+            held |= set(np.flatnonzero(is_known & ~learned).tolist())
             both = joined_windows(train, val)
             chosen = np.isin(both.video, sorted(held))
             parts = _of(both, ~chosen), replace(_of(both, chosen), split="val")

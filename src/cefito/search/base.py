@@ -66,7 +66,13 @@ class Field(Protocol):
         """Device of observations and actions."""
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor, /) -> Tensor:
-        """Return the energies [B] of sequences [B, T] between observations [B, E]."""
+        """Return the energies [B] of sequences [B, T] between observations [B, E].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids [B, T].
+        """
 
     @property
     def coarse(self) -> Any:
@@ -96,8 +102,14 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         the sequences.
         """
 
-    def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the memory of one child of a prefix of this depth; `each` if in a cache."""
+    def bytes_per_child(self, depth: int, *, leaf: bool, cached: bool = False) -> int:
+        """Return the memory of one child of a prefix of this depth; `cached` if in a cache.
+
+        Args:
+            depth: Number of actions of the prefix.
+            leaf: Whether the child ends a sequence.
+            cached: Whether it is in a cache.
+        """
 
     @property
     def flops_per_token(self) -> int:
@@ -129,7 +141,7 @@ Searchable = IncrementalEnergies[Any] | Composite
 def components_of(field: Searchable) -> Sequence[Component]:
     """Return the components of a field; a field that is not composite is its own."""
     if hasattr(field, "components"):
-        return [Component(*each) for each in field.components()]
+        return [Component(*component) for component in field.components()]
     return (Component(field),)
 
 
@@ -178,7 +190,13 @@ class SpaceSize:
     def of(
         cls, actions: Sequence[int], horizon: int, constraints: Constraints = Constraints()
     ) -> SpaceSize:
-        """Count the actions of each step, as far as pinned and forbidden actions restrict them."""
+        """Count the actions of each step, as far as pinned and forbidden actions restrict them.
+
+        Args:
+            actions: Allowed actions.
+            horizon: T.
+            constraints: Constraints on the sequences.
+        """
         usable = len(set(actions) - set(constraints.forbidden))
         pinned = {step for step, _ in constraints.pinned}
         choices = (1 if step in pinned else usable for step in range(1, horizon + 1))
@@ -205,13 +223,25 @@ class Search(Settings, ABC):
 
     @abstractmethod
     def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
-        """Return an upper bound of the cost of one problem, known before it is searched."""
+        """Return an upper bound of the cost of one problem, known before it is searched.
+
+        Args:
+            field: Field that is searched.
+            size: Numbers of actions of the problem.
+            top_k: Number of sequences asked for.
+        """
 
     @abstractmethod
     def search(
         self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the `top_k` best sequences of each problem, in the order of the problems.
+
+        Args:
+            field: Field that is searched.
+            problems: Problems, compiled or not.
+            top_k: Number of sequences of each, at least 1.
+            watch: Shows progress, and says when to stop.
 
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.

@@ -78,19 +78,23 @@ class ExhaustiveSearch(ScreeningSettings, Search):
                 answers[index] = self._listed(field, space, top_k, watch)
         room = working_bytes(field.device, self.memory_mib) // field.horizon  # of each level
         last, components = field.horizon - 1, components_of(field)
-        each = max(one.energies.bytes_per_child(last, leaf=True) for one in components)
+        leaf_bytes = max(
+            component.energies.bytes_per_child(last, leaf=True) for component in components
+        )
         for actions, members in groups.items():
-            together = max(1, room // (len(actions) ** field.horizon * each))
+            together = max(1, room // (len(actions) ** field.horizon * leaf_bytes))
             for first in range(0, len(members), together):
                 batch = members[first : first + together]
-                walk = _Walk(field, [spaces[one] for one in batch], top_k, room, watch)
+                walk = _Walk(field, [spaces[member] for member in batch], top_k, room, watch)
                 walk.run()
                 answers.update(zip(batch, walk.plans(self.memory_mib), strict=True))
         return [answers[index] for index in range(len(problems))]
 
     def _block(self, field: Searchable) -> int:
         """Return how many listed sequences are evaluated together."""
-        return min(batch_size(one.energies, self.memory_mib) for one in components_of(field))
+        return min(
+            batch_size(component.energies, self.memory_mib) for component in components_of(field)
+        )
 
     def _listed(self, field: Searchable, space: Space, top_k: int, watch: Watch) -> Plans:
         """Evaluate the allowed sequences of one query."""
@@ -166,20 +170,20 @@ class _Walk:
 
     def plans(self, memory_mib: float) -> list[Plans]:
         """Return the plans of each query; if none is complete, of the best of one component."""
-        found = []
+        answers = []
         for query, (space, best) in enumerate(zip(self.spaces, self.best, strict=True)):
             tokens = len(self.components) + 2 * int(self.nodes[query])
             if len(self.components) > 1 and not len(best):
                 first = self.sums[query].argsort(kind="stable")[: best.top_k]
                 first = first[np.isfinite(self.sums[query, first])]
                 sequences = places(first, self.size, self.horizon)
-                rest = SequenceEnergies(self.field, [space], memory_mib)
-                energies = rest.of(0, sequences)
+                sequence_energies = SequenceEnergies(self.field, [space], memory_mib)
+                energies = sequence_energies.of(0, sequences)
                 best.add(energies, first, space.scores(energies, sequences))
-                tokens, self.leaves[query] = tokens + int(rest.tokens[0]), len(first)
+                tokens, self.leaves[query] = tokens + int(sequence_energies.tokens[0]), len(first)
             cost = SearchCost(tokens, int(self.leaves[query]))
-            found.append(best.plans(space.problem, self.horizon, cost, exact=not self.stopped))
-        return found
+            answers.append(best.plans(space.problem, self.horizon, cost, exact=not self.stopped))
+        return answers
 
     def _visit(self, prefixes: Any, query: Ids, rank: Ids, depth: int) -> None:
         """Visit all leaves below prefixes, in chunks whose children fit the room of a level."""
@@ -207,13 +211,19 @@ class _Walk:
             if self.number:
                 energies = energies + self.sums[query, rank]
             self.sums[query, rank] = energies
-        for one in np.unique(query):
-            first, behind = np.searchsorted(query, [one, one + 1])
-            space, part, own = self.spaces[one], energies[first:behind], rank[first:behind]
-            self.watch.advance(len(own) / self.size**space.horizon / len(self.components))
+        for index in np.unique(query):
+            first, behind = np.searchsorted(query, [index, index + 1])
+            space, query_energies, query_ranks = (
+                self.spaces[index],
+                energies[first:behind],
+                rank[first:behind],
+            )
+            self.watch.advance(len(query_ranks) / self.size**space.horizon / len(self.components))
             if self.number == len(self.components) - 1:
                 scores = None
                 if not space.objective.pure:
-                    scores = space.scores(part, places(own, self.size, space.horizon))
-                self.best[one].add(part, own, scores)
-                self.leaves[one] += len(own)
+                    scores = space.scores(
+                        query_energies, places(query_ranks, self.size, space.horizon)
+                    )
+                self.best[index].add(query_energies, query_ranks, scores)
+                self.leaves[index] += len(query_ranks)

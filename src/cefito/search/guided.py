@@ -101,7 +101,7 @@ class GuidedSearch(GuidedSettings, Search):
                 continue
             coarse = self._together(field.coarse, batch, top_k, watch, kept(top_k))
             both = zip(batch, coarse, strict=True)
-            answers += [rescored(field, *one, top_k, self.memory_mib) for one in both]
+            answers += [rescored(field, *pair, top_k, self.memory_mib) for pair in both]
         return answers
 
     def _budget(self, field: Searchable) -> float:
@@ -120,10 +120,10 @@ class GuidedSearch(GuidedSettings, Search):
         active = list(range(len(climbs)))
         while active:
             wanted = [climbs[index].wanted for index in active]
-            query = np.repeat(active, [len(part) for part in wanted])
+            query = np.repeat(active, [len(sequences) for sequences in wanted])
             if len(query):
                 values = energies(query, np.concatenate(wanted))
-                shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
+                shares = np.split(values, np.cumsum([len(sequences) for sequences in wanted])[:-1])
                 for index, share in zip(active, shares, strict=True):
                     climbs[index].learn(
                         share, int(energies.listed[index]) // len(energies.components)
@@ -188,7 +188,7 @@ class _Climb:
         # If all sequences of a round are known already, the next round begins at once.
         while not len(wanted) and self.rounds_left:
             best = nsmallest(
-                self.settings.starts, self.score, key=lambda one: (self.score[one], one)
+                self.settings.starts, self.score, key=lambda rank: (self.score[rank], rank)
             )
             # Neighbours of the best come first, of all starts at once so that the network computes
             # large batches. One round takes at most a quarter of what is left, which keeps some for
@@ -256,7 +256,9 @@ class _Climb:
         """Return the best sequences evaluated."""
         best = Best(top_k)
         ranks = np.array(list(self.energy), dtype=np.int64)
-        energies, scores = (np.array(list(each.values())) for each in (self.energy, self.score))
+        energies, scores = (
+            np.array(list(numbers.values())) for numbers in (self.energy, self.score)
+        )
         best.add(energies, ranks, scores)
         return best
 
@@ -334,13 +336,22 @@ class AutoSearch(AutoSettings, Search):
 
 def searched_apart(
     searches: tuple[Search, Search],
-    fits: Sequence[bool],  # whether each problem is one of the first search
+    fits: Sequence[bool],
     field: Searchable,
     problems: Problems,
     top_k: int,
     watch: Watch = Watch(),
 ) -> list[Plans]:
-    """Return the plans of each problem, found by one of two searches."""
+    """Return the plans of each problem, found by one of two searches.
+
+    Args:
+        searches: The two searches.
+        fits: Whether each problem is one of the first search.
+        field: Field that is searched.
+        problems: Problems, compiled or not.
+        top_k: Number of sequences of each.
+        watch: Shows progress, and says when to stop.
+    """
     answers: dict[int, Plans] = {}
     for search, first in zip(searches, (True, False), strict=True):
         rows = [row for row, fitting in enumerate(fits) if fitting == first]

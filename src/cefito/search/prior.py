@@ -85,8 +85,8 @@ class Tally:
 
     def _key(self, *ids: ArrayLike) -> Ids:
         key: Ids = np.asarray(ids[0], dtype=np.int64)
-        for part in ids[1:]:
-            key = key * self.base + (np.asarray(part, dtype=np.int64) + 1)
+        for column in ids[1:]:
+            key = key * self.base + (np.asarray(column, dtype=np.int64) + 1)
         return key
 
 
@@ -105,16 +105,24 @@ class Levels:
     def counted(
         cls,
         events: Ids,
-        counts: Ids,  # number of occurrences of each [M]
+        counts: Ids,
         *,
-        sizes: Sequence[int],  # A of each task [C]
+        sizes: Sequence[int],
         action_count: int,
         order: int,
-        strengths: Strengths,  # s₁, s₂, s₃
+        strengths: Strengths,
     ) -> Levels:
-        """Make the levels from the steps of training windows."""
-        # events: task, action two steps before, action before and action of steps to allowed
-        # actions [M, 4], `START` before the window
+        """Make the levels from the steps of training windows.
+
+        Args:
+            events: Task, action two steps before, action before and action of steps to allowed
+                actions [M, 4]; `START` before the window.
+            counts: Number of occurrences of each [M].
+            sizes: Number of allowed actions of each task [C].
+            action_count: K.
+            order: Order of the n-grams, 1 to 3.
+            strengths: Strengths s₁, s₂, s₃ of smoothing.
+        """
         tally = Tally(events, counts, action_count + 1)
         task, d, c, a = events.T
         after, between = c != START, (d != START) & (d != c)
@@ -123,8 +131,8 @@ class Levels:
 
         def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
             number, total = (
-                np.bincount(task, weights=counts * part, minlength=len(sizes))
-                for part in (hits * among, among)
+                np.bincount(task, weights=counts * mask, minlength=len(sizes))
+                for mask in (hits * among, among)
             )
             overall = (number.sum() + 0.5) / (total.sum() + 1)
             return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
@@ -152,13 +160,26 @@ class Levels:
         )
 
     def after(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
-        """Return the probability of action a after d and c, each `START` before the first step."""
-        later = [np.maximum(part, 0) for part in (d, c)]
+        """Return the probability of action a after d and c, each `START` before the first step.
+
+        Args:
+            task: Task ids.
+            d: Actions two steps before, or `START`.
+            c: Actions before, or `START`.
+            a: Actions.
+        """
+        later = [np.maximum(ids, 0) for ids in (d, c)]
         shares = [self.step(step, task, [*later[2 - step :], a]) for step in range(3)]
         return np.where(c == START, shares[0], np.where(d == START, shares[1], shares[2]))
 
     def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
-        """Return the probability of a step's action, given the actions of all steps so far."""
+        """Return the probability of a step's action, given the actions of all steps so far.
+
+        Args:
+            step: Number of actions before.
+            task: Task ids.
+            sequences: Actions of each step up to this one.
+        """
         a = sequences[step]
         if self.order == 1:
             return self.single(task, a)
@@ -189,13 +210,26 @@ class Levels:
         )
 
     def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
-        """p₂(a | c)."""
+        """p₂(a | c).
+
+        Args:
+            task: Task ids.
+            c: Actions before.
+            a: Actions.
+        """
         return self._interpolated(
             2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a)
         )
 
     def triple(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
-        """p₃(a | d, c)."""
+        """p₃(a | d, c).
+
+        Args:
+            task: Task ids.
+            d: Actions two steps before.
+            c: Actions before.
+            a: Actions.
+        """
         factor = np.where(d == c, 1.0, self.returns[task])
         below = (
             np.where(a == d, factor, 1.0)
@@ -248,7 +282,7 @@ def chosen_smoothing(
     def likelihood(order: int, strengths: Strengths) -> float:
         smoothed = (replace(levels, order=order, strengths=strengths) for levels, _, _ in parts)
         held = zip(smoothed, parts, strict=True)
-        return sum(float(one.log_probability(*part[1:]).sum()) for one, part in held) / count
+        return sum(float(levels.log_probability(*fold[1:]).sum()) for levels, fold in held) / count
 
     best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
     for order in sorted(orders):
@@ -313,12 +347,18 @@ class NGramPrior:
         actions: Sequence[tuple[int, ...]],
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
-        known: NGramPrior | None = None,
+        learned: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows.
 
-        Windows may be padded with −1 after their last action. The counts of `known`, a prior over
-        the first of these tasks and actions, are added.
+        Args:
+            sequences: Action ids of training windows [N, T], −1 after the last.
+            tasks: Their tasks [N].
+            action_count: K.
+            actions: Actions that each task allows.
+            order: Order of the n-grams, 1 to 3.
+            strengths: Strengths of smoothing, of each order.
+            learned: Prior over the first of these tasks and actions, whose counts are added.
         """
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
@@ -328,9 +368,9 @@ class NGramPrior:
         )
         rows = rows[rows[:, 3] >= 0]
         number = np.ones(len(rows), dtype=np.int64)
-        if known is not None:
-            rows = np.concatenate([rows, known._events])
-            number = np.concatenate([number, known._counts])
+        if learned is not None:
+            rows = np.concatenate([rows, learned._events])
+            number = np.concatenate([number, learned._counts])
         events, place = np.unique(rows, axis=0, return_inverse=True)
         counts = np.zeros(len(events), dtype=np.int64)
         np.add.at(counts, place.ravel(), number)
@@ -355,23 +395,37 @@ class NGramPrior:
         val_tasks: NDArray[np.integer[Any]],
         orders: Sequence[int] = (1, 2, 3),
         grid: Sequence[float] = GRID,
-        known: NGramPrior | None = None,
+        learned: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows, and choose order and strengths by validation windows.
 
         Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay. `known` as
-        in `fit`.
+        since no setting gives them a probability; without any others the defaults stay.
+
+        Args:
+            sequences: Action ids of training windows [N, T].
+            tasks: Their tasks [N].
+            action_count: K.
+            actions: Actions that each task allows.
+            val_sequences: Action ids of validation windows [M, T'].
+            val_tasks: Their tasks [M].
+            orders: Orders to choose from.
+            grid: Strengths to choose from.
+            learned: Prior whose counts are added.
         """
-        own: dict[str, Any] = {"action_count": action_count, "actions": actions, "known": known}
-        fitted = cls.fit(sequences, tasks, order=max(orders), **own)
+        shared: dict[str, Any] = {
+            "action_count": action_count,
+            "actions": actions,
+            "learned": learned,
+        }
+        fitted = cls.fit(sequences, tasks, order=max(orders), **shared)
         # of padded sequences whose task allows all actions
         allowed = fitted._allowed[val_tasks[:, None], val_sequences] | (val_sequences < 0)
         usable = allowed.all(axis=1)
         held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
         order, strengths = chosen_smoothing([(fitted.levels, *held)], orders=orders, grid=grid)
-        return cls.fit(sequences, tasks, order=order, strengths=strengths, **own)
+        return cls.fit(sequences, tasks, order=order, strengths=strengths, **shared)
 
     def costs(self, task: int, horizon: int) -> StepCosts:
         """Return −log p of sequences of one task, over the places of its allowed actions.
@@ -405,7 +459,7 @@ class NGramPrior:
         return cls(
             events=arrays["events"],
             counts=arrays["counts"],
-            actions=[tuple(part.tolist()) for part in parts],
+            actions=[tuple(ids.tolist()) for ids in parts],
             action_count=action_count,
             order=order,
             strengths=arrays["strengths"].tolist(),

@@ -154,7 +154,13 @@ class Best:
     def add(
         self, energies: NDArray[np.floating[Any]], ranks: Ids, scores: Reals | None = None
     ) -> None:
-        """Add sequences by energies, new ranks and scores (None for the energies), each [M]."""
+        """Add sequences by energies, new ranks and scores (None for the energies), each [M].
+
+        Args:
+            energies: Energies [M].
+            ranks: Ranks of the sequences [M], none of which was added before.
+            scores: Scores [M]; None for the energies.
+        """
         # A diverged field, or a query that it cannot take, gives NaN or infinity: such sequences
         # come last, and `finite` reports them.
         self.finite = self.finite and bool(np.isfinite(energies).all())
@@ -163,14 +169,21 @@ class Best:
         if len(values) > self.top_k:
             kept = values <= np.partition(values, self.top_k - 1)[self.top_k - 1]
             values, energies, ranks = values[kept], energies[kept], ranks[kept]
-        every = np.concatenate([self.scores, values])  # float64, as the first part is
-        order = np.lexsort((np.concatenate([self.ranks, ranks]), every))[: self.top_k]
-        self.scores = every[order]
+        all_scores = np.concatenate([self.scores, values])  # float64, as the first part is
+        order = np.lexsort((np.concatenate([self.ranks, ranks]), all_scores))[: self.top_k]
+        self.scores = all_scores[order]
         self.energies = np.concatenate([self.energies, energies])[order]
         self.ranks = np.concatenate([self.ranks, ranks])[order]
 
     def plans(self, problem: Problem, horizon: int, cost: SearchCost, *, exact: bool) -> Plans:
-        """Decode the ranks into action ids."""
+        """Decode the ranks into action ids.
+
+        Args:
+            problem: Problem that the sequences solve.
+            horizon: T.
+            cost: What the search took.
+            exact: Whether nothing better was left out.
+        """
         chosen = places(self.ranks, len(problem.actions), horizon)
         return Plans(
             actions=np.asarray(problem.actions, dtype=np.int64)[chosen],
@@ -183,7 +196,13 @@ class Best:
 
 
 def places(ranks: Ids, size: int, length: int) -> Ids:
-    """Return the digits to the base A of the ranks [n] of sequences, as [n, length]."""
+    """Return the digits to the base A of the ranks [n] of sequences, as [n, length].
+
+    Args:
+        ranks: Ranks [n].
+        size: A.
+        length: Number of digits.
+    """
     return ranks[:, None] // size ** np.arange(length - 1, -1, -1, dtype=np.int64) % size
 
 
@@ -275,7 +294,13 @@ Problems = Sequence[Problem | Space]
 
 
 def compiled(problems: Problems, horizon: int, top_k: int) -> list[Space]:
-    """Compile all problems before any is searched; spaces are kept."""
+    """Compile all problems before any is searched; spaces are kept.
+
+    Args:
+        problems: Problems, or spaces.
+        horizon: T.
+        top_k: Number of sequences asked for, at least 1.
+    """
     if top_k < 1:
         raise ConfigError(f"top_k is {top_k}; expected at least 1.")
     return [

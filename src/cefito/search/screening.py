@@ -44,7 +44,13 @@ def kept(top_k: int) -> int:
 
 
 def screened_bound(field: Searchable, cost: SearchCost, top_k: int) -> SearchCost:
-    """Return the bound of a search whose best sequences are evaluated twice."""
+    """Return the bound of a search whose best sequences are evaluated twice.
+
+    Args:
+        field: Field that is searched.
+        cost: Bound of the search in bfloat16.
+        top_k: Number of sequences asked for.
+    """
     tokens = 1 + 2 * field.horizon * min(cost.leaves, kept(top_k))
     return cost + SearchCost(len(components_of(field)) * tokens, 0)
 
@@ -55,26 +61,36 @@ def rescored(
     """Evaluate again what may be the best of a query, given the `kept` plans in bfloat16.
 
     All are evaluated again if `coarse` is exact, so that the answer is.
+
+    Args:
+        field: Field in single precision.
+        space: The query's sequences.
+        coarse: Plans found in bfloat16.
+        top_k: Number of sequences asked for.
+        memory_mib: Memory bound in MiB.
     """
     energies_of = SequenceEnergies(field, [space], memory_mib, keep=True)
     sequences = np.searchsorted(space.problem.actions, coarse.actions)  # places [n, T]
     energies, scores = np.full((2, len(coarse)), np.nan)  # in float32, where known
     rows, margin = np.arange(len(coarse)), 0.0
     step = 1 if coarse.exact else max(1, len(coarse) // _SAMPLED)
-    known, wanted = np.zeros_like(rows, bool), (rows < max(top_k, _FIRST)) | (rows % step == 0)
+    evaluated, wanted = np.zeros_like(rows, bool), (rows < max(top_k, _FIRST)) | (rows % step == 0)
     while wanted.any():
         values = energies_of.of(0, sequences[wanted])
-        own = space.scores(values, sequences[wanted])
-        energies[wanted], scores[wanted] = values, values if own is None else own
-        known |= wanted
+        objective_scores = space.scores(values, sequences[wanted])
+        energies[wanted], scores[wanted] = (
+            values,
+            values if objective_scores is None else objective_scores,
+        )
+        evaluated |= wanted
         both = np.isfinite(scores) & np.isfinite(coarse.scores)
         difference = np.abs(scores[both] - coarse.scores[both]).max(initial=0.0)
-        margin, last = _SAFETY * float(difference), np.sort(scores[known])[:top_k][-1]
-        wanted = ~known & (coarse.scores <= last + margin)
+        margin, last = _SAFETY * float(difference), np.sort(scores[evaluated])[:top_k][-1]
+        wanted = ~evaluated & (coarse.scores <= last + margin)
     best = Best(top_k)
-    best.add(energies[known], ranks(sequences[known], space.size), scores[known])
+    best.add(energies[evaluated], ranks(sequences[evaluated], space.size), scores[evaluated])
     cost = coarse.evaluated + SearchCost(int(energies_of.tokens[0]), 0)
-    exact = coarse.exact and int(known.sum()) == cost.leaves
+    exact = coarse.exact and int(evaluated.sum()) == cost.leaves
     plans = best.plans(space.problem, space.horizon, cost, exact=exact)
     finite = plans.finite and coarse.finite
     return replace(plans, finite=finite, margin=None if exact else margin)

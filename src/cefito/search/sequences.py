@@ -153,7 +153,7 @@ class SequenceEnergies:
 def batch_size(field: IncrementalEnergies[Any], memory_mib: float) -> int:
     """Return how many sequences fit the memory bound, if none shares a prefix with another."""
     last = field.horizon - 1
-    each = sum(
-        field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(last + 1)
+    sequence_bytes = sum(
+        field.bytes_per_child(depth, leaf=depth == last, cached=True) for depth in range(last + 1)
     )
-    return max(1, working_bytes(field.device, memory_mib) // each)
+    return max(1, working_bytes(field.device, memory_mib) // sequence_bytes)

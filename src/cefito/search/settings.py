@@ -38,10 +38,14 @@ class SearchEntry:
 
     def make(self, settings: SearchConfig) -> Search:
         """Return the search with the values of these settings, and those behind its name."""
-        pairs = [part.partition("=") for part in settings.method.partition(":")[2].split(",")]
-        own = {name.strip(): parsed_value(text) for name, _, text in pairs if name}
-        known = {name: getattr(settings, name) for name in self.reads}
-        values = validated(self.settings, {**own, **known}, place=f"search '{settings.method}'")
+        pairs = [
+            assignment.partition("=") for assignment in settings.method.partition(":")[2].split(",")
+        ]
+        written = {name.strip(): parsed_value(text) for name, _, text in pairs if name}
+        shared = {name: getattr(settings, name) for name in self.reads}
+        values = validated(
+            self.settings, {**written, **shared}, place=f"search '{settings.method}'"
+        )
         return self.search(**values_of(values, self.settings))
 
 
@@ -93,11 +97,11 @@ def make_search(settings: SearchConfig) -> Search:
 
 def search_settings(config: ConfigT, **overrides: Any) -> ConfigT:
     """Return settings with some of them replaced; None keeps a value."""
-    given = {name: value for name, value in overrides.items() if value is not None}
-    settings = validated(type(config), {**config.model_dump(), **given}, place="search")
+    changes = {name: value for name, value in overrides.items() if value is not None}
+    settings = validated(type(config), {**config.model_dump(), **changes}, place="search")
     chosen = find_search(settings.method)
     chosen.make(settings)  # refuses unknown settings behind the name
-    for name in given:
+    for name in changes:
         readers = [method for method, entry in SEARCHES.items() if name in entry.reads]
         if readers and name not in chosen.reads:
             raise ConfigError(

@@ -117,10 +117,10 @@ class StepCosts:
         """
         remaining = [np.zeros((self.size,) * min(self.horizon, 2))]
         for step in range(self.horizon - 1, -1, -1):
-            known = min(step, 2)  # actions before this step that its best continuation depends on
+            order = min(step, 2)  # actions before this step that its best continuation depends on
             after = remaining[0]  # over the last min(step + 1, 2) actions, this step's among them
-            total = _spread(self.table(step), known + 1) + _spread(after, known + 1)
-            remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
+            total = _spread(self.table(step), order + 1) + _spread(after, order + 1)
+            remaining.insert(0, np.broadcast_to(total, (self.size,) * (order + 1)).min(axis=-1))
         return remaining
 
     def cheapest(
@@ -133,6 +133,11 @@ class StepCosts:
         `count` prefixes of a length can belong to the cheapest sequences, and keeping `count` is
         exact. With `children` the sum is a lower bound only; more are kept, up to `most`, until
         none that was dropped can matter.
+
+        Args:
+            count: Number of sequences.
+            children: Returns which actions may follow prefixes.
+            most: Number of prefixes of a length that are kept at most.
         """
         remaining = self.to_go()
         width = count
@@ -219,8 +224,8 @@ _CHUNK = 1 << 21  # size of the largest intermediate array
 class CostBatch:
     """Costs of B queries over the same A actions: c_b(a) = Σ_t own_bt(a_t) + shared(a)."""
 
-    def __init__(self, own: Reals, shared: StepCosts) -> None:
-        self.own = own  # [B, T, A]; an infinite cost forbids
+    def __init__(self, own_costs: Reals, shared: StepCosts) -> None:
+        self.own = own_costs  # [B, T, A]; an infinite cost forbids
         self.shared = shared
         self._cheapest: dict[int, list[Cheapest]] = {}  # by their number
 
@@ -236,8 +241,10 @@ class CostBatch:
     def cheapest(self, count: int) -> list[Cheapest]:
         """Return the `count` cheapest sequences of each query, as by `StepCosts.cheapest`."""
         if count not in self._cheapest:
-            each = self.shared.size ** min(self.shared.horizon, 3) + count * self.shared.size
-            rows = max(1, _CHUNK // each)
+            query_entries = (
+                self.shared.size ** min(self.shared.horizon, 3) + count * self.shared.size
+            )
+            rows = max(1, _CHUNK // query_entries)
             self._cheapest[count] = [
                 # some sequence attains each prefix's look-ahead: what was dropped is no cheaper
                 Cheapest(sequences[:number], costs[:number], bound=float(bound), complete=True)
@@ -249,21 +256,21 @@ class CostBatch:
             ]
         return self._cheapest[count]
 
-    def _lists(self, own: Reals, count: int) -> tuple[Ids, Reals, Reals]:
+    def _lists(self, own_costs: Reals, count: int) -> tuple[Ids, Reals, Reals]:
         """List the cheapest sequences of some queries [B, T, A] (k-best Viterbi).
 
         They are places [B, k, T] with their costs [B, k], infinite behind the last possible one,
         and a lower bound on the cost of all others [B], infinite if there are none.
         """
-        batch, horizon, size = own.shape
-        ahead, queries = self._ahead(own), np.arange(batch)[:, None]
+        batch, horizon, size = own_costs.shape
+        ahead, queries = self._ahead(own_costs), np.arange(batch)[:, None]
         prefixes, costs = np.zeros((batch, 1, 0), dtype=np.int64), np.zeros((batch, 1))
         bound = np.full(batch, np.inf)
         for step in range(horizon):
             # costs of every action after every prefix, [B, n, A]
             flat = prefixes.reshape(prefixes.shape[0] * prefixes.shape[1], step)
             moves = self.shared.children(flat).reshape(batch, prefixes.shape[1], size)
-            after = costs[:, :, None] + moves + own[:, step, None]
+            after = costs[:, :, None] + moves + own_costs[:, step, None]
             total = after
             if (best := ahead[step + 1]) is not None:
                 total = after + (best[queries, prefixes[:, :, -1]] if best.shape[1] > 1 else best)
@@ -282,17 +289,17 @@ class CostBatch:
             prefixes = np.concatenate([above, (kept % size)[:, :, None]], axis=2)
         return prefixes, costs, bound
 
-    def _ahead(self, own: Reals) -> list[Reals | None]:
+    def _ahead(self, own_costs: Reals) -> list[Reals | None]:
         """Return the least cost of the steps after the first t, for t = 1..T; None for no cost.
 
         Each is [B, A, A], over the last two of the t actions, with a single row or column if it
         does not depend on an action.
         """
-        horizon = own.shape[1]
+        horizon = own_costs.shape[1]
         ahead: list[Reals | None] = [None] * (horizon + 1)
         for step in range(horizon - 1, 0, -1):
             # own cost of an action a and least cost of what follows it and c before it, [B, c, a]
-            here, after = own[:, step, None], ahead[step + 1]
+            here, after = own_costs[:, step, None], ahead[step + 1]
             here = here if after is None else here + after
             table = self.shared.table(step)
             if table.ndim == 3:  # min over a of [B, d, c, a]

@@ -112,9 +112,9 @@ def _add_plans(app: FastAPI, service: Service) -> None:
         service.check_upload()  # before the body is read
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
-        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
+        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as parts:
             try:
-                form = UploadForm.model_validate(dict(given))
+                form = UploadForm.model_validate(dict(parts))
                 body = UploadRequest.model_validate(form.request)
             except ValidationError as error:
                 raise to_problem(error, {}) from error
@@ -122,15 +122,20 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
-    add, one = partial(app.add_api_route, tags=["sessions"]), "/v1/sessions/{id}"
+    add, session = partial(app.add_api_route, tags=["sessions"]), "/v1/sessions/{id}"
     add("/v1/sessions", sessions.open, methods=["POST"], status_code=201)
-    add(one, sessions.state)
-    add(one, sessions.close, methods=["DELETE"], status_code=204)
-    add(f"{one}/events", sessions.change, methods=["POST"])
-    add(f"{one}/rows", sessions.rows, methods=["POST"])
-    add(f"{one}/pictures", sessions.picture, methods=["POST"], openapi_extra=_PICTURE)
+    add(session, sessions.state)
+    add(session, sessions.close, methods=["DELETE"], status_code=204)
+    add(f"{session}/events", sessions.change, methods=["POST"])
+    add(f"{session}/rows", sessions.rows, methods=["POST"])
+    add(f"{session}/pictures", sessions.picture, methods=["POST"], openapi_extra=_PICTURE)
     events = {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
-    add(f"{one}/events", sessions.follow, response_class=StreamingResponse, responses={200: events})
+    add(
+        f"{session}/events",
+        sessions.follow,
+        response_class=StreamingResponse,
+        responses={200: events},
+    )
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
@@ -158,7 +163,7 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         verifier = models.find(run, horizon).run.own_verifier
         taxonomy = verifier.taxonomy
         chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
-        edges = {one: verifier.orders[one].edges for one in chosen}
+        edges = {number: verifier.orders[number].edges for number in chosen}
         if (format or request.headers.get("accept", "")) in ("json", "application/json"):
             return Response(graph_text(edges, taxonomy, "json"), media_type="application/json")
         return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")

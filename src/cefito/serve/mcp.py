@@ -124,8 +124,8 @@ async def _next_steps(
         row = session_goal(served, body) if goal is None else goal
         session = Session(served.run, goal=row, task=body.task, done=body.done)
         for source in ("observation", "video"):
-            if (given := getattr(body, source)) is not None:
-                apply_event(served, EventRequest(**{source: given}), session)
+            if (seen := getattr(body, source)) is not None:
+                apply_event(served, EventRequest(**{source: seen}), session)
         belief = session.belief()
         return NextStepsAnswer(
             **{**dict(belief), "tasks": belief.tasks[: body.top_k]},
@@ -145,7 +145,7 @@ class SessionEventRequest(EventRequest):
 def _flat(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
     """The schema with each definition in the places that refer to it; some clients read no $ref."""
     if isinstance(schema, list):
-        return [_flat(one, definitions) for one in schema]
+        return [_flat(inner, definitions) for inner in schema]
     if not isinstance(schema, dict):
         return schema
     definitions = schema.get("$defs", definitions) or {}

@@ -55,7 +55,13 @@ class Metrics:
         self.expired = counter("cefito_sessions_expired", expired)
 
     def request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request.
+
+        Args:
+            scope: Request, as ASGI describes it.
+            status: Status of the response.
+            seconds: Time from request to response.
+        """
         route = getattr(scope.get("route"), "path", None) or "none"
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(route, method, str(status)).inc()
@@ -64,7 +70,15 @@ class Metrics:
     def searched(
         self, run: str, horizon: int, outcome: str, job: SearchJob, tokens: int = 0
     ) -> None:
-        """Count a search."""
+        """Count a search.
+
+        Args:
+            run: Name of the run.
+            horizon: T.
+            outcome: How the search ended.
+            job: The search.
+            tokens: Token forwards that it took.
+        """
         self._searches.labels(run, str(horizon), outcome).inc()
         if tokens:
             self._tokens.labels(run, str(horizon)).inc(tokens)
@@ -91,9 +105,9 @@ _GONE = 499  # status of requests whose client disconnected before the answer
 logger = logging.getLogger(__name__)
 
 
-def clean_id(given: str) -> str:
+def clean_id(sent: str) -> str:
     """The request id of a client if it is safe to log, otherwise a new one."""
-    return given if _ID.fullmatch(given) else uuid4().hex
+    return sent if _ID.fullmatch(sent) else uuid4().hex
 
 
 def closing() -> ProblemError:

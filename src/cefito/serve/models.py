@@ -66,11 +66,11 @@ class Served:
     @cached_property
     def videos(self) -> dict[str, list[tuple[DatasetMatch, int]]]:
         """Data sets and indices of the videos of each id."""
-        found: dict[str, list[tuple[DatasetMatch, int]]] = {}
+        by_id: dict[str, list[tuple[DatasetMatch, int]]] = {}
         for match in self.matches:
             for index, video in enumerate(match.dataset.videos):
-                found.setdefault(nfc(video.video_id), []).append((match, index))
-        return found
+                by_id.setdefault(nfc(video.video_id), []).append((match, index))
+        return by_id
 
     def describe(self) -> RunOut:
         """The run as clients see it."""
@@ -125,24 +125,24 @@ class Served:
         least = (self.run.shortest or self.run.horizon) if wanted.windows else 0
         search = nfc(wanted.search or "")
         words = search.casefold().split()
-        found: list[tuple[tuple[bool, int], tuple[DatasetMatch, int, int]]] = []
-        for match, index, known, text in self._texts:
+        ranked: list[tuple[tuple[bool, int], tuple[DatasetMatch, int, int]]] = []
+        for match, index, known_task, text in self._texts:
             video = match.dataset.videos[index]
             if (
-                task in (None, known)
+                task in (None, known_task)
                 and wanted.split in (None, video.split)
                 and len(video.steps) >= least
                 and all(word in text for word in words)
             ):
                 order = nfc(video.video_id) != search, _SEARCHED.index(video.split)
-                found.append((order, (match, index, known)))
+                ranked.append((order, (match, index, known_task)))
         if wanted.search is not None:
-            found.sort(key=lambda one: one[0])
+            ranked.sort(key=lambda entry: entry[0])
         return VideosAnswer(
             run=self.name,
             horizon=self.run.horizon,
-            total=len(found),
-            videos=[self._video(*one) for _, one in found[wanted.offset :][: wanted.limit]],
+            total=len(ranked),
+            videos=[self._video(*entry) for _, entry in ranked[wanted.offset :][: wanted.limit]],
         )
 
     def _video(self, match: DatasetMatch, index: int, task: int) -> VideoOut:
@@ -174,7 +174,13 @@ class Models:
     names: dict[str, str]  # that replace folders of the server in messages
 
     def find(self, name: str | None, horizon: int | None, steps: int | str | None = None) -> Served:
-        """The one run of a name and a horizon, both optional; `steps` choose among several."""
+        """The one run of a name and a horizon, both optional; `steps` choose among several.
+
+        Args:
+            name: Name of the run.
+            horizon: Longest number of steps that it plans.
+            steps: Steps asked for, of which one run may plan so many.
+        """
         fitting = [
             served
             for served in self.runs
@@ -187,15 +193,15 @@ class Models:
         names = {served.name for served in fitting or self.runs}
         listed = ", ".join(served.title for served in self.runs[:_LISTED])
         more = f" and {len(self.runs) - _LISTED} more" if len(self.runs) > _LISTED else ""
-        given = {"run": name, "horizon": horizon}
-        asked = " and ".join(f"{key} {of!r}" for key, of in given.items() if of is not None)
+        wanted = {"run": name, "horizon": horizon}
+        asked = " and ".join(f"{key} {of!r}" for key, of in wanted.items() if of is not None)
         if fitting:
             field = "horizon" if len(names) == 1 else "run"
-            found, remedy = f"{len(fitting)} runs fit {asked}".rstrip(), f"Add the field '{field}'"
+            fault, remedy = f"{len(fitting)} runs fit {asked}".rstrip(), f"Add the field '{field}'"
         else:
             field = "horizon" if horizon is not None and name in (None, *names) else "run"
-            found, remedy = f"no run fits {asked}", "Name one"
-        raise ProblemError(f"{found}; there are {listed}{more}. {remedy}.", field)
+            fault, remedy = f"no run fits {asked}", "Name one"
+        raise ProblemError(f"{fault}; there are {listed}{more}. {remedy}.", field)
 
     def describe(self, limits: Limits) -> ModelAnswer:
         """The runs, limits and versions of a service."""
@@ -218,22 +224,26 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
     """
     opened: list[tuple[Path, Run]] = []
     device = pick_device(settings.device)
-    for given in settings.runs:
+    for path in settings.runs:
         try:
-            horizons: list[int | None] = [*horizons_in(given)] or [None]
-            opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
+            horizons: list[int | None] = [*horizons_in(path)] or [None]
+            opened += [
+                (path, open_run(path, horizon=horizon, device=device)) for horizon in horizons
+            ]
         except (CefitoError, OSError) as problem:
-            if not (old := [(given, one.run) for one in before if one.given == given]):
+            if not (old := [(path, model.run) for model in before if model.given == path]):
                 raise
             logger.warning("the run is kept as it was: %s", problem)
             opened += old
     names_of = zip(_names(opened), opened, strict=True)
-    served = [Served(name, run, given) for name, (given, run) in names_of]
+    served = [Served(name, run, path) for name, (path, run) in names_of]
     for folder in settings.datasets:
         served = _with_dataset(served, folder)
     if settings.encoder is not None or settings.weights is not None:
         served = _with_encoder(served, settings.encoder, settings.weights)
-    names = {place: one.name for one in served for place in (one.run.place, str(one.run.folder))}
+    names = {
+        place: model.name for model in served for place in (model.run.place, str(model.run.folder))
+    }
     names |= {str(Path(folder)): Path(folder).name for folder in settings.datasets}
     longest_first = dict(sorted(names.items(), key=lambda entry: -len(entry[0])))
     return Models(tuple(served), longest_first)
@@ -242,7 +252,7 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
 def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
     """The shortest ends of the paths that distinguish runs of one horizon."""
     paths = [
-        given.with_suffix("") if given.suffix == ".zip" else given.resolve() for given, _ in opened
+        path.with_suffix("") if path.suffix == ".zip" else path.resolve() for path, _ in opened
     ]
     for count in range(1, 1 + max(len(path.parts) for path in paths)):
         names = ["/".join(path.parts[-count:]) for path in paths]
@@ -255,12 +265,12 @@ def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
 def _with_dataset(served: Sequence[Served], folder: Path) -> list[Served]:
     """The runs, with a data set where a run can use it."""
     dataset, result, reasons = open_dataset(folder), [], []
-    for one in served:
+    for model in served:
         try:
-            one = replace(one, matches=(*one.matches, match_dataset(one.run, dataset)))
+            model = replace(model, matches=(*model.matches, match_dataset(model.run, dataset)))
         except CefitoError as problem:
             reasons.append(str(problem))
-        result.append(one)
+        result.append(model)
     if len(reasons) == len(served):
         raise RunError(f"{folder}: no run can be used on it. {reasons[0]}", setting="dataset")
     return result
@@ -271,19 +281,19 @@ def _with_encoder(
 ) -> list[Served]:
     """The runs, with the kinds of uploads that can be encoded for them."""
     result, reasons = [], []
-    for one in served:
-        recipe = ObservationRecipe.of(one.run)
+    for model in served:
+        recipe = ObservationRecipe.of(model.run)
         try:
             if encoder == "auto" and recipe.made_with.get("model") != INSTALLED:
-                result.append(one)
+                result.append(model)
                 continue
             observer = recipe.open(None if encoder in ("auto", "own") else encoder, weights=weights)
-            one = replace(
-                one, pictures=observer.sees_pictures, video=True, text=observer.reads_texts
+            model = replace(
+                model, pictures=observer.sees_pictures, video=True, text=observer.reads_texts
             )
         except CefitoError as problem:
             reasons.append(problem)
-        result.append(one)
+        result.append(model)
     if len(reasons) == len(served) and encoder != "auto":
         raise reasons[0]
     for reason in reasons:

@@ -119,7 +119,10 @@ def to_problem(
 ) -> ProblemError:
     """Convert an error of the library, of pydantic or of Starlette into a problem.
 
-    `names` replace folders of the server, which clients must not see.
+    Args:
+        error: The error.
+        names: What replaces folders of the server, which clients must not see.
+        content_type: Type of the request's body.
     """
     if isinstance(error, ProblemError):
         return error
@@ -147,8 +150,8 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     """The first of pydantic's errors, and the number of fields with others."""
 
     def location(error: Any) -> str:
-        parts = [str(part) for part in error["loc"] if part not in ("body", *_ALTERNATIVES)]
-        return ".".join(part for part in parts if not part.startswith("list["))
+        parts = [str(level) for level in error["loc"] if level not in ("body", *_ALTERNATIVES)]
+        return ".".join(level for level in parts if not level.startswith("list["))
 
     field = location(errors[0])
     # Of a union, report the alternative that has the right type and a wrong value.

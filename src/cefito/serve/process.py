@@ -48,8 +48,8 @@ class Connection(H11Protocol):
     shutdown it closes requests whose bodies have not arrived, and streams, which never end.
     """
 
-    def __init__(self, *given: Any, seconds: float, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, seconds: float, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._seconds = seconds
         self._late: asyncio.TimerHandle | None = None
 
@@ -169,6 +169,13 @@ def serve(
     SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
     each SIGHUP. Warnings are written to stderr, and
     with `access` a line for each request; each begins with the time and the id of the request.
+
+    Args:
+        app: The application.
+        listening: Bound socket.
+        settings: Settings of the service.
+        access: Write a line for each request.
+        ready: Called once requests are accepted, and after each SIGHUP.
     """
     _log_to_stderr(access=access)
     server = make_server(app, settings)
@@ -180,7 +187,7 @@ def serve(
         app.state.service.reload()
         ready()
 
-    kept = {one: signal.signal(one, server.handle_exit) for one in signals}
+    kept = {number: signal.signal(number, server.handle_exit) for number in signals}
     try:
         ready()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -189,8 +196,8 @@ def serve(
                 loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, reload)
             runner.run(server.serve([listening]))
     finally:
-        for one, handler in kept.items():
-            signal.signal(one, handler)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _log_to_stderr(*, access: bool) -> None:

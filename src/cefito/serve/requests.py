@@ -55,8 +55,12 @@ def prepare(
 ) -> PreparedRequest:
     """Check a request and gather the inputs of its search; nothing is searched.
 
-    The request is a `PlanRequest` unless uploaded observations are given; `goal` is the observation
-    [E] of its goal in words, if it has one.
+    Args:
+        models: Opened runs.
+        limits: Limits of the service.
+        request: A `PlanRequest`, or what is asked between uploaded observations.
+        observed: Uploaded observations, encoded.
+        goal: Observation [E] of its goal in words, if it has one.
     """
     served = models.find(request.run, request.horizon, request.steps)
     if request.top_k > limits.top_k:
@@ -95,12 +99,12 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
     return run.with_search(**changes) if changes else run, changes
 
 
-def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
+def _observations(run: Run, sent: ObservationsRequest | None) -> Queries:
     """The query of the given observations."""
     rows = {
         name: read_numbers(numbers, f"observations.{name}")
         for name in ("initial", "goal")
-        if (numbers := getattr(given, name, None)) is not None
+        if (numbers := getattr(sent, name, None)) is not None
     }
     size = len(next(iter(rows.values()))) if rows else run.planner.observation_dim
     try:
@@ -109,12 +113,12 @@ def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
         raise ProblemError(str(problem), "observations") from problem
 
 
-def read_numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
+def read_numbers(sent: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
     """The observation in a field of a request."""
-    if not isinstance(given, str):
-        return np.array(given, dtype=np.float64)
+    if not isinstance(sent, str):
+        return np.array(sent, dtype=np.float64)
     try:
-        data = base64.b64decode(given, validate=True)
+        data = base64.b64decode(sent, validate=True)
         fault = f"its base64 holds {len(data)} bytes"
     except ValueError as problem:
         data, fault = b"", f"is not base64 ({problem})"
@@ -136,26 +140,32 @@ def _window(
 
 
 def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch:
-    """The data set of the video that a field of a request names."""
+    """The data set of the video that a field of a request names.
+
+    Args:
+        served: Run with its data sets.
+        wanted: Id of the video, and perhaps data set and split.
+        field: Field of the request, for messages.
+    """
     if not served.matches:
         detail = f"no data set is open for the run {served.title}. Send observations themselves."
         raise ProblemError(detail, field)
-    found = [
+    matches = [
         match
         for match, index in served.videos.get(nfc(wanted.id), ())
         if wanted.dataset in (None, match.dataset.name)
         and wanted.split in (None, match.dataset.videos[index].split)
     ]
-    if not found:
-        known = nfc(wanted.id) in served.videos  # in another data set or split
-        near = [] if known else similar_names(wanted.id, served.videos)
+    if not matches:
+        elsewhere = nfc(wanted.id) in served.videos  # in another data set or split
+        near = [] if elsewhere else similar_names(wanted.id, served.videos)
         listed = f" Similar ids: {', '.join(map(repr, near))}." if near else ""
         detail = f"no video of id {wanted.id!r} there.{listed} GET /v1/videos lists all."
         raise ProblemError(detail, f"{field}.id")
-    if len(found) > 1:
+    if len(matches) > 1:
         detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."
         raise ProblemError(detail, f"{field}.dataset")
-    return found[0]
+    return matches[0]
 
 
 def _too_expensive(run: Run, operations: float, limits: Limits) -> ProblemError:
@@ -178,7 +188,13 @@ def _rounded(value: float) -> float:
 
 
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
-    """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
+    """The answer in JSON to a request that arrived at `began`, by `time.monotonic`.
+
+    Args:
+        job: The search, at its end.
+        answer: Its answer.
+        began: When the request arrived, by `time.monotonic`.
+    """
     prepared: PreparedRequest = job.work
     operations = prepared.operations
     return PlanAnswer(

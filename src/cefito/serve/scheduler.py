@@ -98,7 +98,7 @@ class _Queue:
         if client not in self.jobs:
             if len(self._served) > _KEPT:
                 kept = self._served.items()
-                self._served = {one: n for one, n in kept if n > self._turn or one in self.jobs}
+                self._served = {name: n for name, n in kept if n > self._turn or name in self.jobs}
             self._served[client] = max(self._served.get(client, 0), self._turn)
         self.jobs.setdefault(client, deque()).append(job)
 
@@ -120,17 +120,17 @@ class _Queue:
         """
         count = {client: len(jobs) for client, jobs in self.jobs.items()}
         order = sorted(count, key=lambda client: (self._served[client], count[client]))
-        first = next((job for one in order for job in self.jobs[one] if may_run(job)), None)
+        first = next((job for name in order for job in self.jobs[name] if may_run(job)), None)
         if first is None:
             return []
         client, taken = first.client, [first]
         self._turn = max(self._turn, self._served[client])
         if first.kind is not None and not first.expensive:
-            others = [one for one in order if one != client and count[one] <= count[client]]
+            others = [name for name in order if name != client and count[name] <= count[client]]
             alike = (
                 job
-                for one in (client, *others)
-                for job in self.jobs[one]
+                for name in (client, *others)
+                for job in self.jobs[name]
                 if job.kind == first.kind and not job.expensive
             )
             taken = list(islice(alike, most(first.kind)))
@@ -220,10 +220,10 @@ class Scheduler:
             try:
                 self._run([job for job in jobs if _is_due(job)])
             finally:
-                each = (time.monotonic() - began) / len(jobs)
+                job_seconds = (time.monotonic() - began) / len(jobs)
                 with self._changed:
                     self._running.remove(jobs)
-                    self._seconds += _WEIGHT * (each - self._seconds)
+                    self._seconds += _WEIGHT * (job_seconds - self._seconds)
                     self._note((time.thread_time() - cost) / len(jobs), jobs[0].kind)
                     self._changed.notify_all()
 

@@ -115,17 +115,17 @@ def _constraint(name: str) -> Any:
     """The type and default of a constraint in a request, by its type in the library."""
     kind, how = declared()[name]
     default, most = getattr(Constraints, name), None
-    known: Any = {Step: Place, OneAction: Name, EachAction: Name, bool: StrictBool}
-    parts = tuple(known.get(part, Whole) for part in entry_parts(kind) or (kind,))
-    found, examples = parts[0], None
+    types: Any = {Step: Place, OneAction: Name, EachAction: Name, bool: StrictBool}
+    parts = tuple(types.get(entry_part, Whole) for entry_part in entry_parts(kind) or (kind,))
+    shape, examples = parts[0], None
     if by_step(kind):
-        found, default, most = dict.__class_getitem__((StepKey, parts[1])), {}, _MOST_NAMED
+        shape, default, most = dict.__class_getitem__((StepKey, parts[1])), {}, _MOST_NAMED
         examples = [{str(step): value for step, value in how.example}]
     elif default == ():
         if parts[1:]:
-            found = Annotated[tuple.__class_getitem__(parts), Field(strict=False)]
-        found, default, most = list.__class_getitem__(found), [], _MOST_NAMED
-    return found, Field(default, max_length=most, examples=examples, description=how.description)
+            shape = Annotated[tuple.__class_getitem__(parts), Field(strict=False)]
+        shape, default, most = list.__class_getitem__(shape), [], _MOST_NAMED
+    return shape, Field(default, max_length=most, examples=examples, description=how.description)
 
 
 _CONSTRAINTS: Any = {how.option: _constraint(name) for name, (_, how) in declared().items()}
@@ -136,15 +136,15 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
 
     def named(self) -> NamedConstraints:
         """Return the constraints by their fields in the library."""
-        given = {
+        values = {
             name: value
             for name, (_, how) in declared().items()
             if (value := getattr(self, how.option))
         }
-        for name, value in given.items():
+        for name, value in values.items():
             if isinstance(value, dict):
-                given[name] = [(int(step), action) for step, action in value.items()]
-        return NamedConstraints(**given)
+                values[name] = [(int(step), action) for step, action in value.items()]
+        return NamedConstraints(**values)
 
 
 _IN_JSON: dict[Any, Any] = {  # type of a fact in a request, by its type in the library
@@ -207,17 +207,17 @@ class UploadForm(BaseModel):
     @property
     def files(self) -> dict[str, BinaryIO]:
         """The files by their names."""
-        given = {name: getattr(self, name) for name in ("initial", "goal", "video")}
-        return {name: one.file for name, one in given.items() if one is not None}
+        uploads = {name: getattr(self, name) for name in ("initial", "goal", "video")}
+        return {name: upload.file for name, upload in uploads.items() if upload is not None}
 
     @model_validator(mode="after")
     def _pictures_or_video(self) -> Self:
-        given = self.model_fields_set - {"request"}
-        times = given - {"video"} if "video" in given else set()
-        if not ({"initial", "goal"} >= given > set() or {"start", "end"} >= times > set()):
-            found = ", ".join(map(repr, sorted(given))) or "nothing"
+        fields = self.model_fields_set - {"request"}
+        times = fields - {"video"} if "video" in fields else set()
+        if not ({"initial", "goal"} >= fields > set() or {"start", "end"} >= times > set()):
+            names = ", ".join(map(repr, sorted(fields))) or "nothing"
             raise ValueError(
-                f"expected 'initial' and 'goal', or 'video' with 'start' and 'end'; found {found}"
+                f"expected 'initial' and 'goal', or 'video' with 'start' and 'end'; found {names}"
             )
         return self
 
@@ -231,8 +231,8 @@ class PlanRequest(UploadRequest):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         observations, video = self.observations, self.video
-        known = any(one is not None for one in (self.task, self.done, self.goal_text))
-        if (observations and video) or not (observations or video or known):
+        asked = any(fact is not None for fact in (self.task, self.done, self.goal_text))
+        if (observations and video) or not (observations or video or asked):
             raise ValueError(
                 "expected exactly one of 'observations' and 'video', or for a run of several "
                 "lengths 'task' or 'done'"
@@ -255,7 +255,7 @@ class SessionRequest(RunRequest):
 
     @model_validator(mode="after")
     def _one_goal(self) -> Self:
-        if sum(one is not None for one in (self.goal, self.goal_video, self.goal_text)) > 1:
+        if sum(goal is not None for goal in (self.goal, self.goal_video, self.goal_text)) > 1:
             raise ValueError("expected at most one of 'goal', 'goal_video' and 'goal_text'")
         return self
 

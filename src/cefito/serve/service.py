@@ -99,7 +99,7 @@ class Service:
     def _prepare_encoding(self) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
         settings, limits, runs = self.settings, self.limits, self.models.runs
-        recipes = [ObservationRecipe.of(one.run) for one in runs if one.video]
+        recipes = [ObservationRecipe.of(served.run) for served in runs if served.video]
         self._recipes |= {recipe.digest: recipe for recipe in recipes}
         if not self._recipes:
             return
@@ -109,7 +109,9 @@ class Service:
             weights=settings.weights,
             pixels=int(limits.upload_megapixels * 1e6),
             memory=int(limits.upload_memory_mib * 2**20),
-            texts=frozenset(ObservationRecipe.of(one.run).digest for one in runs if one.text),
+            texts=frozenset(
+                ObservationRecipe.of(served.run).digest for served in runs if served.text
+            ),
         )
         if self.encoding is None:
             self.encoding = EncodingProcess(
@@ -125,11 +127,11 @@ class Service:
         """
         with self._reloading:
             try:
-                found = open_models(self.settings, self.models.runs)
+                models = open_models(self.settings, self.models.runs)
             except (CefitoError, OSError) as problem:
                 logger.warning("all runs are kept as they were: %s", problem)
                 return
-            self.models.runs, self.models.names = found.runs, found.names
+            self.models.runs, self.models.names = models.runs, models.names
             self._prepare_encoding()
 
     def close(self) -> None:
@@ -180,8 +182,8 @@ class Service:
             detail = f"the run {served.title} takes no pictures here; no encoder of its features is"
             remedy = "Send rows, or start the service with --encoder."
             raise ProblemError(f"{detail} open. {remedy}", kind="no-encoder")
-        found = await self._encoded(served, {"picture": BytesIO(picture)})
-        row: NDArray[np.float32] = found.initial[0]
+        encoded = await self._encoded(served, {"picture": BytesIO(picture)})
+        row: NDArray[np.float32] = encoded.initial[0]
         if len(row) != width:
             detail = f"the encoder gives {len(row)} numbers a picture; the run {served.title} reads"
             remedy = "Start the service with the encoder of its features."
@@ -266,6 +268,13 @@ class Service:
         """The value of a function, run as a search is; calls of the same `alone` never overlap.
 
         The function calls what it is given now and then, so that it ends with its request.
+
+        Args:
+            request: The HTTP request; if its client leaves, the function is stopped.
+            served: Run that the function uses.
+            function: Takes a function that it calls now and then.
+            alone: Name of calls that never overlap.
+            expensive: Whether it takes a place of expensive searches.
         """
         job = SearchJob(
             work=_Call(served, function),

@@ -262,14 +262,14 @@ class Sessions:
     def _check_room(self, client: str) -> None:
         """Refuse a further session of a client if there are too many."""
         mine = [live for live in self._open.values() if live.client == client]
-        for found, most, whose in (
+        for sessions, most, whose in (
             (mine, self._limits.client_sessions, "of this client "),
             ([*self._open.values()], self._limits.sessions, ""),
         ):
-            if len(found) >= most:
-                oldest = min(live.used for live in found)
+            if len(sessions) >= most:
+                oldest = min(live.used for live in sessions)
                 left = max(1, math.ceil(oldest + self._limits.session_seconds - _now()))
-                detail = f"{len(found)} sessions {whose}are open, the most. Close one, or wait."
+                detail = f"{len(sessions)} sessions {whose}are open, the most. Close one, or wait."
                 after = {"retry-after": str(left)}
                 raise ProblemError(detail, headers=after, limit=most, kind="busy")
 
@@ -447,7 +447,14 @@ def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[An
 def apply_event(
     served: Served, event: EventRequest, session: Session, watch: Watch = lambda: None
 ) -> bool:
-    """Change a session by an event; whether anything was new."""
+    """Change a session by an event; whether anything was new.
+
+    Args:
+        served: Run with its data sets.
+        event: Observation, step done, or undoing.
+        session: Session to change.
+        watch: Called now and then; it raises if the request has ended.
+    """
     if event.undo:
         session.undo()
     elif event.done is not None:
@@ -471,13 +478,13 @@ def _read_rows(
     rows: Sequence[RowRequest], width: int
 ) -> Iterator[tuple[float, NDArray[np.floating[Any]] | None]]:
     """Yield the time of each row and its numbers [width]; None if it was lost."""
-    for place, one in enumerate(rows):
+    for place, sent in enumerate(rows):
         name = f"rows.{place}.row"
-        row = None if one.row is None else read_numbers(one.row, name)
+        row = None if sent.row is None else read_numbers(sent.row, name)
         if row is not None and len(row) != width:
             detail = f"{name}: {len(row)} numbers; expected [{width}], as in training."
             raise ProblemError(detail, name)
-        yield one.at, row
+        yield sent.at, row
 
 
 def _observation(

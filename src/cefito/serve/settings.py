@@ -83,13 +83,13 @@ class ServiceSettings(Settings):
 
     @field_validator("proxies")
     @classmethod
-    def _with_mapped(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _with_mapped(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
         """Check addresses; add those of IPv4 as a socket of both kinds reports them."""
-        networks = [ipaddress.ip_network(one) for one in given]
+        networks = [ipaddress.ip_network(address) for address in addresses]
         mapped = [
-            f"::ffff:{one.network_address}/{96 + one.prefixlen}"
-            for one in networks
-            if one.version == 4
+            f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+            for network in networks
+            if network.version == 4
         ]
         return (*map(str, networks), *mapped)
 
@@ -106,8 +106,8 @@ def read_token(path: Path | None) -> SecretStr | None:
     token = text.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         expected = f"expected at least {_SHORTEST_TOKEN} ASCII characters (openssl rand -hex 32)"
-        found = f"holds a token of {len(token)} characters; {expected}"
-        raise ConfigError(f"{place}: {found}.", setting="token_file" if path else "")
+        fault = f"holds a token of {len(token)} characters; {expected}"
+        raise ConfigError(f"{place}: {fault}.", setting="token_file" if path else "")
     return SecretStr(token)
 
 

@@ -119,8 +119,8 @@ class Decoder:
         ):
             sizes = [stream.width * stream.height for stream in container.streams.video]
         if sizes and max(sizes) > self.pixels:
-            found = f"{max(sizes) / 1e6:.1f} megapixels, more than {self.pixels / 1e6:g}"
-            raise DataError(f"{video}: has pictures of {found}. Scale it down.")
+            excess = f"{max(sizes) / 1e6:.1f} megapixels, more than {self.pixels / 1e6:g}"
+            raise DataError(f"{video}: has pictures of {excess}. Scale it down.")
 
 
 def _limit_memory(more: int) -> None:
@@ -159,12 +159,12 @@ class EncodingProcess:
                 raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
             return self._encode(upload)
 
-        found = self._thread.submit(encoded).result()
-        if isinstance(found, str):  # the reason
+        outcome = self._thread.submit(encoded).result()
+        if isinstance(outcome, str):  # the reason
             for name, path in paths.items():
-                found = found.replace(str(path), f"'{name}'")
-            raise ProblemError(found, kind="upload")
-        return found
+                outcome = outcome.replace(str(path), f"'{name}'")
+            raise ProblemError(outcome, kind="upload")
+        return outcome
 
     def start(self) -> Future[Any]:
         """Start the process before it is needed."""
@@ -192,8 +192,8 @@ class EncodingProcess:
     def _encode(self, upload: Any) -> Queries | str:
         worker = self._running()
         try:
-            found: Queries | str = self._ask(worker, upload, self._seconds)
-            return found
+            outcome: Queries | str = self._ask(worker, upload, self._seconds)
+            return outcome
         except (EOFError, OSError) as problem:
             fault = "crashed the decoder; it is damaged. Convert it and send it again."
             if isinstance(problem, TimeoutError):
@@ -246,8 +246,8 @@ def _outcome(function: CalledFunction, argument: bytes) -> bytes:
     """Call a function in the process; the outcome in JSON, of observations those that are known."""
 
     def plain(value: Any) -> Any:
-        known = zip(("initial", "goal"), value.known[0], strict=True)
-        return {name: getattr(value, name)[0].tolist() for name, there in known if there}
+        ends = zip(("initial", "goal"), value.known[0], strict=True)
+        return {name: getattr(value, name)[0].tolist() for name, there in ends if there}
 
     return json.dumps(vars(attempt(function, argument)), default=plain).encode()
 
@@ -265,12 +265,12 @@ def kept(files: Mapping[str, BinaryIO]) -> Iterator[dict[str, Path]]:
         paths = {}
         for name, file in files.items():
             head = file.read(_HEAD)
-            known, formats = (
+            pattern, formats = (
                 (_VIDEO, "MP4, MOV, MKV, WebM or AVI")
                 if name == "video"
                 else (_PICTURE, "JPEG, PNG, WebP or BMP")
             )
-            if not known.match(head):
+            if not pattern.match(head):
                 raise ProblemError(f"'{name}' is not {formats}.", name, kind="upload")
             paths[name] = Path(folder) / name
             file.seek(0)

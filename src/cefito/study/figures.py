@@ -99,7 +99,14 @@ def draw_curves(
 ) -> None:
     """Draw panels of curves by title: means over seeds, with 90 % intervals if there are several.
 
-    Labels are of the horizontal axes, values of the vertical ones, one for each panel.
+    Args:
+        panels: Curves of each panel by its title.
+        target: File of the figure.
+        labels: Names of the horizontal axes, one a panel.
+        values: Names of the vertical axes, one a panel.
+        log_places: Whether each horizontal axis is logarithmic.
+        log_values: Whether the vertical axes are logarithmic.
+        title: Title of the figure.
     """
     figure, (axes,) = _figure(1, len(panels), 4.5 * len(panels), 3.6)
     for number, (axis, (name, curves)) in enumerate(zip(axes, panels.items(), strict=True)):
@@ -130,7 +137,13 @@ def draw_curves(
 
 
 def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> None:
-    """Draw the annotated sequences and the best plans of some windows as text."""
+    """Draw the annotated sequences and the best plans of some windows as text.
+
+    Args:
+        windows: Windows with their plans.
+        target: File of the figure.
+        title: Title of the figure.
+    """
     heights = [len(window.plans) + 2.2 for window in windows]
     width = max(_LEAD + len(window.true_names) for window in windows)
     figure, axes = _figure(

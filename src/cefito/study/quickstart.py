@@ -89,14 +89,14 @@ def run_quickstart(
     }
     dataset = _made(folder, "world" if kind == "world" else "data", make[kind])
     config = config or load_config("quickstart", method="cefito+chain", dataset=dataset.name)
-    own = config
+    run_config = config
     if kind != "world":
         chain = method_settings("chain", config.sections, place="quickstart")
-        own = RunConfig("chain", config.preset, chain)
+        run_config = RunConfig("chain", config.preset, chain)
     run = train_run(
         dataset,
         folder / "run",
-        config=own,
+        config=run_config,
         horizon=HORIZON,
         seed=seed,
         progress=progress,
@@ -125,7 +125,7 @@ def write_pictures(made: Quickstart) -> tuple[Path, Path]:
     from cefito.encoders.frames import thumbnails
 
     dataset, example = made.run.dataset(), made.examples[0]
-    steps = next(one.steps for one in dataset.videos if one.video_id == example.video)
+    steps = next(video.steps for video in dataset.videos if video.video_id == example.video)
     first = example.from_step - 1
     times = steps[first].start, steps[first + HORIZON - 1].end
     film = made.folder / FILMS / "videos" / f"{example.video}.mp4"
@@ -138,7 +138,13 @@ def write_pictures(made: Quickstart) -> tuple[Path, Path]:
 
 
 def of_films(target: Path, *, seed: int, progress: Progress) -> PreparedDataset:
-    """Draw films beside a new data set, extract their features, and prepare it."""
+    """Draw films beside a new data set, extract their features, and prepare it.
+
+    Args:
+        target: New folder of the data set.
+        seed: Seed of the films.
+        progress: Shows progress.
+    """
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
 
@@ -153,7 +159,7 @@ def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> P
     """Return the data set of a folder, which holds at most drawn films when it is made."""
     if (folder / name).exists():
         return open_dataset(folder / name)
-    if folder.is_file() or any(part.name != FILMS for part in folder.glob("[!.]*")):
+    if folder.is_file() or any(path.name != FILMS for path in folder.glob("[!.]*")):
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
         )
@@ -180,4 +186,4 @@ def _example_rows(test: Windows) -> list[int]:
     tasks = np.unique(test.tasks)
     chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
     rows = (np.flatnonzero(test.tasks == task) for task in chosen)
-    return [int(own[len(own) // 2]) for own in rows]
+    return [int(task_rows[len(task_rows) // 2]) for task_rows in rows]

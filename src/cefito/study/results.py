@@ -72,8 +72,12 @@ class Results(FileRecord):
         return self._of(FailedTrial, horizon, row)
 
     def _of(self, kind: type[AnyTrial], horizon: int, row: str | None) -> list[AnyTrial]:
-        own = (one for one in self.trials if one.horizon == horizon and row in (None, one.row))
-        return sorted((one for one in own if isinstance(one, kind)), key=lambda one: one.seed)
+        trials = (
+            trial for trial in self.trials if trial.horizon == horizon and row in (None, trial.row)
+        )
+        return sorted(
+            (trial for trial in trials if isinstance(trial, kind)), key=lambda trial: trial.seed
+        )
 
     def steps(self, horizon: int) -> str:
         """Numbers of steps of the windows of a horizon, such as "3" or "1-6"."""
@@ -90,8 +94,8 @@ def gather(study: Study) -> Results:
     windows: dict[int, WindowList] = {}
     for record in records:
         if isinstance(record, TrialFile):
-            known = windows.get(record.horizon)
-            if known is None or len(known.video) < len(record.videos):
+            longest = windows.get(record.horizon)
+            if longest is None or len(longest.video) < len(record.videos):
                 windows[record.horizon] = WindowList(
                     video=tuple(record.videos),
                     start=tuple(record.starts),
@@ -133,8 +137,8 @@ def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
     """Return a trial with the row numbers of its windows, or None if it has all."""
     scored = None
     if len(record.videos) < len(windows.video):
-        every = _places(windows.video, windows.start, windows.length)
-        number = {place: row for row, place in enumerate(every)}
+        places = _places(windows.video, windows.start, windows.length)
+        number = {place: row for row, place in enumerate(places)}
         scored = [number[place] for place in _places(record.videos, record.starts, record.lengths)]
     left_out = ("key", "videos", "starts", "lengths")
     values = {name: value for name, value in record if name not in left_out}

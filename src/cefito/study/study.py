@@ -68,9 +68,9 @@ class Study:
     )
 
     def __reduce__(self) -> tuple[Callable[..., Study], tuple[Path, dict[str, Any]]]:
-        rest = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
-        del rest["dataset"]
-        return _opened, (self.dataset.folder, rest)
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
+        del settings["dataset"]
+        return _opened, (self.dataset.folder, settings)
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -106,7 +106,7 @@ class Study:
                 horizon,
                 seed,
                 *["stored task"] * row.stored_task,
-                *([] if shortest is None else [shortest, *(part.key for part in of_lengths)]),
+                *([] if shortest is None else [shortest, *(trial.key for trial in of_lengths)]),
             ]
         )
         return Trial(
@@ -174,8 +174,8 @@ class Study:
         return cut_windows(self.dataset, horizon=horizon, shortest=self.shortest, split=split)
 
 
-def _opened(dataset: Path, rest: dict[str, Any]) -> Study:
-    return Study(dataset=open_dataset(dataset), **rest)
+def _opened(dataset: Path, settings: dict[str, Any]) -> Study:
+    return Study(dataset=open_dataset(dataset), **settings)
 
 
 def _digest(value: Any) -> str:
@@ -190,9 +190,9 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         ("seeds", study.seeds),
     ):
         if not values or len(set(values)) < len(values):
-            given = ", ".join(map(str, values)) or "none"
+            listed = ", ".join(map(str, values)) or "none"
             raise ConfigError(
-                f"{setting} {given}: expected one or more, each once.", setting=setting
+                f"{setting} {listed}: expected one or more, each once.", setting=setting
             )
     for name, number in (
         ("workers", workers),
@@ -206,9 +206,9 @@ def check_study(study: Study, *, workers: int = 1) -> None:
     if study.shortest is not None and not (
         len(study.horizons) == 1 and 1 <= study.shortest < study.horizons[0]
     ):
-        given = ", ".join(map(str, study.horizons))
+        listed = ", ".join(map(str, study.horizons))
         raise ConfigError(
-            f"steps {study.shortest} to {given}: expected a range of lengths, such as 1 to 6.",
+            f"steps {study.shortest} to {listed}: expected a range of lengths, such as 1 to 6.",
             setting="steps",
         )
     for row in study.rows:

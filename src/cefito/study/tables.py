@@ -51,8 +51,10 @@ def result_tables(
 ) -> list[Table]:
     """Tables of scores and differences at each horizon.
 
-    `against` is the row that others are compared with, the first by default; `published` is a table
-    as in `published_rows`, empty for none.
+    Args:
+        results: Scores of a study.
+        against: Row that others are compared with; by default the first.
+        published: Table as in `published_rows`; empty for none.
     """
     tables = []
     for horizon in results.horizons:
@@ -66,6 +68,11 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     """Scores of all rows at one horizon, by success rate: mean over seeds, half the 90 % interval.
 
     The two best of each column are ranked, without rows given a task or scored on a sample.
+
+    Args:
+        results: Scores of a study.
+        horizon: T.
+        published: Table as in `published_rows`; empty for none.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -95,10 +102,15 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         ]
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
-            found = [metric_interval(trials, name) for name in metrics]
+            intervals = [metric_interval(trials, name) for name in metrics]
             title = row.title + f" ({trials[0].windows} windows)" * sampled
             scored.append(
-                (found, not (row.true_task or row.stored_task or sampled), title, _costs(trials))
+                (
+                    intervals,
+                    not (row.true_task or row.stored_task or sampled),
+                    title,
+                    _costs(trials),
+                )
             )
             notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
@@ -106,10 +118,10 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
                 if trial.replies is not None
             ]
             few += [row.title] * (len(trials) < _SEEDS)
-    scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
+    scored.sort(key=lambda line: -line[0][0].mean if line[0] and line[0][0] is not None else 0)
     means = [
-        [one.mean if one is not None and ranked else None for one in found]
-        for found, ranked, *_ in scored
+        [interval.mean if interval is not None and ranked else None for interval in intervals]
+        for intervals, ranked, *_ in scored
     ]
     if few:
         rows = "all rows" if len(few) == len(scored) else ", ".join(few)
@@ -125,9 +137,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
                 Entry(text=_shown(interval), rank=ranks[column][number])
                 for column, interval in enumerate(intervals)
             ),
-            *(Entry(text=text) for text in rest),
+            *(Entry(text=text) for text in others),
         )
-        for number, (intervals, _, title, rest) in enumerate(scored)
+        for number, (intervals, _, title, others) in enumerate(scored)
     ]
     simulated = "simulated" in results.dataset.name
     last, more = published_lines(below, metrics, columns=len(heads), simulated=simulated)
@@ -163,10 +175,10 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
 def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
     """1 for the best and 2 for the second of two values or more; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
-    known = [value for value in printed if value is not None]
-    if len(known) < 2:
+    numbers = [value for value in printed if value is not None]
+    if len(numbers) < 2:
         return [0] * len(values)
-    best = sorted(set(known), reverse=not lowest)[:2]
+    best = sorted(set(numbers), reverse=not lowest)[:2]
     return [1 + best.index(value) if value in best else 0 for value in printed]
 
 
@@ -202,7 +214,7 @@ def published_table(scores: RunEvaluation) -> Table | None:
     simulated = "simulated" in scores.dataset.lower()
     lines, notes = published_lines(rows, metrics, columns=len(metrics) + 1, simulated=simulated)
     rates = sorted((row.success_rate.value for row in rows if row.success_rate), reverse=True)
-    own = sum(rate > scores.success_rate for rate in rates)
+    place = sum(rate > scores.success_rate for rate in rates)
     ours = [Entry(text=f"{scores.planner} (this run)")]
     for name in metrics:
         value = scores.percent(name)
@@ -210,14 +222,20 @@ def published_table(scores: RunEvaluation) -> Table | None:
     return Table(
         title="This run among published results",
         heads=("planner", *metrics.values()),
-        lines=(*lines[:own], tuple(ours), *lines[own:]),
-        own=own,
+        lines=(*lines[:place], tuple(ours), *lines[place:]),
+        own=place,
         notes=tuple(notes),
     )
 
 
 def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
-    """Success rate of every row less that of one row, over common seeds and windows, best first."""
+    """Success rate of every row less that of one row, over common seeds and windows, best first.
+
+    Args:
+        results: Scores of a study.
+        horizon: T.
+        against: Row that others are compared with; by default the first.
+    """
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
@@ -227,9 +245,9 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
             continue
-        found = paired_rows(trials, base_trials, video)
-        if found is not None:
-            difference, windows = found
+        paired = paired_rows(trials, base_trials, video)
+        if paired is not None:
+            difference, windows = paired
             half_width = None if difference.seeds is None else difference.seeds.half_width
             texts = (
                 row.title,
@@ -242,7 +260,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
         heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
-        lines=tuple(line for _, line in sorted(lines, key=lambda one: -one[0])),
+        lines=tuple(line for _, line in sorted(lines, key=lambda line: -line[0])),
     )
 
 
@@ -252,6 +270,11 @@ def paired_rows(
     """Difference of two rows on common windows, and the number of windows; None without any.
 
     Over common seeds; without any, over all seeds of each, with no interval over seeds.
+
+    Args:
+        first: Trials of a row.
+        second: Trials of another row.
+        video: Video of each window [N].
     """
     common = {trial.seed for trial in first} & {trial.seed for trial in second}
     success, places = [], []
@@ -307,19 +330,24 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
 
     Those of the main table by descending success rate, others in the order of the tables.
     Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
+
+    Args:
+        dataset: Name of the data set.
+        horizon: T.
+        table: Name of the published table.
     """
     rows = _all_rows()
     tables = sorted({row.table for row in rows})
     if table not in tables:
         raise ConfigError(f"no published table '{table}'; there are {', '.join(tables)}.")
-    found = [
+    chosen = [
         row
         for row in rows
         if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
     ]
     if table == "main":
-        found.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
-    return found
+        chosen.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
+    return chosen
 
 
 @cache
@@ -368,7 +396,14 @@ def _rows(
 def published_lines(
     rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of published rows beside those of real or simulated data, and notes."""
+    """Lines of published rows beside those of real or simulated data, and notes.
+
+    Args:
+        rows: Published rows.
+        metrics: Names of the metrics of the columns.
+        columns: Number of columns.
+        simulated: Whether the lines beside them are of simulated observations.
+    """
     if not rows:
         return [], []
     footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each

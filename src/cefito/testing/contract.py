@@ -42,10 +42,10 @@ QUICK = {".optimiser.epochs": 2, ".stopping.windows": 10, ".fitting_windows": 10
 
 def quick(values: Mapping[str, Any], endings: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides of all settings, nested in dicts, whose keys have these endings."""
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for key in flattened(values):
-        found |= next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
-    return found
+        overrides |= next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
+    return overrides
 
 
 def assert_same_plans(
@@ -58,10 +58,10 @@ def assert_same_plans(
         np.testing.assert_array_equal(ours.tasks, theirs.tasks)
         assert (ours.exact, ours.searched) == (theirs.exact, theirs.searched)
         for name in ("energies", "scores", "probabilities", "task_probabilities"):
-            one, other = getattr(ours, name), getattr(theirs, name)
-            assert (one is None) == (other is None)
-            if one is not None:
-                np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+            left_numbers, right_numbers = getattr(ours, name), getattr(theirs, name)
+            assert (left_numbers is None) == (right_numbers is None)
+            if left_numbers is not None:
+                np.testing.assert_allclose(left_numbers, right_numbers, rtol=rtol, atol=atol)
 
 
 class PlannerContract:
@@ -98,7 +98,7 @@ class PlannerContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def known(cls, splits: dict[str, Windows]) -> Queries:
+    def with_tasks(cls, splits: dict[str, Windows]) -> Queries:
         """The queries with their true tasks."""
         return Queries.from_windows(splits["test"], oracle_task=True).subset(range(6))
 
@@ -165,9 +165,9 @@ class PlannerContract:
             assert training.epochs == 2
             assert not training.resumed
         assert (result.planner.horizon, result.planner.observation_dim) == (HORIZON, WIDTH)
-        known, taxonomy = result.planner.vocabulary, splits["train"].taxonomy
-        assert known.tasks in (None, len(taxonomy.tasks))
-        assert known.actions in (None, len(taxonomy.actions))
+        vocabulary, taxonomy = result.planner.vocabulary, splits["train"].taxonomy
+        assert vocabulary.tasks in (None, len(taxonomy.tasks))
+        assert vocabulary.actions in (None, len(taxonomy.actions))
 
     def test_plans_are_sorted_and_at_most_top_k(
         self, planner: Planner, queries: Queries, splits: dict[str, Windows]
@@ -193,11 +193,11 @@ class PlannerContract:
         assert planner.plan(queries.subset([]), TOP_K) == []
 
     def test_probabilities_where_the_description_says_so(
-        self, planner: Planner, queries: Queries, known: Queries
+        self, planner: Planner, queries: Queries, with_tasks: Queries
     ) -> None:
         probable = planner.describe().probabilities
         assert planner.abilities.probabilities or not probable
-        for asked in (queries, known):
+        for asked in (queries, with_tasks):
             for plan, best in zip(planner.plan(asked, TOP_K), planner.plan(asked, 1), strict=True):
                 assert (plan.probabilities is not None) == probable
                 if plan.probabilities is None:
@@ -214,19 +214,19 @@ class PlannerContract:
                 )
 
     def test_marginals_are_probabilities_that_ignore_a_given_task(
-        self, planner: Planner, queries: Queries, known: Queries
+        self, planner: Planner, queries: Queries, with_tasks: Queries
     ) -> None:
-        found, given = planner.marginals(queries), planner.marginals(known)
+        marginals, task_marginals = planner.marginals(queries), planner.marginals(with_tasks)
         tasks, actions = planner.vocabulary
-        if found.tasks is not None:
-            assert found.tasks.shape == (len(queries), tasks)
-            np.testing.assert_allclose(found.tasks.sum(axis=1), 1, rtol=1e-5)
+        if marginals.tasks is not None:
+            assert marginals.tasks.shape == (len(queries), tasks)
+            np.testing.assert_allclose(marginals.tasks.sum(axis=1), 1, rtol=1e-5)
             predicted = planner.predict_tasks(queries)
-            np.testing.assert_array_equal(found.tasks.argmax(axis=1), np.asarray(predicted))
-            np.testing.assert_array_equal(np.asarray(given.tasks), found.tasks)
-        assert (found.steps is None) == (given.steps is None)
-        assert planner.abilities.constraints == (found.steps is not None)
-        for steps in (found.steps, given.steps):
+            np.testing.assert_array_equal(marginals.tasks.argmax(axis=1), np.asarray(predicted))
+            np.testing.assert_array_equal(np.asarray(task_marginals.tasks), marginals.tasks)
+        assert (marginals.steps is None) == (task_marginals.steps is None)
+        assert planner.abilities.constraints == (marginals.steps is not None)
+        for steps in (marginals.steps, task_marginals.steps):
             if steps is not None:
                 assert steps.shape == (len(queries), HORIZON, actions)
                 shares = steps.sum(axis=2)  # probability that a plan has the step
@@ -239,29 +239,29 @@ class PlannerContract:
         planner: Planner,
         load: Callable[[Path], Planner],
         queries: Queries,
-        known: Queries,
+        with_tasks: Queries,
         tmp_path: Path,
     ) -> None:
         planner.save(tmp_path)
         loaded = load(tmp_path)
-        for asked in (queries, known):
+        for asked in (queries, with_tasks):
             assert_same_plans(loaded.plan(asked, TOP_K), planner.plan(asked, TOP_K))
-            tasks, again = (np.asarray(one.predict_tasks(asked)) for one in (planner, loaded))
+            tasks, again = (np.asarray(either.predict_tasks(asked)) for either in (planner, loaded))
             np.testing.assert_array_equal(again, tasks)
         assert loaded.describe() == planner.describe()
         assert loaded.horizon == planner.horizon
         assert loaded.observation_dim == planner.observation_dim
 
     @pytest.mark.parametrize("value", [1e30, np.inf, np.nan])
-    @pytest.mark.parametrize("part", ["initial", "goal"])
+    @pytest.mark.parametrize("end", ["initial", "goal"])
     def test_a_query_that_cannot_be_computed_with_is_refused_by_its_number(
-        self, planner: Planner, queries: Queries, part: str, value: float
+        self, planner: Planner, queries: Queries, end: str, value: float
     ) -> None:
-        changed = getattr(queries, part).copy()
+        changed = getattr(queries, end).copy()
         changed[2, 5] = value
-        message = rf"^queries, '{part}', row 2 \(counted from 0\): holds"
+        message = rf"^queries, '{end}', row 2 \(counted from 0\): holds"
         with pytest.raises(DataError, match=message):
-            planner.plan(replace(queries, **{part: changed}), TOP_K)
+            planner.plan(replace(queries, **{end: changed}), TOP_K)
 
     def test_a_weight_that_is_no_number_is_refused_with_its_file(
         self, planner: Planner, load: Callable[[Path], Planner], tmp_path: Path
@@ -370,7 +370,10 @@ class PlannerContract:
         assert_same_plans(planner.plan(queries, TOP_K), before)
 
     def test_observations_of_another_width(self, planner: Planner, queries: Queries) -> None:
-        initial, goal = (np.pad(part, ((0, 0), (0, 1))) for part in (queries.initial, queries.goal))
+        initial, goal = (
+            np.pad(observations, ((0, 0), (0, 1)))
+            for observations in (queries.initial, queries.goal)
+        )
         message = rf"observations have {WIDTH + 1} features; .* trained on {WIDTH}"
         with pytest.raises(RunError, match=message):
             planner.plan(Queries(initial=initial, goal=goal), 1)
@@ -400,21 +403,23 @@ class PlannerContract:
         assert sizes.items() <= planner.describe().parameters.items()
 
     def test_what_is_listed_of_it_is_what_it_does(
-        self, name: str, planner: Planner, known: Queries, splits: dict[str, Windows]
+        self, name: str, planner: Planner, with_tasks: Queries, splits: dict[str, Windows]
     ) -> None:
         def sequences(asked: Queries) -> list[Any]:
             return [plan.actions.tolist() for plan in planner.plan(asked, TOP_K)]
 
-        assert known.tasks is not None
-        other = known.with_task(int(known.tasks[0] + 1) % len(splits["test"].taxonomy.tasks))
+        assert with_tasks.tasks is not None
+        other = with_tasks.with_task(
+            int(with_tasks.tasks[0] + 1) % len(splits["test"].taxonomy.tasks)
+        )
         listed = set(abilities_of(find_method(name)))
-        assert ("true task" in listed) == (sequences(known) != sequences(other))
+        assert ("true task" in listed) == (sequences(with_tasks) != sequences(other))
         for ability in ("constraints", "search", "finetuning"):  # as the tests above expect
             assert (ability in listed) == getattr(planner.abilities, ability)
         assert planner.describe().probabilities <= ("probabilities" in listed)
 
     def test_tasks_that_are_given(
-        self, planner: Planner, queries: Queries, known: Queries, splits: dict[str, Windows]
+        self, planner: Planner, queries: Queries, with_tasks: Queries, splits: dict[str, Windows]
     ) -> None:
         predicted = planner.predict_tasks(queries)
         if predicted is not None:
@@ -422,10 +427,10 @@ class PlannerContract:
             assert predicted.dtype == np.int64
             assert set(predicted.tolist()) <= set(range(len(splits["test"].taxonomy.tasks)))
         np.testing.assert_array_equal(
-            np.asarray(planner.predict_tasks(known)), np.asarray(known.tasks)
+            np.asarray(planner.predict_tasks(with_tasks)), np.asarray(with_tasks.tasks)
         )
         if not planner.abilities.true_task:
-            assert_same_plans(planner.plan(known, TOP_K), planner.plan(queries, TOP_K))
+            assert_same_plans(planner.plan(with_tasks, TOP_K), planner.plan(queries, TOP_K))
 
     def test_being_stopped_still_gives_a_list_for_each_query(
         self, planner: Planner, queries: Queries

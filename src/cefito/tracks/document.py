@@ -77,7 +77,9 @@ def film_address(location: str, folder: str = "") -> str:
     if not text.rpartition("/")[2].strip(". "):
         return ""
     path = posixpath.normpath(text if rooted else f"{folder}/{text}")
-    kept = [part for each in path.split("/") if (part := each.rstrip(":")).strip(". ")]
+    kept = [
+        folder_name for name in path.split("/") if (folder_name := name.rstrip(":")).strip(". ")
+    ]
     return nfc(_ENDING.sub("", _UPLOADED.sub(r"\1/", "/".join(kept))))
 
 
@@ -91,16 +93,18 @@ def named_films(rows: Sequence[StepRow]) -> tuple[list[StepRow], list[str]]:
     """
     codings: dict[str, dict[str, None]] = {}  # in order
     for row in rows:
-        known = codings.setdefault(row.video, {})
-        if row.coding or not known:
-            known[row.coding or row.place] = None
+        places_of = codings.setdefault(row.video, {})
+        if row.coding or not places_of:
+            places_of[row.coding or row.place] = None
     names, counts = shortest_ends(row.video for row in rows if row.coding)
     tables = {row.video for row in rows if not row.coding}
     faults: list[tuple[str, str, str]] = []
     for film in names:
         alike = [other for other in names if other.endswith(f"/{film}")] if counts[film] > 1 else []
         alike += [names[film]] if names[film] in tables else []
-        places = list(dict.fromkeys(place for each in (film, *alike) for place in codings[each]))
+        places = list(
+            dict.fromkeys(place for address in (film, *alike) for place in codings[address])
+        )
         faults += [(film, places[0], other) for other in places[1:2]]
     if faults:
         listed = "; ".join(
@@ -108,7 +112,7 @@ def named_films(rows: Sequence[StepRow]) -> tuple[list[StepRow], list[str]]:
             for film, first, other in faults[:_SHOWN]
         )
         listed += f" (and {counted(len(faults) - _SHOWN, 'more video')})" * (len(faults) > _SHOWN)
-        whole = all(each.endswith(")") for _, *both in faults for each in both)
+        whole = all(place.endswith(")") for _, *both in faults for place in both)
         ways = "Leave one out" + ", or name the films by their files of annotations" * whole
         raise DataError(f"{listed}. {ways}.", setting="by_file" * whole)
     apart = [name for name in names.values() if "/" in name]
@@ -127,9 +131,10 @@ def shortest_ends(addresses: Iterable[str]) -> tuple[dict[str, str], Counter[str
         parts = film.split("/")
         longest = min(len(parts), _DEEPEST)
         ends[film] = ["/".join(parts[-count:]) for count in range(1, longest + 1)]
-    counts = Counter(end for each in ends.values() for end in each)
+    counts = Counter(end for film_ends in ends.values() for end in film_ends)
     names = {
-        film: next((end for end in each if counts[end] == 1), film) for film, each in ends.items()
+        film: next((end for end in film_ends if counts[end] == 1), film)
+        for film, film_ends in ends.items()
     }
     return names, counts
 
@@ -230,8 +235,8 @@ class Document:
 
     def film(self, location: str) -> str:
         """Return the address of a film by its path or address; empty if that names none."""
-        found = film_address(location, str(self.path.resolve().parent))
-        return self.video if found and self.choices.by_file else found
+        address = film_address(location, str(self.path.resolve().parent))
+        return self.video if address and self.choices.by_file else address
 
     def place(self, where: str = "") -> str:
         """Return file, format and place, which begin a message."""
@@ -247,13 +252,13 @@ class Document:
 
         Raise a DataError with `problem` if nobody gave them.
         """
-        found = self.rate_of(video) or self.choices.frame_rate
-        if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
+        rate = self.rate_of(video) or self.choices.frame_rate
+        if rate is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
             return float(written)
-        if found is None:
+        if rate is None:
             unknown = "counts frames and holds no frame rate. Give the frames per second."
             raise self.wrong(problem or unknown, where, setting="frame_rate")
-        return found
+        return rate
 
     def seconds(self, time: str, video: str) -> float:
         """Return the seconds of a time, also of a timecode with frames or milliseconds at its end.
@@ -264,8 +269,8 @@ class Document:
         code = _TIMECODE.fullmatch(time.strip())
         if code is None or (code[1] is None and code[4] == ":"):
             return parse_seconds(time)
-        hours, minutes, rest, sign, last = code.groups()
-        whole = parse_seconds(f"{hours or 0}:{minutes[-2:]}:{rest}")
+        hours, minutes, whole_seconds, sign, last = code.groups()
+        whole = parse_seconds(f"{hours or 0}:{minutes[-2:]}:{whole_seconds}")
         if len(last) == 3:
             return whole + int(last) / 1000
         rate = self.rate(video)
@@ -275,12 +280,12 @@ class Document:
 
     def unique(self, pairs: Iterable[tuple[_Key, _Value]], what: str) -> dict[_Key, _Value]:
         """Return a mapping; keys that have several values are refused."""
-        found: dict[_Key, _Value] = {}
-        repeated = [key for key, value in pairs if found.setdefault(key, value) != value]
+        values: dict[_Key, _Value] = {}
+        repeated = [key for key, value in pairs if values.setdefault(key, value) != value]
         if repeated:
             shown = ", ".join(f"'{key}'" for key in list(dict.fromkeys(repeated))[:_SHOWN])
             raise self.wrong(f"has several {what} {shown}. {_AGAIN}")
-        return found
+        return values
 
     def json(self, text: str | None = None) -> Any:
         """Parse JSON, by default the whole file; refuse repeated keys and half characters."""
@@ -296,8 +301,8 @@ class Document:
         try:
             return kind.model_validate(value)
         except ValidationError as problem:
-            found = f"is not as {self.format} writes it ({first_error(problem)}). {_AGAIN}"
-            raise self.wrong(found, where) from problem
+            fault = f"is not as {self.format} writes it ({first_error(problem)}). {_AGAIN}"
+            raise self.wrong(fault, where) from problem
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -390,7 +395,8 @@ class Format:
         object.__setattr__(self, "_patterns", patterns)
         lacking = {
             "a name": self.name,
-            "endings with a dot": self.endings and all(one[:1] == "." for one in self.endings),
+            "endings with a dot": self.endings
+            and all(ending[:1] == "." for ending in self.endings),
             "a way to recognise it": self.starts or self.tags or patterns or self.recognises,
             "either a reader or a remedy": (self.read is None) == bool(self.remedy),
             "a key and a writer, or neither": (self.write is _unwritten) != bool(self.key),
@@ -412,7 +418,7 @@ class Format:
         if document.tags:
             return any(document.tags[: len(tags)] == tags for tags in self.tags)
         patterns: list[re.Pattern[str]] = vars(self)["_patterns"]
-        return bool(patterns) and all(one.search(document.head) for one in patterns)
+        return bool(patterns) and all(pattern.search(document.head) for pattern in patterns)
 
 
 def whole_number(text: str) -> int:

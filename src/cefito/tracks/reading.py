@@ -81,16 +81,16 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     for path in paths:
         document = Document(path, choices, table.rate)
         try:
-            used = next(each for each in FORMATS if each.matches(document))
-            found = _one_tier(document, used, _read(document, used))
+            used = next(kind for kind in FORMATS if kind.matches(document))
+            document_rows = _one_tier(document, used, _read(document, used))
         except DataError as problem:
             if problem.setting:  # asks for an option, which is of all files
                 raise
             refused.append(problem)
             continue
         formats[used].append(document)
-        tiers[used].update(row.tier for row in found)
-        rows += table.completed(document, found)
+        tiers[used].update(row.tier for row in document_rows)
+        rows += table.completed(document, document_rows)
     documents = [document for files in formats.values() for document in files]
     empty = [document.empty for document in documents if document.empty is not None]
     refused += [error for _, error in empty if len(empty) == len(documents)]
@@ -151,7 +151,7 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
 
 def holds_steps(path: Path) -> bool:
     """Return whether a file has an ending of files of annotated steps, or is another text."""
-    named = path.suffix.lower() in {ending for known in FORMATS for ending in known.endings}
+    named = path.suffix.lower() in {ending for kind in FORMATS for ending in kind.endings}
     if not path.is_file():
         return named
     with path.open("rb") as file:
@@ -187,8 +187,8 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         head = document.head if used is FORMATS[-1] else ""
         first, *others = head[table_start(head)[0] :].lstrip().split("\n")[:_LINES]
         if first and not _TABULAR.match(first):  # no table either
-            known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
-            problem = f"is of no known format ({known}). Give one of these, or a table of steps"
+            names = ", ".join(dict.fromkeys(kind.name for kind in FORMATS if kind.step))
+            problem = f"is of no known format ({names}). Give one of these, or a table of steps"
             if not STRUCTURED.match(head) and any(map(_TABULAR.match, others)):
                 problem = f"has {first.strip()[:_LETTERS]!r} above the names of columns. Remove it"
             raise DataError(f"{document.path}: {problem}.")
@@ -200,9 +200,9 @@ def _read(document: Document, used: Format) -> list[StepRow]:
     complaint, remedy = "is damaged or not whole", "Export it again."
     kinds = LookupError, ValueError, TypeError, AttributeError, ArithmeticError, csv.Error
     with explained(document.place(), complaint, remedy, RecursionError, *kinds):
-        found = list(used.read(document))
+        unchecked = list(used.read(document))
     rows, faults = [], Faults()
-    for row in found:
+    for row in unchecked:
         label, task = (" ".join(nfc(text).split()) for text in (row.step, row.task))
         split = row.split.strip().casefold()
         if split not in ("", *SPLITS):
@@ -305,8 +305,8 @@ class _VideoTable:
         for place, row in rows:
             cells = {name: " ".join(nfc(cell or "").split()) for name, cell in row.items()}
             video, split = film_address(cells.get("video", "")), cells.get("split", "").casefold()
-            known = {"task", "split", "seconds", "frame_rate"} & cells.keys()
-            if not video or not known or video in self._facts:
+            facts = {"task", "split", "seconds", "frame_rate"} & cells.keys()
+            if not video or not facts or video in self._facts:
                 problem = "repeats a video" if video in self._facts else "names no video or no fact"
                 raise self._refused(place, f"{problem}. {_TABLE}")
             if split not in ("", *SPLITS):
@@ -342,8 +342,8 @@ class _VideoTable:
             best = [row for row, count in alike.items() if count == max(alike.values())]
             others = [self._film_of.setdefault(row, video) for row in best[:1]]
             if len(best) > 1 or others not in ([], [video]):
-                found = f"{_shown(best)} for {_shown(dict.fromkeys([*others, video]))}"
-                problem = f"cannot tell videos with the same file name apart, {found}"
+                clash = f"{_shown(best)} for {_shown(dict.fromkeys([*others, video]))}"
+                problem = f"cannot tell videos with the same file name apart, {clash}"
                 raise self._refused(self._path, f"{problem}. Write them with their folders.")
             self._row_of[video] = best[0] if best else ""
         return self._facts.get(self._row_of[video], _NOTHING)
@@ -351,7 +351,7 @@ class _VideoTable:
     def completed(self, document: Document, rows: list[StepRow]) -> list[StepRow]:
         """Add task, split and end to the rows; drop rows whose end is unknown."""
         choices = document.choices
-        found = []
+        kept = []
         for row in rows:
             facts = self._find(row.video)
             task = " ".join(nfc(choices.task or "").split()) or facts.task
@@ -369,8 +369,8 @@ class _VideoTable:
                 problem = f"begins at {row.start:g} s of a video of {facts.seconds:g} s"
                 raise DataError(f"{row.place}: {problem}. Correct its unit.", setting="video_table")
             split, place = row.split or facts.split, document.place()
-            found.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
-        return found
+            kept.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
+        return kept
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:
         if self._path is not None:

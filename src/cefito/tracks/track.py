@@ -99,18 +99,18 @@ def bound(
         try:
             if task is None and track.task not in tasks:
                 tasks[track.task] = find_task(taxonomy, f"name:{track.task}")
-            own = tasks[track.task] if task is None else task
+            task_id = tasks[track.task] if task is None else task
             for step in track.steps:
-                if (own, step.name) not in actions:
-                    ids = find_actions(taxonomy, f"name:{step.name}", task=own)
-                    actions[own, step.name] = ids[0]
+                if (task_id, step.name) not in actions:
+                    ids = find_actions(taxonomy, f"name:{step.name}", task=task_id)
+                    actions[task_id, step.name] = ids[0]
         except ConfigError as problem:
             said = f"{place}{', ' if place else ''}video '{track.video}': {problem}"
             raise ConfigError(said, setting=problem.setting) from problem
         steps = tuple(
-            step.model_copy(update={"action": actions[own, step.name]}) for step in track.steps
+            step.model_copy(update={"action": actions[task_id, step.name]}) for step in track.steps
         )
-        yield track.model_copy(update={"task_id": own, "steps": steps})
+        yield track.model_copy(update={"task_id": task_id, "steps": steps})
 
 
 def stored(steps: Iterable[TimedStep]) -> tuple[Step, ...]:
@@ -119,9 +119,9 @@ def stored(steps: Iterable[TimedStep]) -> tuple[Step, ...]:
     Raises:
         ConfigError: The name of a step is not bound to a taxonomy.
     """
-    found = []
+    rows = []
     for step in steps:
         if step.action is None:
             raise ConfigError(f"step '{step.name}': expected an action's id. Bind its name first.")
-        found.append(Step(step.start, step.end, step.action, step.errors))
-    return tuple(found)
+        rows.append(Step(step.start, step.end, step.action, step.errors))
+    return tuple(rows)

@@ -35,8 +35,13 @@ class Observations:
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return observations of some windows, changed as configured."""
-        # rows: windows [B]; ends: windows of the goals [B], None for the same → each [B, E]
+        """Return observations of some windows, [B, E] each, changed as configured.
+
+        Args:
+            rows: Numbers of windows [B].
+            generator: Draws the changes.
+            ends: Windows of the goals [B]; None for the same.
+        """
         drawn = []
         places = (rows, rows if ends is None else ends)
         for source, groups, place in zip(
@@ -82,9 +87,9 @@ class ActionMeans:
         windows: Windows,
         mean: Tensor,  # subtracted before normalisation [E]
         normalise: Callable[[Tensor], Tensor],  # normalises observations […, E]
-        known: Tensor | None = None,
+        learned: Tensor | None = None,
     ) -> None:
-        # known: means of the first K' actions that were learned before [K', E], zero where none
+        # learned: means of the first K' actions of an earlier training [K', E], zero where none
         # was; each counts as ten observations of a further video, which is never left out
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
@@ -101,8 +106,8 @@ class ActionMeans:
         ids = torch.arange(self.count + 1, device=mean.device)
         self.first = torch.searchsorted(self.actions, ids)
         self.known: tuple[Tensor, Tensor] | None = None
-        if known is not None:
-            rows = F.pad(known.to(mean.device), (0, 0, 0, self.count - len(known)))
+        if learned is not None:
+            rows = F.pad(learned.to(mean.device), (0, 0, 0, self.count - len(learned)))
             counts = _KNOWN * (rows != 0).any(dim=1).float()
             self.known = rows * counts[:, None], counts
 
@@ -111,7 +116,13 @@ class ActionMeans:
         return self._mean(torch.ones(len(self.actions), device=self.actions.device))
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Return the means [K, E] without the videos of `rows` and a random share of others."""
+        """Return the means [K, E] without the videos of `rows` and a random share of others.
+
+        Args:
+            rows: Numbers of windows [B].
+            share: Share of the other videos to leave out.
+            generator: Draws these videos.
+        """
         videos = int(self.video.max()) + 1
         keep = torch.rand(videos, generator=generator, device=self.actions.device) >= share
         keep[self.video[rows]] = False

@@ -130,8 +130,8 @@ def load_checkpoint(
         )
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "best": {}, "optimiser": {}}
     for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = tensor
+        section, _, weight = name.partition(".")
+        parts[section][weight] = tensor
     load_weights(module, parts["model"], str(path))
     slots: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts["optimiser"].items():

@@ -39,12 +39,12 @@ class FieldLoss(WindowLoss):
         actions: Mapping[int, tuple[int, ...]],
         config: FieldTrainingConfig,
         score: FieldScore,
-        known: Tensor | None = None,
+        learned: Tensor | None = None,
     ) -> None:
         super().__init__(field, train, None, config)
         self.score = score
         self.means = (
-            ActionMeans(train, field.mean, field.predictor.normalised, known)
+            ActionMeans(train, field.mean, field.predictor.normalised, learned)
             if field.config.action_encoding == "observed"
             else None
         )
@@ -58,8 +58,8 @@ class FieldLoss(WindowLoss):
     def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch, the sums of its parts."""
         terms: dict[str, Term] = {}
-        for part in self.parts(rows, generator):
-            for name, term in part.items():
+        for part_terms in self.parts(rows, generator):
+            for name, term in part_terms.items():
                 before = terms[name].sum if name in terms else 0.0
                 terms[name] = replace(term, sum=before + term.sum)
         return terms
@@ -82,10 +82,10 @@ class FieldLoss(WindowLoss):
         else:
             parts = whole
         with self.module.predictor.using(vectors):
-            for part in parts:
-                terms = self._terms(initial[part], goal[part], candidates[part])
+            for members in parts:
+                terms = self._terms(initial[members], goal[members], candidates[members])
                 yield {
-                    name: replace(term, count=term.count * len(candidates) // len(part))
+                    name: replace(term, count=term.count * len(candidates) // len(members))
                     for name, term in terms.items()
                 }
 
@@ -95,8 +95,8 @@ class FieldLoss(WindowLoss):
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
             energies, losses = self._reconstructed(initial, goal, candidates)
-            for name, part in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
-                terms[f"auxiliary{name}"] = mean_term(weight / 2, part)
+            for name, kind_losses in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
+                terms[f"auxiliary{name}"] = mean_term(weight / 2, kind_losses)
         else:
             energies = self.module.candidate_energies(initial, goal, candidates)
             if weight:

@@ -19,13 +19,17 @@ from cefito.training.trainer import Term
 
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
-    r"""Return the margin of each triplet, larger the more actions the positive lacks.
+    r"""Return the margin of each triplet [B, N], larger the more actions the positive lacks.
 
     τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions
     (paper, Eq. 3). The released CrossTask T = 3 preset mixes in the fraction of differing
     positions, weighted by `config.order`.
+
+    Args:
+        positives: Action ids [B, T].
+        negatives: Action ids [B, N, T].
+        config: Lowest and highest margin, and the weight of the order.
     """
-    # positives [B, T], negatives [B, N, T] → margins [B, N]
     inside = (negatives[..., None] == positives[:, None, None]).any(dim=-1)  # [B, N, T]
     equal = negatives[..., None] == negatives[..., None, :]
     again = equal.tril(diagonal=-1).any(dim=-1)  # repeats an earlier action, [B, N, T]
@@ -40,9 +44,15 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
 def triplet(
     positive: Tensor, negative: Tensor, margins: Tensor, reduction: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2)."""
-    # energies of positives [B] and negatives [B, N], margins [B, N] → sum of the losses, divisor:
-    # the number of all triplets (paper) or of the "violating" ones (released code)
+    """Return the sum of the triplet losses max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2), and a divisor.
+
+    Args:
+        positive: Energies d⁺ [B].
+        negative: Energies d⁻ [B, N].
+        margins: Margins τ [B, N].
+        reduction: The divisor: "mean" for the number of all triplets (paper),
+            "violating" for that of positive losses (released code).
+    """
     # max(d⁺ − d⁻ + τ, 0), [B, N]
     losses = (positive[:, None] - negative + margins).clamp_min(0)
     if reduction == "violating":
@@ -53,12 +63,16 @@ def triplet(
 def softmax_contrastive(
     positive: Tensor, negative: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of the positive among all candidates (logits −E / temperature).
+    """Return the summed cross-entropy of the positive among all candidates, and their number B.
 
-    With negatives drawn uniformly, −energy / temperature then estimates log p(actions |
+    Logits are −E / temperature. With negatives drawn uniformly, they then estimate log p(actions |
     observations) up to a constant.
+
+    Args:
+        positive: Energies [B].
+        negative: Energies [B, N].
+        temperature: Divides the energies.
     """
-    # energies of positives [B] and negatives [B, N] → sum of the losses, number of rows
     # −energy / temperature, the positive first, [B, 1 + N]
     logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
     target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

@@ -84,9 +84,15 @@ class NegativeSampler:
         )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw N negatives for each positive."""
-        # positives [B, T] of tasks [B] → negatives [B, N, T]; in each row permuted ones first,
-        # then edited, hard and easy ones; with `exact = false` in the order of the draws
+        """Draw negatives [B, N, T]: of each positive permuted, then edited, hard and easy ones.
+
+        With `exact = false` they are in the order of the draws.
+
+        Args:
+            positives: Action ids [B, T].
+            tasks: Their tasks [B].
+            generator: Draws them.
+        """
         if not self.config.exact and not self._all:
             return self._decode(self._one_by_one(positives, tasks, generator))
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
@@ -94,7 +100,13 @@ class NegativeSampler:
     def sample_codes(
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4]."""
+        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4].
+
+        Args:
+            positives: Action ids [B, T].
+            tasks: Their tasks [B].
+            generator: Draws them.
+        """
         truth = positives @ self.weights  # codes of the positives [B]
         if self._all and self._universe is not None:
             return self._others(self._universe, truth, tasks)
@@ -103,27 +115,27 @@ class NegativeSampler:
             n_hard, n_easy = n_hard + n_easy, 0
         batch, count = len(positives), self.config.count
         codes = torch.full((batch, count), -1, dtype=torch.int64, device=self.device)
-        given = torch.zeros(batch, 4, dtype=torch.int64, device=self.device)
+        counts = torch.zeros(batch, 4, dtype=torch.int64, device=self.device)
         if n_permuted:
-            given[:, 0] = self._place(
-                codes, given, *self._permuted(positives, truth, generator), n_permuted, generator
+            counts[:, 0] = self._place(
+                codes, counts, *self._permuted(positives, truth, generator), n_permuted, generator
             )
         if n_edited:
-            given[:, 1] = self._place(
-                codes, given, *self._edited(positives, tasks, truth), n_edited, generator
+            counts[:, 1] = self._place(
+                codes, counts, *self._edited(positives, tasks, truth), n_edited, generator
             )
         # hard ones [B] make up for missing kinds, as far as the A^T sequences of the task last
-        wanted = n_hard + n_permuted + n_edited - given.sum(dim=1)
+        wanted = n_hard + n_permuted + n_edited - counts.sum(dim=1)
         space = self.actions.sizes[tasks].double() ** self.horizon
-        room = (space - 1 - given.sum(dim=1)).clamp(max=2.0**40).long()
+        room = (space - 1 - counts.sum(dim=1)).clamp(max=2.0**40).long()
         hard = torch.minimum(wanted, room)
         dense = (room < _DENSE * hard) & (hard > 0)
         if dense.any():
-            self._place_dense(codes, given, tasks, truth, dense, hard, generator)
-        given[:, 2] = hard
-        given[:, 3] = count - given.sum(dim=1)
-        self._fill(codes, given, tasks, truth, generator)
-        return codes, given
+            self._place_dense(codes, counts, tasks, truth, dense, hard, generator)
+        counts[:, 2] = hard
+        counts[:, 3] = count - counts.sum(dim=1)
+        self._fill(codes, counts, tasks, truth, generator)
+        return codes, counts
 
     def _decode(self, codes: Tensor) -> Tensor:
         return codes[..., None] // self.weights % self.action_count
@@ -131,7 +143,7 @@ class NegativeSampler:
     def _place(
         self,
         codes: Tensor,
-        given: Tensor,
+        counts: Tensor,
         candidates: Tensor,
         valid: Tensor,
         count: Tensor | int,
@@ -145,7 +157,7 @@ class NegativeSampler:
         number = torch.minimum(valid.sum(dim=1), torch.as_tensor(count, device=self.device))
         place = torch.arange(order.shape[1], device=self.device)
         row, column = (place < number[:, None]).nonzero(as_tuple=True)
-        codes[row, given.sum(dim=1)[row] + column] = candidates[row, order[row, column]]
+        codes[row, counts.sum(dim=1)[row] + column] = candidates[row, order[row, column]]
         return number
 
     def _permuted(
@@ -175,7 +187,7 @@ class NegativeSampler:
     def _place_dense(
         self,
         codes: Tensor,
-        given: Tensor,
+        counts: Tensor,
         tasks: Tensor,
         truth: Tensor,
         dense: Tensor,
@@ -198,15 +210,20 @@ class NegativeSampler:
         free = (candidates[..., None] != taken[:, None]).all(dim=2) & (
             ranks < (size**self.horizon)[:, None]
         )
-        part = codes[dense]
-        self._place(part, given[dense], candidates, free, hard[dense], generator)
-        codes[dense] = part
+        dense_codes = codes[dense]
+        self._place(dense_codes, counts[dense], candidates, free, hard[dense], generator)
+        codes[dense] = dense_codes
 
     def _fill(
-        self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator
+        self,
+        codes: Tensor,
+        counts: Tensor,
+        tasks: Tensor,
+        truth: Tensor,
+        generator: torch.Generator,
     ) -> None:
         """Draw the remaining hard and the easy negatives; redraw repeated ones."""
-        last_hard = given[:, :3].sum(dim=1)[:, None]
+        last_hard = counts[:, :3].sum(dim=1)[:, None]
         place = torch.arange(codes.shape[1], device=self.device)
         rows = torch.arange(len(codes), device=self.device)
         redraw = codes < 0
@@ -234,15 +251,15 @@ class NegativeSampler:
         count, batch = self.config.count, len(positives)
         truth = positives @ self.weights
         codes = torch.full((batch, count), -1, dtype=torch.int64, device=self.device)
-        found = torch.zeros(batch, dtype=torch.int64, device=self.device)
-        vain = torch.zeros_like(found)
+        numbers = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        vain = torch.zeros_like(numbers)
         shuffled = (positives != positives[:, :1]).any(dim=1)  # a single action has no permutation
         rows = torch.arange(batch, device=self.device)
         for _ in range(_ROUNDS):
             drawn = self._stream(positives[rows], tasks[rows], shuffled[rows], generator)
             width = drawn.shape[1]
-            known = torch.cat([truth[rows][:, None], codes[rows]], dim=1)
-            new = ~_repeated(torch.cat([known, drawn], dim=1))[:, known.shape[1] :]
+            taken = torch.cat([truth[rows][:, None], codes[rows]], dim=1)
+            new = ~_repeated(torch.cat([taken, drawn], dim=1))[:, taken.shape[1] :]
             place = torch.arange(1, width + 1, device=self.device).expand_as(new)
             last = torch.where(new, place, 0).cummax(dim=1).values  # place of the last new one
             idle = place - last + torch.where(last == 0, vain[rows][:, None], 0)
@@ -250,13 +267,13 @@ class NegativeSampler:
             spent = (idle >= _VAIN) & shuffled[rows][:, None]
             ends = torch.where(spent.any(dim=1), spent.int().argmax(dim=1) + 1, width)
             new &= place <= ends[:, None]
-            rank = new.cumsum(dim=1) - 1 + found[rows][:, None]
+            rank = new.cumsum(dim=1) - 1 + numbers[rows][:, None]
             row, column = (new & (rank < count)).nonzero(as_tuple=True)
             codes[rows[row], rank[row, column]] = drawn[row, column]
-            found[rows] = (found[rows] + new.sum(dim=1)).clamp(max=count)
+            numbers[rows] = (numbers[rows] + new.sum(dim=1)).clamp(max=count)
             vain[rows] = idle.gather(1, ends[:, None] - 1)[:, 0]
             shuffled[rows[spent.any(dim=1)]] = False
-            rows = rows[found[rows] < count]
+            rows = rows[numbers[rows] < count]
             if not len(rows):
                 return codes
         if self._universe is not None:
@@ -310,10 +327,10 @@ class NegativeSampler:
         """Return all sequences but the true ones [B, N], and the number of each kind [B, 4]."""
         last = (universe == truth[:, None]).to(torch.int8).argsort(dim=1, stable=True)
         codes = universe[last][:, :-1]
-        given = torch.zeros(len(truth), 4, dtype=torch.int64, device=self.device)
-        given[:, 2] = self.actions.sizes[tasks] ** self.horizon - 1
-        given[:, 3] = codes.shape[1] - given[:, 2]
-        return codes, given
+        counts = torch.zeros(len(truth), 4, dtype=torch.int64, device=self.device)
+        counts[:, 2] = self.actions.sizes[tasks] ** self.horizon - 1
+        counts[:, 3] = codes.shape[1] - counts[:, 2]
+        return codes, counts
 
     def _listed(self) -> Tensor:
         """Return the codes of the sequences of all tasks, ascending, each once."""
@@ -322,8 +339,8 @@ class NegativeSampler:
         for row, size in zip(self.actions.table, self.actions.sizes.tolist(), strict=True):
             ranks = torch.arange(size**self.horizon, device=self.device)
             parts.append(row[ranks[:, None] // size**powers % size] @ self.weights)
-        every: Tensor = torch.cat(parts).unique()
-        return every
+        codes: Tensor = torch.cat(parts).unique()
+        return codes
 
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:
         """Return a uniform draw for each slot, from the row's task or, if `easy`, from another."""
@@ -347,7 +364,14 @@ def check_negatives(
     action_count: int,
     horizon: int,
 ) -> None:
-    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer."""
+    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer.
+
+    Args:
+        config: Number and kinds of negatives.
+        actions: Allowed actions by task.
+        action_count: K.
+        horizon: T.
+    """
     sampler = NegativeSampler(
         config=config, actions=ActionSets.build(actions), action_count=action_count, horizon=horizon
     )

@@ -138,21 +138,23 @@ def prepare(
         text_file = {"action_text": {"file": source.action_text.name}}
     paths, unused, notes = _files(source, FileFolder(features))
     with progress("videos", total=len(paths)) as advance, ThreadPoolExecutor(_THREADS) as pool:
-        found = []
-        for each in pool.map(partial(_observed, recipe, keep_rate), *zip(*paths, strict=True)):
-            found.append(each)
+        outcomes = []
+        for outcome in pool.map(partial(_observed, recipe, keep_rate), *zip(*paths, strict=True)):
+            outcomes.append(outcome)
             advance()
-    seen = [each for each in found if all(each.shape)]
-    ends = [max(step.end for step in each.video.steps) for each in seen]
-    notes += check_layout(features, [each.shape for each in seen], ends, recipe.feature_rate)
-    used, refused = _usable(found)
+    seen = [outcome for outcome in outcomes if all(outcome.shape)]
+    ends = [max(step.end for step in outcome.video.steps) for outcome in seen]
+    notes += check_layout(features, [outcome.shape for outcome in seen], ends, recipe.feature_rate)
+    used, refused = _usable(outcomes)
     refused += unused
     if not used:
         raise DataError(f"{features}: no video can be used; the first: {refused[0].detail}")
     source = replace(source, notes=(*source.notes, *notes))
-    videos_used = tuple(each.video.with_steps(each.kept) for each in used)
-    start, end = np.concatenate([each.rows for each in used if each.rows is not None], axis=1)
-    whole = tuple(each.whole for each in used if each.whole is not None)
+    videos_used = tuple(outcome.video.with_steps(outcome.kept) for outcome in used)
+    start, end = np.concatenate(
+        [outcome.rows for outcome in used if outcome.rows is not None], axis=1
+    )
+    whole = tuple(outcome.whole for outcome in used if outcome.whole is not None)
     return write_dataset(
         target,
         name=name or taxonomy.dataset,
@@ -194,8 +196,8 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         what = f"steps beyond the features, {changed}"
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
-        [f"left out: {each['reason']}", len(each["videos"]), each["steps"], each["example"]]
-        for each in preparation["left_out"]
+        [f"left out: {group['reason']}", len(group["videos"]), group["steps"], group["example"]]
+        for group in preparation["left_out"]
     ]
 
 
@@ -203,7 +205,7 @@ def _files(
     source: Source, folder: FileFolder
 ) -> tuple[list[tuple[Video, Path]], list[_Observed], list[str]]:
     """Videos with their files, videos without one, and notes on the files."""
-    found: list[tuple[Video, Path, str]] = []
+    matches: list[tuple[Video, Path, str]] = []
     unused: list[_Observed] = []
     claims: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # names found in a file's, videos
     for video in source.annotations.videos:
@@ -214,13 +216,13 @@ def _files(
         except FeatureError as problem:
             unused.append(_Observed(video, reason=problem.reason, detail=str(problem)))
             continue
-        found.append((video, path, name))
+        matches.append((video, path, name))
         claims[path].append((name, video.video_id))
     paths: list[tuple[Video, Path]] = []
     partial_names: list[str] = []
-    for video, path, name in found:
+    for video, path, name in matches:
         longest = max(len(claim) for claim, _ in claims[path])
-        (owner, first), *others = (each for each in claims[path] if len(each[0]) == longest)
+        (owner, first), *others = (claim for claim in claims[path] if len(claim[0]) == longest)
         if len(name) < longest:
             other = f"and there is no other file for video '{video.video_id}'."
             detail = f"{path}: belongs to '{owner}', {other}"
@@ -241,30 +243,30 @@ def _files(
 
 def _observed(recipe: ObservationOptions, keep_rate: bool, video: Video, path: Path) -> _Observed:
     """Observe the steps of a video."""
-    found = _Observed(video, path)
+    outcome = _Observed(video, path)
     try:
         features = load_features(path, recipe.rate)
-        found = replace(found, shape=(len(features.values), features.width))
-        found = _with_rows(found, features, recipe)
+        outcome = replace(outcome, shape=(len(features.values), features.width))
+        outcome = _with_rows(outcome, features, recipe)
         if recipe.timeline:
             whole = features.values if keep_rate else features.read(np.arange(features.rows))
-            found = replace(found, whole=whole.astype(np.float16))
-        return found
+            outcome = replace(outcome, whole=whole.astype(np.float16))
+        return outcome
     except FeatureError as problem:
-        return replace(found, reason=problem.reason, detail=str(problem))
+        return replace(outcome, reason=problem.reason, detail=str(problem))
 
 
-def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOptions) -> _Observed:
+def _with_rows(outcome: _Observed, features: FeatureArray, recipe: ObservationOptions) -> _Observed:
     """Add the observations of the steps that are kept."""
-    steps, rows = found.video.steps, features.rows
+    steps, rows = outcome.video.steps, features.rows
     outside = [place for place, step in enumerate(steps) if is_beyond(step, rows)]
     clamped, last = 0, max(step.end for step in steps)
     whole = max(rows, len(features.values) / features.rate)  # seconds
     if outside and recipe.beyond != "rewrite" and last <= whole + 0.5:
         clamped, outside = len(outside), []
-    ends = f"{found.path}: the features end at {whole:g} s, and"
+    ends = f"{outcome.path}: the features end at {whole:g} s, and"
     if outside and recipe.beyond == "error":
-        late = f"step {outside[0] + 1} (counted from 1) of video '{found.video.video_id}'"
+        late = f"step {outside[0] + 1} (counted from 1) of video '{outcome.video.video_id}'"
         problem = f"{ends} {late} ends later. Leave such steps out, or rewrite them."
         raise DataError(problem, setting="beyond")
     kept = list(range(len(steps))) if clamped else kept_steps(steps, rows, recipe.beyond)
@@ -274,25 +276,25 @@ def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOpti
     observed = observe(
         features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
     )
-    return replace(found, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
+    return replace(outcome, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
 
 
-def _usable(found: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:
+def _usable(outcomes: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:
     """Videos with observations of the commonest width, and the others with the reason."""
-    widths = Counter(each.rows.shape[2] for each in found if each.rows is not None)
+    widths = Counter(outcome.rows.shape[2] for outcome in outcomes if outcome.rows is not None)
     width = min(widths, key=lambda size: (-widths[size], size), default=0)
     used: list[_Observed] = []
     refused: list[_Observed] = []
-    for each in found:
-        if each.rows is None:
-            refused.append(each)
-        elif each.rows.shape[2] == width:
-            used.append(each)
+    for outcome in outcomes:
+        if outcome.rows is None:
+            refused.append(outcome)
+        elif outcome.rows.shape[2] == width:
+            used.append(outcome)
         else:
-            numbers = f"{each.rows.shape[2]} numbers, most videos give {width}"
+            numbers = f"{outcome.rows.shape[2]} numbers, most videos give {width}"
             problem = f"gives observations of {numbers}. Extract it with the same model."
-            detail = f"{each.path}: {problem}"
-            refused.append(replace(each, reason="wrong dimension", detail=detail))
+            detail = f"{outcome.path}: {problem}"
+            refused.append(replace(outcome, reason="wrong dimension", detail=detail))
     return used, refused
 
 
@@ -304,8 +306,8 @@ def _account(
     beyond: Beyond,
 ) -> dict[str, Any]:
     """What was left out or changed."""
-    clamped = [each.video.video_id for each in used if each.clamped]
-    clamped_steps = sum(each.clamped for each in used)
+    clamped = [outcome.video.video_id for outcome in used if outcome.clamped]
+    clamped_steps = sum(outcome.clamped for outcome in used)
     notes = list(source.notes)
     if clamped:
         notes.append(
@@ -314,22 +316,22 @@ def _account(
             f"video is '{clamped[0]}'."
         )
     left_out = []
-    for reason in dict.fromkeys(each.reason for each in refused):
-        members = [each for each in refused if each.reason == reason]
+    for reason in dict.fromkeys(outcome.reason for outcome in refused):
+        members = [outcome for outcome in refused if outcome.reason == reason]
         example = members[0].detail.replace(f"{folder}/", "").replace(str(folder), folder.name)
-        steps = sum(len(each.video.steps) for each in members)
-        names = [each.video.video_id for each in members]
+        steps = sum(len(outcome.video.steps) for outcome in members)
+        names = [outcome.video.video_id for outcome in members]
         left_out.append({"reason": reason, "steps": steps, "example": example, "videos": names})
     return {
         "videos": {"annotated": len(source.annotations.videos), "prepared": len(used)},
         "steps": {
             "annotated": source.annotations.step_count,
-            "prepared": sum(len(each.kept) for each in used),
+            "prepared": sum(len(outcome.kept) for outcome in used),
         },
         "beyond": {
             "policy": beyond,
-            "steps": sum(each.beyond for each in used),
-            "videos": [each.video.video_id for each in used if each.beyond],
+            "steps": sum(outcome.beyond for outcome in used),
+            "videos": [outcome.video.video_id for outcome in used if outcome.beyond],
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,

@@ -153,7 +153,7 @@ def read_coin(files: Sequence[tuple[Path, Any]]) -> Source:
     for file, value in files:
         listed = isinstance(value, list)
         videos_of = value if listed else [value["database"]]
-        for video, entry in (each for some in videos_of for each in some.items()):
+        for video, entry in (pair for some in videos_of for pair in some.items()):
             if nfc(video) in entries:
                 raise DataError(f"{file}: repeats video '{video}'. Leave one out.")
             split = split_named(file) if listed else None
@@ -236,20 +236,20 @@ def read_benchmark(
     place = Path(annotations)
     if benchmark not in BENCHMARKS:
         raise ConfigError(f"benchmark {benchmark!r}: expected one of {', '.join(BENCHMARKS)}.")
-    inside = [each for each in place.glob("dataset/*/") if each.name.lower() == benchmark]
+    inside = [folder for folder in place.glob("dataset/*/") if folder.name.lower() == benchmark]
     place = inside[0] if len(inside) == 1 else place
     source = _read(benchmark, place, None if taxonomy is None else Path(taxonomy))
     if source.form != WINDOWS:
         return source
     folder = place if place.is_dir() else place.parent
-    found = sorted(folder.glob("action_embeddings*.npy"))
-    if len(found) > 1:
-        listed = ", ".join(path.name for path in found)
+    paths = sorted(folder.glob("action_embeddings*.npy"))
+    if len(paths) > 1:
+        listed = ", ".join(path.name for path in paths)
         raise DataError(f"{folder}: has {listed}. Leave the one of these files there.")
-    if not found:
+    if not paths:
         return source
-    note = f"Text embeddings of the actions are those of {found[0].name}."
-    return replace(source, action_text=found[0], notes=(*source.notes, note))
+    note = f"Text embeddings of the actions are those of {paths[0].name}."
+    return replace(source, action_text=paths[0], notes=(*source.notes, note))
 
 
 def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
@@ -287,8 +287,8 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         if taxonomy is not None:
             raise DataError(f"{place}: has its own taxonomy. Give no other.", setting="taxonomy")
         return read_coin(database)
-    found = "several forms" if database else "no known form"
-    raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
+    forms = "several forms" if database else "no known form"
+    raise DataError(f"{place}: the annotations have {forms}. {_FORMS}")
 
 
 def _is_coin(value: Any) -> bool:
@@ -296,19 +296,21 @@ def _is_coin(value: Any) -> bool:
         case {"database": dict()}:
             return True
         case [dict() as video, *_] if video:
-            return all(isinstance(each, dict) and "recipe_type" in each for each in video.values())
+            return all(
+                isinstance(entry, dict) and "recipe_type" in entry for entry in video.values()
+            )
     return False
 
 
-def _taxonomy(given: Path | None, beside: list[Path]) -> Taxonomy | None:
-    if given is not None:
-        return Taxonomy.read(given / "taxonomy.json" if given.is_dir() else given)
+def _taxonomy(path: Path | None, beside: list[Path]) -> Taxonomy | None:
+    if path is not None:
+        return Taxonomy.read(path / "taxonomy.json" if path.is_dir() else path)
     if len(beside) > 1:
         listed = ", ".join(path.name for path in sorted(beside))
         raise DataError(f"{beside[0].parent}: has {listed}. Name one.", setting="taxonomy")
     return Taxonomy.read(beside[0]) if beside else None
 
 
-def _check_benchmark(found: str, benchmark: str, place: Path) -> None:
-    if found != benchmark:
-        raise DataError(f"{place}: is of {found}. Use cefito data prepare {found}.")
+def _check_benchmark(actual: str, benchmark: str, place: Path) -> None:
+    if actual != benchmark:
+        raise DataError(f"{place}: is of {actual}. Use cefito data prepare {actual}.")

@@ -149,21 +149,21 @@ class _ErrorEntry(Record, extra="ignore"):
 
 def _read_errors(path: Path) -> _Errors:
     """Read the errors of all recordings; none if there is no such file."""
-    found = _Errors(defaultdict(list), defaultdict(list))
+    errors = _Errors(defaultdict(list), defaultdict(list))
     if not path.exists():
-        return found
+        return errors
     value, what = read_json(path, _ERRORS_SHAPE, most=MAX_BYTES), f"{path}: not errors of steps"
     with parsing(str(path), "errors of steps", _ERRORS_SHAPE):
-        for each in value:
-            entry = read_record(_ErrorEntry, each, what, _ERRORS_SHAPE, DataError)
+        for raw in value:
+            entry = read_record(_ErrorEntry, raw, what, _ERRORS_SHAPE, DataError)
             recording = nfc(entry.recording_id)
             for step in sorted(entry.step_annotations, key=lambda step: step.start_time):
                 if step.start_time < 0:
-                    found.missing[recording].append(step.step_id)
+                    errors.missing[recording].append(step.step_id)
                 else:
                     tags = tuple(dict.fromkeys(error.tag for error in step.errors))
-                    found.kinds[recording, step.step_id].append(tags)
-    return found
+                    errors.kinds[recording, step.step_id].append(tags)
+    return errors
 
 
 def _read(
@@ -187,19 +187,21 @@ def _read(
         raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
     taxonomy, actions, tasks = _taxonomy(used.values(), descriptions)
     videos = []
-    for recording, found in used.items():
+    for recording, details in used.items():
         steps, place = [], f"{annotations}, recording '{recording}'"
-        for one in found.performed:
-            step = make_step(*one.times, actions[one.step_id], place=place)
-            kinds = errors.kinds[recording, one.step_id]
+        for segment in details.performed:
+            step = make_step(*segment.times, actions[segment.step_id], place=place)
+            kinds = errors.kinds[recording, segment.step_id]
             steps.append(replace(step, errors=kinds.pop(0) if kinds else ()))
-        missing = tuple(actions[one] for one in errors.missing[recording] if one in actions)
-        task, part = tasks[found.activity_id], split_of[recording]
-        videos.append(Video(recording, part, task, tuple(steps), missing=missing))
+        missing = tuple(
+            actions[step_id] for step_id in errors.missing[recording] if step_id in actions
+        )
+        task, split_name = tasks[details.activity_id], split_of[recording]
+        videos.append(Video(recording, split_name, task, tuple(steps), missing=missing))
     made = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(made, annotations)
     notes = []
-    if skipped := sum(len(found.steps) for found in used.values()) - made.step_count:
+    if skipped := sum(len(details.steps) for details in used.values()) - made.step_count:
         because = "have negative times or no duration: not performed, so left out"
         notes.append(f"{skipped} steps {because}.")
     if len(chosen) < len(entries):
@@ -223,7 +225,7 @@ def _read(
 def _numbers(recording: str) -> list[str | int]:
     """Key that sorts 1_7 before 1_10."""
     parts = re.split(r"([0-9]+)", recording)
-    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(parts)]
 
 
 def _taxonomy(
@@ -233,18 +235,24 @@ def _taxonomy(
     names: dict[int, str] = {}
     activities: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
-    for found in recordings:
-        activities.setdefault(found.activity_id, nfc(found.activity_name).strip())
-        for step in found.performed:
+    for recording in recordings:
+        activities.setdefault(recording.activity_id, nfc(recording.activity_name).strip())
+        for step in recording.performed:
             names.setdefault(step.step_id, descriptions.get(step.step_id, step.description))
-            owned[found.activity_id].add(step.step_id)
+            owned[recording.activity_id].add(step.step_id)
     actions = {number: action for action, number in enumerate(sorted(names))}
     tasks = {activity: task for task, activity in enumerate(sorted(activities))}
     taxonomy = Taxonomy.from_names(
         "captaincook4d",
-        [(activities[one], [actions[number] for number in owned[one]]) for one in tasks],
+        [
+            (activities[activity], [actions[number] for number in owned[activity]])
+            for activity in tasks
+        ],
         # without the verb before the first hyphen, as in "Coat-Coat a cup"
-        [nfc(names[one].partition("-")[2].strip() or names[one].strip()) for one in actions],
+        [
+            nfc(names[number].partition("-")[2].strip() or names[number].strip())
+            for number in actions
+        ],
     )
     return taxonomy, actions, tasks
 
@@ -258,13 +266,13 @@ def _descriptions(path: Path) -> dict[int, str]:
 def _split(path: Path) -> dict[str, str]:
     value, what = read_json(path, _SPLIT_SHAPE), f"{path}: not a split of recordings"
     splits = read_record(_Split, value, what, _SPLIT_SHAPE, DataError)
-    found: dict[str, str] = {}
+    split_of: dict[str, str] = {}
     for split in SPLITS:
         for recording in map(nfc, getattr(splits, split)):
-            if found.setdefault(recording, split) != split:
-                both = f"'{recording}' is in {found[recording]} and in {split}"
+            if split_of.setdefault(recording, split) != split:
+                both = f"'{recording}' is in {split_of[recording]} and in {split}"
                 raise DataError(f"{path}: {both}. Keep it in one of them.")
-    return found
+    return split_of
 
 
 class _Split(Record, extra="ignore"):

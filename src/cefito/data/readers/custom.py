@@ -81,21 +81,21 @@ def prepare(
     options = {"timeline": True, **options}
     timeline = paths[0] / _TIMELINE_FILE
     if features is None and (timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()):
-        found = read_common(paths[0])
-        rows = read_npz(timeline, found.annotations)
-        files = file_names([video.video_id for video in found.annotations.videos])
-        found = replace(found, names={name: (file,) for name, file in files.items()})
+        annotated = read_common(paths[0])
+        rows = read_npz(timeline, annotated.annotations)
+        files = file_names([video.video_id for video in annotated.annotations.videos])
+        annotated = replace(annotated, names={name: (file,) for name, file in files.items()})
         with TemporaryDirectory() as place:
             for file, array in zip(files.values(), rows.videos, strict=True):
                 np.save(Path(place) / f"{file}.npy", array)
             options = {"feature_rate": rows.rate, **options}
             return prepare_source(
-                found, place, target, name=name, keep_rate=True, progress=progress, **options
+                annotated, place, target, name=name, keep_rate=True, progress=progress, **options
             )
     if features is None:
         return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
-    given = {key: options.pop(key) for key in Choices.model_fields if key in options}
-    choices = validated(Choices, given, place="preparation")
+    chosen = {key: options.pop(key) for key in Choices.model_fields if key in options}
+    choices = validated(Choices, chosen, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
     read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
     return prepare_source(read, features, target, name=name, progress=progress, **options)
@@ -109,6 +109,12 @@ def prepare_custom(
     Half and single precision are kept; double precision is stored as single. The rows of
     `timeline.npz` are kept in half precision if it is there and `timeline` is true.
 
+    Args:
+        source: Folder.
+        target: New folder.
+        name: Name shown in tables; by default the one of the annotations.
+        timeline: Keep the rows of whole videos.
+
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
     """
@@ -117,24 +123,24 @@ def prepare_custom(
         remedy = f"Give a folder with taxonomy.json, videos.jsonl and {_FEATURES_FILE}, or a table."
         raise DataError(f"{source}: no such folder or table. {remedy}")
     check_new(target, name)
-    found = read_common(source)
+    annotated = read_common(source)
     path, rows = source / _FEATURES_FILE, source / _TIMELINE_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
     start, end = single(arrays["start"]), single(arrays["end"])
     place, remedy = str(path), _FEATURES_REMEDY
-    check_observations(found.annotations, start=start, end=end, place=place, remedy=remedy)
+    check_observations(annotated.annotations, start=start, end=end, place=place, remedy=remedy)
     return write_dataset(
         target,
-        name=name or found.annotations.taxonomy.dataset,
-        annotations=found.annotations,
+        name=name or annotated.annotations.taxonomy.dataset,
+        annotations=annotated.annotations,
         start=start,
         end=end,
-        action_text=read_folder_text(source, found.annotations.taxonomy),
-        timeline=read_npz(rows, found.annotations) if timeline and rows.exists() else None,
+        action_text=read_folder_text(source, annotated.annotations.taxonomy),
+        timeline=read_npz(rows, annotated.annotations) if timeline and rows.exists() else None,
         provenance={
             "observations": "as given",
             "source": {"kind": "custom", "folder": source.resolve().name},
-            **({"notes": list(found.notes)} if found.notes else {}),
+            **({"notes": list(annotated.notes)} if annotated.notes else {}),
             "cefito": version("cefito"),
         },
     )

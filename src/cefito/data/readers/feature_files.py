@@ -61,14 +61,14 @@ class FeatureArray:
         # second s is seen at s + 1/2, in row floor((s + 1/2) · rate), which is s at one a second
         rows = np.minimum(np.floor((wanted + 0.5) * self.rate).astype(int), len(self.values) - 1)
         with np.errstate(over="ignore"):
-            found: NDArray[np.float32] = self.values[rows].astype(np.float32)
-        finite = np.isfinite(found).all(axis=1)
+            vectors: NDArray[np.float32] = self.values[rows].astype(np.float32)
+        finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             place = int(np.argmin(finite))
             second = f"second {wanted[place]} (row {rows[place]}, counted from 0)"
             problem = f"{second} holds NaN or infinity"
             raise FeatureError("NaN or infinity", f"{self.path}: {problem}. Extract it again.")
-        return found
+        return vectors
 
 
 def is_features(path: Path) -> bool:
@@ -83,9 +83,9 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
     except (DataError, RunError) as problem:
         raise FeatureError("unreadable", str(problem)) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
-        found = f"holds {values.dtype} {list(values.shape)}"
+        fault = f"holds {values.dtype} {list(values.shape)}"
         expected = "expected floating-point numbers [seconds, D]. Save one row a second."
-        raise FeatureError("wrong shape", f"{path}: {found}; {expected}")
+        raise FeatureError("wrong shape", f"{path}: {fault}; {expected}")
     return FeatureArray(path, values, rate)
 
 
@@ -95,12 +95,12 @@ def _stored(path: Path) -> NDArray[Any]:
         remedy = "Give it as a video or picture, or extract its features"
         raise DataError(f"{path}: is a film or a picture, not features. {remedy}.")
     if has_ending(path, _TORCH):
-        found = load_torch(path, "Make it again.")
-        tensors = found if isinstance(found, Mapping) else {_MEMBER: found}
+        content = load_torch(path, "Make it again.")
+        tensors = content if isinstance(content, Mapping) else {_MEMBER: content}
         arrays: dict[str, Any] = {
-            str(name): (each.float() if each.is_floating_point() else each).numpy(force=True)
-            for name, each in tensors.items()
-            if hasattr(each, "is_floating_point") and not each.is_sparse
+            str(name): (tensor.float() if tensor.is_floating_point() else tensor).numpy(force=True)
+            for name, tensor in tensors.items()
+            if hasattr(tensor, "is_floating_point") and not tensor.is_sparse
         }
         tensor: NDArray[Any] = arrays[_only(path, arrays)]
         return tensor
@@ -110,7 +110,9 @@ def _stored(path: Path) -> NDArray[Any]:
             import h5py
         damaged = explained(path, "truncated or damaged", "Copy it again.", OSError, RuntimeError)
         with damaged, h5py.File(path) as file:
-            arrays = {name: each for name, each in file.items() if isinstance(each, h5py.Dataset)}
+            arrays = {
+                name: dataset for name, dataset in file.items() if isinstance(dataset, h5py.Dataset)
+            }
             values: NDArray[Any] = arrays[_only(path, arrays)][()]
             return values
     check_binary(path)
@@ -128,9 +130,9 @@ def _only(path: Path, names: Collection[str]) -> str:
     """The name of the array of features: the only one, or that of the published files."""
     named = [name for name in names if name == _MEMBER] or [*names]
     if len(named) != 1:
-        found = ", ".join(map(repr, named[:4])) or "none"
+        choices = ", ".join(map(repr, named[:4])) or "none"
         remedy = "Save one array [seconds, D] alone."
-        raise DataError(f"{path}: expected one array '{_MEMBER}', found {found}. {remedy}")
+        raise DataError(f"{path}: expected one array '{_MEMBER}', found {choices}. {remedy}")
     return named[0]
 
 
@@ -202,12 +204,12 @@ class FileFolder:
         tables = self._exact, self._ends, self._beginnings
         for table, keys in ((self._whole, whole), *((table, wanted) for table in tables)):
             for name in keys:
-                found = table.get(name, [])
-                if len(found) == 1:
-                    return found[0], name
-                if found:
+                matches = table.get(name, [])
+                if len(matches) == 1:
+                    return matches[0], name
+                if matches:
                     listed = ", ".join(
-                        path.relative_to(self.folder).as_posix() for path in found[:3]
+                        path.relative_to(self.folder).as_posix() for path in matches[:3]
                     )
                     problem = f"several files may belong to video '{names[-1]}': {listed}"
                     remedy = "Keep one, or name the video with its folder."
@@ -219,7 +221,7 @@ class FileFolder:
 
 def _tails(path: str) -> list[str]:
     """The ends of a path at its slashes, the longest first."""
-    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    parts = [folder for folder in path.split("/") if folder not in ("", ".", "..")]
     return ["/".join(parts[place:]) for place in range(len(parts))]
 
 

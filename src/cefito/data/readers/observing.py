@@ -44,23 +44,29 @@ def check_layout(
     Rows are compared with the seconds at which the last step of each video ends. Films may go on
     for long after it, so only numbers of rows that grow with these ends are evidence of another
     rate. Without such evidence, a note (returned) tells of numbers of rows that differ much.
+
+    Args:
+        features: Folder, for messages.
+        shapes: Shape of the features of each of N videos.
+        ends: Second at which the last step of each ends.
+        rate: Rows a second, if they were given.
     """
-    known = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
-    if not known:
+    pairs = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
+    if not pairs:
         return []
-    rows, widths = np.array([shape for shape, _ in known]).T  # [N], [N]
-    last = np.array([end for _, end in known])
+    rows, widths = np.array([shape for shape, _ in pairs]).T  # [N], [N]
+    last = np.array([end for _, end in pairs])
     ratios = rows / last  # rows a second, or more if the film goes on
     low, high, middle = float(ratios.min()), float(ratios.max()), float(np.median(ratios))
-    found = f"{low:.3g} to {high:.3g} rows for each second until the last step"
-    if len(known) > 1 and (rows == rows[0]).all() and (widths >= 0.8 * last - 1).all():
+    rates = f"{low:.3g} to {high:.3g} rows for each second until the last step"
+    if len(pairs) > 1 and (rows == rows[0]).all() and (widths >= 0.8 * last - 1).all():
         # the second axis may be time: it differs between videos, or ends with their steps
         common = Counter(widths.tolist()).most_common(1)[0][1]
         differs = common <= len(rows) / 2 and (low < 0.95 or high > _EARLY)
         ends_there = rate is None and low > _EARLY and bool((widths <= 1.2 * last + 1).all())
         if differs or ends_there:
-            listed = ", ".join(str(list(shape)) for shape, _ in known[:_SHOWN])
-            problem = f"the files hold {listed}{' …' * (len(known) > _SHOWN)}"
+            listed = ", ".join(str(list(shape)) for shape, _ in pairs[:_SHOWN])
+            problem = f"the files hold {listed}{' …' * (len(pairs) > _SHOWN)}"
             problem += ", with the same first axis in all: this looks like [D, seconds]"
             remedy = "Transpose them (array.T)"
             if not differs:
@@ -71,15 +77,15 @@ def check_layout(
     # of files with one rate, rows vary as ends do; steps may end early in all films alike
     near = 0.9 <= middle <= 3
     most = min(_SPREAD / 3 if near else _SPREAD, float(np.log(rows).std()) / 3)
-    grow = len(known) > (4 if near else 2) and np.log(ratios).std() <= most
+    grow = len(pairs) > (4 if near else 2) and np.log(ratios).std() <= most
     if grow and (high < 1 or not 0.9 <= middle <= _EARLY):
-        problem = f"the files have {found}, so they seem to have at most {low:.3g} rows a second"
+        problem = f"the files have {rates}, so they seem to have at most {low:.3g} rows a second"
         remedy = "Give their number, or 1 if all films go on that long after their last step"
         raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
     if low >= 0.98 and middle <= 1.2:
         return []
     said = "they were read as one row a second. If that is wrong, give the feature rate"
-    return [f"the features have {found}; {said}"]
+    return [f"the features have {rates}; {said}"]
 
 
 def is_beyond(step: Step, rows: int) -> bool:
@@ -94,6 +100,11 @@ def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
     beyond the features becomes a copy of the one before it; at the beginning it is dropped, and the
     last step is repeated instead. (The loader applies it to each window; windows that begin at such
     a step differ.)
+
+    Args:
+        steps: Steps of a video.
+        rows: Seconds that its features cover.
+        beyond: Policy.
     """
     if beyond != "rewrite":
         return [place for place, step in enumerate(steps) if not is_beyond(step, rows)]
@@ -114,14 +125,22 @@ def observe(
     precision: str,
     border: Border = "nearest",
 ) -> NDArray[np.floating[Any]]:
-    """Make the observations [L, S, seconds · D] at times [L, S] of a video, as they are stored."""
+    """Make the observations [L, S, seconds · D] at times [L, S] of a video, as they are stored.
+
+    Args:
+        features: Rows of a video.
+        times: L lists of S times in seconds.
+        seconds: Odd number of rows of an observation.
+        precision: "float16" or "float32".
+        border: What stands for rows before the first and after the last.
+    """
     rows, last = features.rows, features.rows - 1
     around = np.stack(
         [
             observed_rows(
-                [min(time, last) for time in each], rows=rows, seconds=seconds, border=border
+                [min(time, last) for time in moments], rows=rows, seconds=seconds, border=border
             )
-            for each in times
+            for moments in times
         ]
     )  # [L, S, seconds]
     wanted, places = np.unique(around, return_inverse=True)

@@ -42,10 +42,13 @@ class Procedure:
         """Yield pairs of names (a, b), a right before b."""
         numbers = sorted({number for number, _, _ in self.steps})
         names = {
-            one: [n for own, names, _ in self.steps if own == one for n in names] for one in numbers
+            number: [
+                n for step_number, names, _ in self.steps if step_number == number for n in names
+            ]
+            for number in numbers
         }
-        for one, following in pairwise(numbers):
-            yield from ((a, b) for a in names[one] for b in names[following])
+        for number, following in pairwise(numbers):
+            yield from ((a, b) for a in names[number] for b in names[following])
 
     @property
     def names(self) -> list[str]:
@@ -64,7 +67,7 @@ def read_procedures(path: Path) -> list[Procedure]:
     Raises:
         DataError: A line of another form, a task without steps, or a step named twice.
     """
-    found: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
+    tasks: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
     lines = _END.split(nfc(read_text(path, _EXPECTED)).removeprefix("\ufeff"))
     for number, line in enumerate(lines, 1):
         text = " ".join(line.split())
@@ -72,29 +75,31 @@ def read_procedures(path: Path) -> list[Procedure]:
             continue
         place = f"{path}, line {number}"
         if text.startswith("#"):
-            found.append((text.lstrip("# "), []))
+            tasks.append((text.lstrip("# "), []))
             continue
         match = _STEP.fullmatch(text)
-        if match is None or not found:
+        if match is None or not tasks:
             raise DataError(f"{place}: {text[:60]!r} is not a step of a task. {_EXPECTED}")
         plain, free = _OPTIONAL.subn(" ", match[2])
         names = tuple(name.strip() for name in plain.split("|"))
-        known = [name for _, own, _ in found[-1][1] for name in own]
+        listed = [name for _, step_names, _ in tasks[-1][1] for name in step_names]
         if not all(names):
             raise DataError(f"{place}: a step has no name. {_EXPECTED}")
-        if len({*known, *names}) < len(known) + len(names):
+        if len({*listed, *names}) < len(listed) + len(names):
             raise DataError(f"{place}: the step is in the task already. Name each step once.")
-        found[-1][1].append((int(match[1]), names, bool(free)))
-    if not found or not all(name and steps for name, steps in found):
+        tasks[-1][1].append((int(match[1]), names, bool(free)))
+    if not tasks or not all(name and steps for name, steps in tasks):
         raise DataError(f"{path}: holds no task, or one without a name or steps. {_EXPECTED}")
-    if len({name for name, _ in found}) < len(found):
+    if len({name for name, _ in tasks}) < len(tasks):
         raise DataError(f"{path}: two tasks have one name. Rename one of them.")
-    return [Procedure(task, tuple(steps)) for task, steps in found]
+    return [Procedure(task, tuple(steps)) for task, steps in tasks]
 
 
 def taxonomy_of(procedures: list[Procedure], dataset: str) -> Taxonomy:
     """Return the tasks and actions of procedures; equal names are one action."""
-    ids = {name: None for one in procedures for name in one.names}
+    ids = {name: None for procedure in procedures for name in procedure.names}
     place = {name: number for number, name in enumerate(ids)}
-    tasks = [(one.task, [place[name] for name in one.names]) for one in procedures]
+    tasks = [
+        (procedure.task, [place[name] for name in procedure.names]) for procedure in procedures
+    ]
     return Taxonomy.from_names(dataset, tasks, ids)

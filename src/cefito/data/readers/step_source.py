@@ -44,30 +44,36 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
 def convert_steps(
     paths: Sequence[Path | str], out: Path | str, *, choices: Choices = _NOTHING
 ) -> Source:
-    """Write the steps of files of any known format as a new table, CSV, and return them."""
+    """Write the steps of files of any known format as a new table, CSV, and return them.
+
+    Args:
+        paths: Files of steps.
+        out: New table.
+        choices: How the files are read.
+    """
     out, files = Path(out), [Path(path) for path in paths]
     check_target(out, (".csv",), "out")
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
-    found = read(files, choices)
-    source = _source(found, files)
-    write_text(out, steps_table(found.tracks))
+    tracks = read(files, choices)
+    source = _source(tracks, files)
+    write_text(out, steps_table(tracks.tracks))
     return source
 
 
-def _source(found: Tracks, files: Sequence[Path]) -> Source:
+def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
     """Make annotations of the steps of some files."""
-    ids = {name: number for number, name in enumerate(found.actions)}
+    ids = {name: number for number, name in enumerate(tracks.actions)}
     owned: dict[str, set[int]] = defaultdict(set)
-    for track in found.tracks:
+    for track in tracks.tracks:
         owned[track.task].update(ids[step.name] for step in track.steps)
-    taxonomy = Taxonomy.from_names(found.name, owned.items(), ids)
+    taxonomy = Taxonomy.from_names(tracks.name, owned.items(), ids)
     videos = tuple(
         Video(track.video, track.split or "train", track.task_id or 0, stored(track.steps))
-        for track in bound(found.tracks, taxonomy)
+        for track in bound(tracks.tracks, taxonomy)
     )
-    notes = [*found.notes, *_near_names(taxonomy)]
-    lacking = [track.video for track in found.tracks if not track.split]
+    notes = [*tracks.notes, *_near_names(taxonomy)]
+    lacking = [track.video for track in tracks.tracks if not track.split]
     if len(lacking) == len(videos):
         videos = draw_split(videos)
         notes.append(
@@ -78,11 +84,11 @@ def _source(found: Tracks, files: Sequence[Path]) -> Source:
         raise DataError(f"{files[0]}: {partly}.", setting="video_table")
     return Source(
         annotations=Annotations(taxonomy=taxonomy, videos=videos),
-        form=found.form,
+        form=tracks.form,
         files=tuple(files),
         names={
             track.video: (track.video, str(Path(track.video).parent / Path(track.video).stem))
-            for track in found.tracks
+            for track in tracks.tracks
         },
         notes=tuple(notes),
     )
@@ -101,19 +107,19 @@ def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     ]
     first: dict[str, str] = {}
     for name in dict.fromkeys(action.name for action in taxonomy.actions):
-        known = first.setdefault(folded(name), name)
-        steps += [(known, name)] * (known != name)
+        earlier = first.setdefault(folded(name), name)
+        steps += [(earlier, name)] * (earlier != name)
     with suppress(ImportError):
         distinct = list(first.values())
         vectors = word_vectors(distinct)  # [N, 256]
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
         steps += _agreeing(distinct, vectors @ vectors.T >= _ALIKE)
-    found = [("task", *pair) for pair in tasks] + [("step", *pair) for pair in dict.fromkeys(steps)]
-    for kind, one, other in found[:_SHOWN]:
-        pair = f"'{one}' and '{other}'. If they mean the same, write them alike."
+    pairs = [("task", *pair) for pair in tasks] + [("step", *pair) for pair in dict.fromkeys(steps)]
+    for kind, left, right in pairs[:_SHOWN]:
+        pair = f"'{left}' and '{right}'. If they mean the same, write them alike."
         yield f"{kind} names that differ by little: {pair}"
-    if len(found) > _SHOWN:
-        yield f"There are {len(found) - _SHOWN} more pairs of names that differ by little."
+    if len(pairs) > _SHOWN:
+        yield f"There are {len(pairs) - _SHOWN} more pairs of names that differ by little."
 
 
 def near_names(names: Iterable[str]) -> list[tuple[str, str]]:

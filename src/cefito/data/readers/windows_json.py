@@ -86,6 +86,11 @@ def read_windows(
     The shortest windows of a video give its steps, and every file of its split must hold all of its
     windows of that file's length. Each task owns the actions that occur in it, and those that a
     taxonomy lists.
+
+    Args:
+        files: Path and parsed content of each file.
+        dataset: Name of the data set.
+        taxonomy: Names of tasks and actions; None makes them of the windows.
     """
     windows: dict[str, _Windows] = defaultdict(lambda: defaultdict(list))
     split_of: dict[str, tuple[str, Path]] = {}
@@ -109,11 +114,11 @@ def read_windows(
     taxonomy, note = _with_owners(taxonomy, videos)
     notes += [note] * bool(note)
     held = {(split_of[video][0], key) for video, members in windows.items() for key in members}
-    for one in videos:
+    for record in videos:
         for split, (length, path) in held:
-            wanted = split == one.split and len(one.steps) >= length
-            if wanted and (length, path) not in windows[one.video_id]:
-                raise _not_one_protocol(path, f"windows of video '{one.video_id}' are missing")
+            wanted = split == record.split and len(record.steps) >= length
+            if wanted and (length, path) not in windows[record.video_id]:
+                raise _not_one_protocol(path, f"windows of video '{record.video_id}' are missing")
     if lengths := sorted({length for video in videos for length in video.predicted}):
         notes.append(
             "The task predictions of the window files (event_class_top1) are stored with their "
@@ -222,10 +227,10 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
 
 def split_named(path: Path) -> str:
     """Return the split in the name of a file (DataError if there is not one)."""
-    found = [split for split in SPLITS if split in path.name.lower()]
-    if len(found) != 1:
+    splits = [split for split in SPLITS if split in path.name.lower()]
+    if len(splits) != 1:
         raise DataError(f"{path}: its name must contain exactly one of {', '.join(SPLITS)}.")
-    return found[0]
+    return splits[0]
 
 
 def _window(entry: Any, place: str) -> tuple[str, _Window]:
@@ -290,10 +295,10 @@ def _with_owners(taxonomy: Taxonomy, videos: Sequence[Video]) -> tuple[Taxonomy,
 
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
     """The task of a video's windows, whose actions the taxonomy has by the same names."""
-    found = {window.task for window in members}
-    known = len(taxonomy.tasks)
-    if len(found) != 1 or members[0].task >= known:
-        ids = f"video '{video}' has task ids {sorted(found)}; the taxonomy has {known} tasks"
+    tasks = {window.task for window in members}
+    count = len(taxonomy.tasks)
+    if len(tasks) != 1 or members[0].task >= count:
+        ids = f"video '{video}' has task ids {sorted(tasks)}; the taxonomy has {count} tasks"
         raise DataError(f"{members[0].place}: {ids}. {_TAXONOMY}")
     for window in members:
         if problem := _misnamed(window, taxonomy):

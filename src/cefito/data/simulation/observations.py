@@ -57,6 +57,11 @@ def simulate(source: Path | str, target: Path | str, *, seed: int = 0) -> Prepar
 
     The folder holds `taxonomy.json`, `videos.jsonl` and optionally `action_text_features.npy`
     [K, W].
+
+    Args:
+        source: Annotated folder.
+        target: New folder.
+        seed: Seed of all that is drawn.
     """
     source, target, knobs = Path(source), Path(target), ObservationKnobs()
     check_seed(seed)
@@ -87,6 +92,12 @@ def observe(
     """Simulate the observations [S, E] at the start and at the end of every annotated step.
 
     Actions of the same (shared) name look alike. Features have a variance of the order of 1.
+
+    Args:
+        annotations: Annotations with S steps.
+        knobs: Strengths of the parts of an observation.
+        dim: E.
+        seed: Seed of all that is drawn.
     """
     check_seed(seed)
     taxonomy = annotations.taxonomy
@@ -119,7 +130,13 @@ def observe(
 
 
 def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> NDArray[np.float32]:
-    """The unit direction of each action, [K, hidden]: a part by name and words, a part by task."""
+    """The unit direction of each action, [K, hidden]: a part by name and words, a part by task.
+
+    Args:
+        taxonomy: Names of tasks and actions.
+        knobs: Strengths of the parts, and their width.
+        seed: Seed of the directions.
+    """
     names = _look_names(taxonomy)
     words = [name.lower().split() for name in names]
     vocabulary = sorted({word for group in words for word in group})

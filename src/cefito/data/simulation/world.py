@@ -89,7 +89,13 @@ class WorldKnobs:
 def write_world(
     folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None
 ) -> PreparedDataset:
-    """Write the embedded world as a prepared data set, without action text."""
+    """Write the embedded world as a prepared data set, without action text.
+
+    Args:
+        folder: New folder.
+        seed: Seed of the videos and observations.
+        knobs: Settings of the world.
+    """
     knobs = knobs or WorldKnobs()
     annotations = make_world(seed=seed, knobs=knobs)
     start, end = observe(annotations, knobs.observations, dim=knobs.dim, seed=seed)
@@ -109,7 +115,13 @@ def write_world(
 
 
 def make_world(*, seed: int, knobs: WorldKnobs, tasks: Sequence[str] = ()) -> Annotations:
-    """Draw the videos of some tasks of the embedded world, by default all, without observations."""
+    """Draw the videos of some tasks of the embedded world, by default all, without observations.
+
+    Args:
+        seed: Seed of the videos.
+        knobs: Settings of the world.
+        tasks: Names of the tasks.
+    """
     check_seed(seed)
     graphs = world_tasks()
     graphs = {name: graphs[name] for name in tasks or graphs}
@@ -132,7 +144,7 @@ def world_tasks() -> dict[str, tuple[Slot, ...]]:
         name, graph = line.split(": ")
         graphs[name] = tuple(
             Slot(
-                names=tuple(part.strip(" ?*") for part in text.split("|")),
+                names=tuple(variant.strip(" ?*") for variant in text.split("|")),
                 stage=stage,
                 optional="?" in text,
                 repeated="*" in text,
@@ -151,7 +163,7 @@ def _taxonomy(graphs: dict[str, tuple[Slot, ...]]) -> tuple[Taxonomy, list[dict[
         names = dict.fromkeys(name for slot in slots for name in slot.names)
         ids.append({name: len(actions) + place for place, name in enumerate(names)})
         actions += names
-    tasks = [(task, own.values()) for task, own in zip(graphs, ids, strict=True)]
+    tasks = [(task, task_ids.values()) for task, task_ids in zip(graphs, ids, strict=True)]
     return Taxonomy.from_names("synthetic world", tasks, actions), ids
 
 

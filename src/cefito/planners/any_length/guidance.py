@@ -94,8 +94,8 @@ class SequencePosterior:
         if len(self.emissions) < 2:
             return None
         # α_0(a) = e_0(a) of the action's states, α_1(b) = log Σ_a exp(α_0(a) + w(a, b)) + e_1(b)
-        own = states.padded((states.actions == action).log())  # [C, A]
-        first = self.emissions[0] + own
+        log_mask = states.padded((states.actions == action).log())  # [C, A]
+        first = self.emissions[0] + log_mask
         if not bool(first.isfinite().any()):
             first = self.emissions[0]
         joint = self.chains.forward(first) + self.emissions[1] + self.messages[1]
@@ -134,13 +134,15 @@ class SequencePosterior:
         ]
         kept, left = math.log(1 - LEFT_OUT), math.log(LEFT_OUT)
         seen = [
-            own + torch.logaddexp(kept + (shown if place else first), left + ahead)
-            for place, own in enumerate(reached)
+            reach + torch.logaddexp(kept + (shown if place else first), left + ahead)
+            for place, reach in enumerate(reached)
         ]
         alphas = [self.emissions[0] + scale]
         for emissions in self.emissions[1:]:
             alphas.append(chains.forward(alphas[-1]) + emissions)
-        joint = torch.stack([alpha + own for alpha, own in zip(alphas, seen, strict=True)])
+        joint = torch.stack(
+            [alpha + likelihood for alpha, likelihood in zip(alphas, seen, strict=True)]
+        )
         total = joint.logsumexp(dim=(0, 1, 2, 3))
         # steps before what is shown: at places before j, or left out at place j
         later, rows = torch.full_like(shown, -torch.inf).expand_as(alphas[0]), []
@@ -152,10 +154,10 @@ class SequencePosterior:
         steps = torch.zeros(len(rows), states.lookup.shape[1], device=shown.device)
         steps.index_add_(1, states.actions, torch.stack(rows[::-1]))
         # the next state: the one at place j, or its successor
-        places = torch.stack([alpha + own for alpha, own in zip(alphas, reached, strict=True)])
-        own = torch.cat([places[:1] + first, places[1:] + shown]).logsumexp(dim=0)
+        places = torch.stack([alpha + reach for alpha, reach in zip(alphas, reached, strict=True)])
+        at_place = torch.cat([places[:1] + first, places[1:] + shown]).logsumexp(dim=0)
         after = chains.forward(places.logsumexp(dim=0) - among) + shown
-        following = torch.logaddexp(kept + own, left + after).logsumexp(dim=0)
+        following = torch.logaddexp(kept + at_place, left + after).logsumexp(dim=0)
         moved = places[1:].logsumexp(dim=(0, 1)) if len(places) > 1 else places[0, 0]
         return Update(
             steps=steps,
@@ -198,8 +200,11 @@ class Chains:
         states, longest = self.states, self.lengths[-1]
         emissions = torch.stack(
             [
-                F.pad(states.padded(one.emissions[0]), (0, 0, 0, 0, 0, longest - one.horizon))
-                for one in scores
+                F.pad(
+                    states.padded(length_scores.emissions[0]),
+                    (0, 0, 0, 0, 0, longest - length_scores.horizon),
+                )
+                for length_scores in scores
             ],
             dim=1,
         )  # [T, L, C, A]
@@ -268,7 +273,9 @@ class SessionModel:
         self._prior = self._first_states(self.nothing)  # log p(first state) [S]
         nothing = self._known(None, None, None)
         _, scores = model.parts(nothing, self.lengths)
-        self._chains = Chains(model.states, self.lengths, [one.transitions for one in scores])
+        self._chains = Chains(
+            model.states, self.lengths, [length_scores.transitions for length_scores in scores]
+        )
 
     @torch.inference_mode()
     def encode(self, observation: Tensor | None) -> Encoded:
@@ -295,9 +302,16 @@ class SessionModel:
         # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
         done: Tensor | None,
     ) -> SequencePosterior:
-        """Return the distribution of what follows the steps done."""
-        known = self._known(initial, goal, done)
-        log_lengths, scores = self.model.parts(known, self.lengths)
+        """Return the distribution of what follows the steps done.
+
+        Args:
+            initial: Initial observation, if it is known.
+            goal: Goal observation, if it is known.
+            done: Probabilities of the actions of each step done, oldest first [D, K]; None if
+                unknown.
+        """
+        inputs = self._known(initial, goal, done)
+        log_lengths, scores = self.model.parts(inputs, self.lengths)
         return self._chains.posterior(scores, log_lengths[0])
 
     def _known(
@@ -325,11 +339,13 @@ class SessionModel:
         device, count = self.model.device, self.model.states.lookup.shape[1]
         rows = torch.zeros(0, count, device=device) if done is None else done.to(device)
         rows = rows / rows.sum(dim=1, keepdim=True).clamp_min(1e-30)
-        known = torch.tensor([done is not None], device=device)
-        return History.of(rows[None], known, recency)
+        is_known = torch.tensor([done is not None], device=device)
+        return History.of(rows[None], is_known, recency)
 
     def _first_states(self, observation: Encoded) -> Tensor:
         """Return log p(first state | initial observation alone) [S], by the shortest chain."""
         initial = None if observation is self.nothing else observation
-        known = tuple(replace(one, usual=None) for one in self._known(initial, None, None))
-        return self.model.parts(known, self.model.lengths[:1])[1][0].log_marginals()[0, 0]
+        inputs = tuple(
+            replace(member_inputs, usual=None) for member_inputs in self._known(initial, None, None)
+        )
+        return self.model.parts(inputs, self.model.lengths[:1])[1][0].log_marginals()[0, 0]

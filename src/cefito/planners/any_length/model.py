@@ -73,12 +73,19 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         space: ActionSpace,
         settings: AnyLengthSettings,
         start: Self | None = None,
-        **given: Any,
+        **options: Any,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        They start from the members of `start` and add to its n-gram counts. Other arguments: see
-        `train_networks`. See `on_all_videos` for what may follow.
+        See `on_all_videos` for what may follow.
+
+        Args:
+            train: Windows of all lengths.
+            val: Validation windows of all lengths.
+            space: Actions that each task allows.
+            settings: Settings of the method.
+            start: Model whose members are begun with, and whose n-gram counts are added to.
+            options: Seed and context, as in `train_networks`.
         """
         config = settings.any_length
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -99,22 +106,22 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             )
             for _ in range(config.members)
         )
-        results = cls.train_all(networks, train, val, settings=settings, start=start, **given)
+        results = cls.train_all(networks, train, val, settings=settings, start=start, **options)
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
         if train.before is not None:
-            known = None if start is None else start.usual
-            model = replace(model, usual=Usual.fit(states, train, val, lengths, known))
+            usual_before = None if start is None else start.usual
+            model = replace(model, usual=Usual.fit(states, train, val, lengths, usual_before))
             model = replace(model, pools=model._fitted_pools(val, train))
         return model, results
 
-    def on_all_videos(self, train: Windows, val: Windows, **given: Any) -> Self:
+    def on_all_videos(self, train: Windows, val: Windows, **options: Any) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
         The calibration stays. Settings, seed and context are as of `fit`.
         """
-        networks = self.trained_on_all(train, val, **given)
+        networks = self.trained_on_all(train, val, **options)
         if networks is None:
             return self
         usual = None if self.usual is None else self.usual.with_more(val)
@@ -129,22 +136,22 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 temperatures[length] = 1.0
                 continue
             scores = self.scores(length, Queries.from_windows(windows))
-            found = known_states(scores.states, windows, train.of_length(length))
+            true_states = known_states(scores.states, windows, train.of_length(length))
             actions = torch.from_numpy(windows.actions).to(self.device)
             videos = len(set(windows.video.tolist()))
-            temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
+            temperatures[length] = fit_confidence(scores, true_states, actions, videos=videos)
         remaining = val.lengths if val.remaining is None else val.remaining
         scales, parts = list(self.length_scales), [(False, val, False), (True, val, False)]
         if self.reads_elapsed and val.elapsed is not None:
             parts.append((True, val.subset(np.flatnonzero(np.isfinite(val.elapsed))), True))
-        for place, (goal, part, elapsed) in enumerate(parts):
-            queries = Queries.from_windows(part, without_goal=not goal, with_elapsed=elapsed)
-            target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
+        for place, (goal, val_windows, elapsed) in enumerate(parts):
+            queries = Queries.from_windows(val_windows, without_goal=not goal, with_elapsed=elapsed)
+            target = val_windows.lengths if goal else np.minimum(remaining, self.lengths[-1])
             with torch.inference_mode():
                 blocks = [self.known(block) for block in queries.blocks(_BLOCK) or [queries]]
-                logs = [self._log_lengths_of(known, self.lengths) for known in blocks]
+                logs = [self._log_lengths_of(inputs, self.lengths) for inputs in blocks]
             logits = np.asarray(torch.cat(logs).double().cpu().numpy())
-            videos = len(set(part.video.tolist()))
+            videos = len(set(val_windows.video.tolist()))
             scales[place] = _fitted_scale(logits, target - self.lengths[0], videos=videos)
         return replace(self, temperatures=temperatures, length_scales=tuple(scales))
 
@@ -164,10 +171,10 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 queries = replace(queries, seen=np.tile(seen, (len(queries), 1)))
                 target = known_states(self.states, windows, train.of_length(length))[:, 0]
                 for block, true in zip(queries.blocks(_BLOCK), target.split(_BLOCK), strict=True):
-                    known = self.known(block)
-                    logs = self._plain_scores(length, known).log_marginals()[:, 0]
-                    parts = (logs, known[0].usual, self._was_done(known), true)
-                    rows.append([part[true >= 0] for part in parts if part is not None])
+                    inputs = self.known(block)
+                    logs = self._plain_scores(length, inputs).log_marginals()[:, 0]
+                    parts = (logs, inputs[0].usual, self._was_done(inputs), true)
+                    rows.append([tensor[true >= 0] for tensor in parts if tensor is not None])
             if not rows:
                 pools[kind] = CENTRES[kind]
                 continue
@@ -190,9 +197,9 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         for block, true, task in zip(
             queries.blocks(_BLOCK), target.split(_BLOCK), tasks.split(_BLOCK), strict=True
         ):
-            known = self.known(block)
-            logs = self._log_lengths_of(known, self.lengths)
-            usual = self._usual_lengths(known[0].history, self.lengths)[range(len(true)), task]
+            inputs = self.known(block)
+            logs = self._log_lengths_of(inputs, self.lengths)
+            usual = self._usual_lengths(inputs[0].history, self.lengths)[range(len(true)), task]
             rows.append((logs, usual, torch.zeros_like(logs), true))
         if not rows:
             return LENGTH_CENTRE
@@ -266,9 +273,9 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         device, (initial, goal) = self.device, self.observations(queries)
         seen = torch.from_numpy(queries.known).to(device)
         count = self.states.lookup.shape[1]
-        given = np.zeros((len(queries), 0), np.int64) if queries.done is None else queries.done
-        known = torch.full((len(queries),), queries.done is not None, device=device)
-        done = torch.from_numpy(given).to(device)
+        done_ids = np.zeros((len(queries), 0), np.int64) if queries.done is None else queries.done
+        is_known = torch.full((len(queries),), queries.done is not None, device=device)
+        done = torch.from_numpy(done_ids).to(device)
         elapsed = None if queries.elapsed is None else torch.from_numpy(queries.elapsed).to(device)
         usual, (unseen, free) = None, ~queries.known.T
         pools = unseen if queries.done is not None else unseen & free
@@ -280,7 +287,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                     initial,
                     goal,
                     seen,
-                    History.of_actions(done, known, count, network.config.recency),
+                    History.of_actions(done, is_known, count, network.config.recency),
                     elapsed,
                 ),
                 usual=usual,
@@ -289,7 +296,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         )
 
     def parts(
-        self, known: tuple[Known, ...], lengths: Sequence[int] | None = None
+        self, inputs: tuple[Known, ...], lengths: Sequence[int] | None = None
     ) -> tuple[Tensor, list[SequenceScores]]:
         """Return log p(length) [B, L'] and calibrated scores of all sequences of each length.
 
@@ -298,43 +305,43 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         length does so where nothing but the steps done is known.
 
         Args:
-            known: What is known of B queries, for each member.
+            inputs: What is known of B queries, for each member.
             lengths: Some neighbouring lengths; None for all.
         """
         lengths = self.lengths if lengths is None else lengths
-        logs = self._log_lengths_of(known, lengths)
-        every = [self._plain_scores(length, known) for length in lengths]
-        if self.usual is None or known[0].usual is None:
-            return logs, every
-        history, (initial, goal) = known[0].history, known[0].seen.long().T
+        logs = self._log_lengths_of(inputs, lengths)
+        by_length = [self._plain_scores(length, inputs) for length in lengths]
+        if self.usual is None or inputs[0].usual is None:
+            return logs, by_length
+        history, (initial, goal) = inputs[0].history, inputs[0].seen.long().T
         # places of kinds in `CENTRES`, the last one for the network alone
         told = torch.where(goal.bool(), 2, (history.facts[:, 1] > 0).long())
         kind = torch.where(history.facts[:, 0] > 0, told, 3 + goal).masked_fill(initial.bool(), -1)
         pools = [self.pools[name] for name in CENTRES]
         weights = torch.tensor([*pools, NETWORK], device=self.device)[kind]
-        pool, moved = (known[0].usual, self._was_done(known), weights), weights[:, 1:2] != 0
+        pool, moved = (inputs[0].usual, self._was_done(inputs), weights), weights[:, 1:2] != 0
         # log p_n(s) of each length; without a goal that of the shortest length, for all
-        own = [scores.log_marginals()[:, 0] for scores in every]
-        shortest = own[0]
+        log_first = [scores.log_marginals()[:, 0] for scores in by_length]
+        shortest = log_first[0]
         if lengths[0] != self.lengths[0]:
-            shortest = self._plain_scores(self.lengths[0], known).log_marginals()[:, 0]
+            shortest = self._plain_scores(self.lengths[0], inputs).log_marginals()[:, 0]
         # log p(T | t, h) [B, C, L'], so that p(T, s) = p(s) p(T | t(s), h)
         usual = self._usual_lengths(history, lengths)
         a, b, _ = self.pools[LENGTH]
         of_tasks = (a * logs[:, None] + b * usual).log_softmax(dim=-1)
         alone = (kind == 0) | (kind == 1)
         joint = torch.where(alone[:, None, None], of_tasks[:, self.states.tasks], 0.0)
-        for place, scores in enumerate(every):
-            logs_next = torch.where(goal[:, None] > 0, own[place], shortest)
+        for place, scores in enumerate(by_length):
+            logs_next = torch.where(goal[:, None] > 0, log_first[place], shortest)
             first = pooled(logs_next, *pool) + joint[:, :, place]
             total = first.logsumexp(dim=1)
             logs[:, place] = torch.where(alone, total, logs[:, place])
             # Σ over what follows stays: e_1(s) + log p(s | T) − log p_T(s)
-            change = first - total[:, None] - own[place]
+            change = first - total[:, None] - log_first[place]
             change = torch.where(moved, change, 0.0)
             emissions = [scores.emissions[:, :1] + change[:, None], scores.emissions[:, 1:]]
-            every[place] = replace(scores, emissions=torch.cat(emissions, dim=1))
-        return logs, every
+            by_length[place] = replace(scores, emissions=torch.cat(emissions, dim=1))
+        return logs, by_length
 
     def _usual_lengths(self, history: History, lengths: Sequence[int]) -> Tensor:
         """Return log p_u(length | task, steps done) of some lengths [B, C, L']."""
@@ -345,24 +352,26 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         usual = self.usual.log_lengths(ids.cpu().numpy(), number.cpu().numpy())
         return usual[:, :, first : first + len(lengths)]
 
-    def _plain_scores(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
+    def _plain_scores(self, length: int, inputs: tuple[Known, ...]) -> SequenceScores:
         """Return calibrated scores of all sequences of a length by the networks alone."""
-        members = zip(self.networks, known, strict=True)
-        scores = average([network.outputs(length, own).scores for network, own in members])
+        members = zip(self.networks, inputs, strict=True)
+        scores = average(
+            [network.outputs(length, member_inputs).scores for network, member_inputs in members]
+        )
         finite_outputs(scores.emissions, self.title)
         return scores.heated(self.temperatures[length])
 
-    def _was_done(self, known: tuple[Known, ...]) -> Tensor:
+    def _was_done(self, inputs: tuple[Known, ...]) -> Tensor:
         """Return whether the action of each state was done [B, S]."""
-        return known[0].history.done[:, self.states.actions]
+        return inputs[0].history.done[:, self.states.actions]
 
-    def _log_lengths_of(self, known: tuple[Known, ...], lengths: Sequence[int]) -> Tensor:
+    def _log_lengths_of(self, inputs: tuple[Known, ...], lengths: Sequence[int]) -> Tensor:
         """Return log p_n(length | what is known) of queries [B, L'], by the networks alone."""
-        members = zip(self.networks, known, strict=True)
-        logits = torch.stack([network.length_logits(own)[1] for network, own in members]).mean(
-            dim=0
-        )
-        kind, elapsed = known[0].seen[:, 1].long(), known[0].elapsed
+        members = zip(self.networks, inputs, strict=True)
+        logits = torch.stack(
+            [network.length_logits(member_inputs)[1] for network, member_inputs in members]
+        ).mean(dim=0)
+        kind, elapsed = inputs[0].seen[:, 1].long(), inputs[0].elapsed
         if elapsed is not None:
             kind = kind + elapsed.isfinite()
         scales = torch.tensor(self.length_scales, device=logits.device)[kind]
@@ -412,5 +421,5 @@ def _fitted_scale(
         misfit = -log_softmax(scaled, axis=1)[np.arange(len(target)), target].mean()
         return float(videos * misfit + (values**2).sum() / (2 * _SPREAD**2))
 
-    found = minimize(loss, np.zeros(1 + count), method="L-BFGS-B").x
-    return (float(np.exp(found[0])), *(float(value) for value in found[1:]))
+    optimum = minimize(loss, np.zeros(1 + count), method="L-BFGS-B").x
+    return (float(np.exp(optimum[0])), *(float(value) for value in optimum[1:]))

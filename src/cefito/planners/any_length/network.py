@@ -30,12 +30,17 @@ class History:
     facts: Tensor  # whether they are known, and log(1 + their number) [B, 2]
 
     @classmethod
-    def of(cls, weights: Tensor, known: Tensor, recency: float) -> History:
+    def of(cls, weights: Tensor, is_known: Tensor, recency: float) -> History:
         """Return the features of steps with weights [B, D, K], oldest first, zero after the last.
 
         Weights are one-hot if it is known which actions were done, otherwise their probabilities.
+
+        Args:
+            weights: Weights of the actions of each step done [B, D, K].
+            is_known: Whether it is known what was done, bool [B].
+            recency: Factor of a step's weight for each step after it.
         """
-        weights = weights * known[:, None, None]
+        weights = weights * is_known[:, None, None]
         mass = weights.sum(dim=2)  # 1 for steps, 0 for padding [B, D]
         after = mass.flip(1).cumsum(1).flip(1) - mass  # number of steps after each
         decay = torch.where(mass > 0, recency**after, 0.0)
@@ -45,13 +50,20 @@ class History:
             done=weights.sum(dim=1).clamp(max=1),
             recent=torch.einsum("bd,bdk->bk", decay, weights).clamp(max=1),
             last=torch.einsum("bd,bdk->bk", newest.float(), weights),
-            facts=torch.stack([known.float(), number.log1p()], dim=1),
+            facts=torch.stack([is_known.float(), number.log1p()], dim=1),
         )
 
     @classmethod
-    def of_actions(cls, done: Tensor, known: Tensor, count: int, recency: float) -> History:
-        """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids."""
-        return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), known, recency)
+    def of_actions(cls, done: Tensor, is_known: Tensor, count: int, recency: float) -> History:
+        """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids.
+
+        Args:
+            done: Action ids [B, D], oldest first, −1 for none.
+            is_known: Whether it is known what was done, bool [B].
+            count: K.
+            recency: Factor of a step's weight for each step after it.
+        """
+        return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), is_known, recency)
 
     def rows(self, index: Tensor | slice) -> History:
         """Return the history of some queries."""
@@ -111,14 +123,14 @@ class _Head(WordSharing):
             self.words.reset(generator)
 
     def forward(
-        self, known: Known, states: TaskStates, counted: Tensor, generator: torch.Generator | None
+        self, inputs: Known, states: TaskStates, counted: Tensor, generator: torch.Generator | None
     ) -> CrfOutputs:
         """Compute the scores of all sequences of the length, and the logits of their ends."""
-        history, seen = known.history, known.seen
-        between = self.hidden(dropped(known.encoded, self.config.dropout, generator).flatten(1))
+        history, seen = inputs.history, inputs.seen
+        between = self.hidden(dropped(inputs.encoded, self.config.dropout, generator).flatten(1))
         between = F.gelu(between + self.before(torch.cat([history.done, history.recent], dim=1)))
         hidden = dropped(between, self.config.dropout, generator)
-        emissions, logits = self.read(hidden, known.encoded)
+        emissions, logits = self.read(hidden, inputs.encoded)
         transitions = counted + self.change  # [C, A, A]
         read = torch.zeros_like(emissions)
         read[:, 0] += self.end_factors[0] * logits[:, 0] * seen[:, :1]
@@ -178,13 +190,13 @@ class AnyLengthNetwork(ObservationEncoder):
         super().__init__(config, observation_dim)
         self.lengths = tuple(lengths)
         self.horizon = self.lengths[-1]
-        (tasks, actions), known = states.grid.shape, states.lookup.shape[1]
+        (tasks, actions), action_count = states.grid.shape, states.lookup.shape[1]
         self.unknown = nn.Parameter(torch.zeros(2, config.width))
         self.heads = nn.ModuleList(
             _Head(config=config, states=states, length=length) for length in self.lengths
         )
         self.length_hidden = nn.Linear(2 * config.width + 4, config.width)
-        self.length_before = nn.Linear(2 * known, len(self.lengths), bias=False)
+        self.length_before = nn.Linear(2 * action_count, len(self.lengths), bias=False)
         self.length = nn.Linear(config.width, len(self.lengths))
         self.elapsed = _Elapsed(width=config.width, lengths=len(self.lengths)) if timed else None
         counted = torch.zeros(tasks, actions, actions) if transitions is None else transitions
@@ -205,42 +217,57 @@ class AnyLengthNetwork(ObservationEncoder):
 
     def known(
         self,
-        initial: Tensor,  # [B, E]
-        goal: Tensor,  # [B, E]
-        seen: Tensor,  # bool [B, 2]
+        initial: Tensor,
+        goal: Tensor,
+        seen: Tensor,
         history: History,
-        elapsed: Tensor | None = None,  # [B]
+        elapsed: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Known:
-        """Encode what is known of queries."""
+        """Encode what is known of queries.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            seen: Which of both is known, bool [B, 2].
+            history: Features of the steps done.
+            elapsed: Seconds between both observations [B], NaN if unknown.
+            generator: Draws the dropout; None for none.
+        """
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)
         encoded = torch.where(seen[:, :, None], encoded, self.unknown)
         return Known(encoded, seen, history, elapsed)
 
     def outputs(
-        self, length: int, known: Known, generator: torch.Generator | None = None
+        self, length: int, inputs: Known, generator: torch.Generator | None = None
     ) -> CrfOutputs:
-        """Compute the scores of all sequences of a length."""
+        """Compute the scores of all sequences of a length.
+
+        Args:
+            length: Number of steps.
+            inputs: What is known of B queries.
+            generator: Draws the dropout; None for none.
+        """
         head = self.heads[self.lengths.index(length)]
-        outputs: CrfOutputs = head(known, self.states, self.counted, generator)
+        outputs: CrfOutputs = head(inputs, self.states, self.counted, generator)
         return outputs
 
     def length_logits(
-        self, known: Known, generator: torch.Generator | None = None
+        self, inputs: Known, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Compute the logits of the lengths [B, L], without the time between observations and with.
 
         The time corrects the logits without it, where it is known, and passes no gradient on to
         them: the network learns everything else as if there were no times.
         """
-        history = known.history
-        facts = torch.cat([known.encoded.flatten(1), known.seen.float(), history.facts], dim=1)
+        history = inputs.history
+        facts = torch.cat([inputs.encoded.flatten(1), inputs.seen.float(), history.facts], dim=1)
         hidden = self.length_hidden(dropped(facts, self.config.dropout, generator))
         before = self.length_before(torch.cat([history.done, history.recent], dim=1))
         logits: Tensor = (self.length(F.gelu(hidden)) + before).float()
-        if self.elapsed is None or known.elapsed is None:
+        if self.elapsed is None or inputs.elapsed is None:
             return logits, logits
-        return logits, logits.detach() + self.elapsed(hidden.detach(), known.elapsed)
+        return logits, logits.detach() + self.elapsed(hidden.detach(), inputs.elapsed)
 
 
 class AnyLengthLoss(WindowLoss):
@@ -276,24 +303,24 @@ class AnyLengthLoss(WindowLoss):
         history = self.train.history(rows, seen[:, 2], self.module, kept >= config.forget)
         # the time between both observations is used where both are known
         elapsed = self.train.elapsed[rows].masked_fill(~seen[:, :2].all(dim=1), torch.nan)
-        known = self.module.known(initial, goal, seen[:, :2], history, elapsed, generator)
+        inputs = self.module.known(initial, goal, seen[:, :2], history, elapsed, generator)
         lengths, states = self.train.lengths[rows], self.train.states[rows]
         sequence, ends = [], []
         for length in self.module.lengths:
-            own = (lengths == length).nonzero()[:, 0]
-            if not len(own):
+            of_length = (lengths == length).nonzero()[:, 0]
+            if not len(of_length):
                 continue
-            outputs = self.module.outputs(length, known.rows(own), generator)
-            actual = states[own, :length]
+            outputs = self.module.outputs(length, inputs.rows(of_length), generator)
+            actual = states[of_length, :length]
             sequence.append(-outputs.scores.log_probabilities(actual).sum())
             for place, logits in ((0, outputs.first), (1, outputs.last)):
                 losses = F.cross_entropy(logits, actual[:, -place], reduction="none")
-                ends.append((losses * seen[own, place]).sum() / 2)
+                ends.append((losses * seen[of_length, place]).sum() / 2)
         count = torch.tensor(len(rows), device=rows.device)
         # to the end of the video, or the longest, if the goal is not known
         shortest = self.module.lengths[0]
         target = torch.where(seen[:, 1], lengths, self.train.remaining[rows])
-        logits, timed = self.module.length_logits(known, generator)
+        logits, timed = self.module.length_logits(inputs, generator)
         right = F.cross_entropy(logits, target - shortest, reduction="sum")
         terms = {"sequence": Term(1.0, torch.stack(sequence).sum(), count)}
         if config.length_weight:
@@ -311,15 +338,15 @@ class AnyLengthLoss(WindowLoss):
         val, (initial, goal, actual) = self.val_rows, self.val
         rows = torch.arange(len(actual), device=self.device)
         history = val.history(rows, torch.zeros_like(rows, dtype=torch.bool), self.module)
-        known = self.module.known(initial, goal, self.val_seen, history)
+        inputs = self.module.known(initial, goal, self.val_seen, history)
         right = 0
         for length in self.module.lengths:
-            own = (val.lengths == length).nonzero()[:, 0]
-            if len(own):
-                best, _ = self.module.outputs(length, known.rows(own)).scores.best(1)
+            of_length = (val.lengths == length).nonzero()[:, 0]
+            if len(of_length):
+                best, _ = self.module.outputs(length, inputs.rows(of_length)).scores.best(1)
                 actions = self.module.states.actions[best[:, 0]]
-                right += int((actions == actual[own, :length]).all(dim=1).sum())
-        guessed = self.module.length_logits(known)[0].argmax(dim=1) + self.module.lengths[0]
+                right += int((actions == actual[of_length, :length]).all(dim=1).sum())
+        guessed = self.module.length_logits(inputs)[0].argmax(dim=1) + self.module.lengths[0]
         accuracy = float((guessed == val.lengths).double().mean())
         return {"success_rate": 100 * right / len(rows), "length_accuracy": 100 * accuracy}
 
@@ -341,13 +368,13 @@ class _Rows:
         self.remaining = torch.from_numpy(remaining).to(device).clamp(max=longest)
         self.before = torch.from_numpy(before).to(device)
         tasks = torch.from_numpy(windows.tasks).to(device)
-        found = network.states.find(tasks, actions.clamp_min(0))
-        self.states = torch.where(actions >= 0, found, -1)  # [N, longest]
+        states = network.states.find(tasks, actions.clamp_min(0))
+        self.states = torch.where(actions >= 0, states, -1)  # [N, longest]
 
     def history(
         self,
         rows: Tensor,  # [B]
-        known: Tensor,  # whether the steps before are known, bool [B]
+        is_known: Tensor,  # whether the steps before are known, bool [B]
         network: AnyLengthNetwork,
         remembered: Tensor | None = None,  # whether each of them is, bool [B, D]; None for all
     ) -> History:
@@ -356,4 +383,4 @@ class _Rows:
         if remembered is not None:
             before = before.masked_fill(~remembered, -1)
         count, recency = network.states.lookup.shape[1], network.config.recency
-        return History.of_actions(before, known, count, recency)
+        return History.of_actions(before, is_known, count, recency)

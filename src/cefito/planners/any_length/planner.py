@@ -54,11 +54,12 @@ class AnyLengthPlanner(EnsemblePlanner):
         Raises:
             ConfigError: Lengths that it was not trained for.
         """
-        known = self.model.lengths
-        if not known[0] <= shortest <= longest <= known[-1]:
+        trained = self.model.lengths
+        if not trained[0] <= shortest <= longest <= trained[-1]:
             asked = shortest if shortest == longest else f"{shortest}-{longest}"
             raise ConfigError(
-                f"steps {asked}: this run plans {known[0]} to {known[-1]} steps.", setting="steps"
+                f"steps {asked}: this run plans {trained[0]} to {trained[-1]} steps.",
+                setting="steps",
             )
         return replace(self, lengths=tuple(range(shortest, longest + 1)))
 
@@ -79,49 +80,49 @@ class AnyLengthPlanner(EnsemblePlanner):
         return self.model.reads_elapsed
 
     def _parts(
-        self, queries: Queries, *, given: bool = True
+        self, queries: Queries, *, use_tasks: bool = True
     ) -> tuple[Tensor, list[SequenceScores], Tensor]:
         """Return log p(T) [B, L'], the scores of each length, and log p(c | T) [B, L', C].
 
-        If queries have tasks and unless `given` is False, the first one is log p(T | c).
+        If queries have tasks and unless `use_tasks` is False, the first one is log p(T | c).
         """
-        known = self.model.known(queries)
-        logs, every = self.model.parts(known, self.lengths)
-        tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
-        return (_given_tasks(logs, tasks, queries) if given else logs), every, tasks
+        inputs = self.model.known(queries)
+        logs, by_length = self.model.parts(inputs, self.lengths)
+        tasks = torch.stack([scores.log_tasks() for scores in by_length], dim=1)
+        return (_given_tasks(logs, tasks, queries) if use_tasks else logs), by_length, tasks
 
     @override
     @torch.inference_mode()
     @full_precision()
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
-        found = []
+        blocks = []
         for block in queries.blocks(self.together):
-            logs, _, tasks = self._parts(block, given=False)
+            logs, _, tasks = self._parts(block, use_tasks=False)
             # log Σ_T p(T) p(task | T)
-            found.append((logs[:, :, None] + tasks).logsumexp(dim=1))
-        return np.asarray(torch.cat(found).double().cpu().numpy())
+            blocks.append((logs[:, :, None] + tasks).logsumexp(dim=1))
+        return np.asarray(torch.cat(blocks).double().cpu().numpy())
 
     @torch.inference_mode()
     @full_precision()
     def marginals(self, queries: Queries) -> Marginals:
         """Return the probabilities of tasks and steps, summed over lengths and sequences."""
-        logs, every, log_tasks = self._parts(queries, given=False)
+        logs, by_length, log_tasks = self._parts(queries, use_tasks=False)
         logs, log_tasks = logs.double(), log_tasks.double()
         tasks = (logs[:, :, None] + log_tasks).logsumexp(dim=1).exp().cpu().numpy()
         shares = _given_tasks(logs, log_tasks, queries).exp().cpu().numpy()
         steps = np.zeros((len(queries), self.horizon, self.model.states.lookup.shape[1]))
-        for place, (length, scores) in enumerate(zip(self.lengths, every, strict=True)):
+        for place, (length, scores) in enumerate(zip(self.lengths, by_length, strict=True)):
             # p(a_t = a) = Σ_T≥t p(T) p(a_t = a | T)
-            own = ChainEvidence.of(scores).steps(queries.tasks)
-            steps[:, :length] += shares[:, place, None, None] * own
+            length_steps = ChainEvidence.of(scores).steps(queries.tasks)
+            steps[:, :length] += shares[:, place, None, None] * length_steps
         return Marginals(tasks=tasks, steps=steps)
 
     @torch.inference_mode()
     @full_precision()
     def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(length | what is known), with a task if it is given, [N, L']."""
-        found = [self._parts(block)[0] for block in queries.blocks(self.together)]
-        return np.asarray(torch.cat(found).double().cpu().numpy())
+        logs = [self._parts(block)[0] for block in queries.blocks(self.together)]
+        return np.asarray(torch.cat(logs).double().cpu().numpy())
 
     def predict_lengths(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest number of actions of each query [N]."""
@@ -129,44 +130,53 @@ class AnyLengthPlanner(EnsemblePlanner):
 
     @override
     def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
-        logs, every, _ = self._parts(queries)
+        logs, by_length, _ = self._parts(queries)
         if queries.tasks is not None:
             tasks = torch.from_numpy(queries.tasks).to(logs.device)
-            every = [scores.given(tasks) for scores in every]
-        return [WeightedScores(logs[:, place], scores) for place, scores in enumerate(every)]
+            by_length = [scores.given(tasks) for scores in by_length]
+        return [WeightedScores(logs[:, place], scores) for place, scores in enumerate(by_length)]
 
     @override
     def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
-        logs, every, tasks = self._parts(queries)
+        logs, by_length, tasks = self._parts(queries)
         if queries.tasks is not None:
             tasks = torch.zeros_like(tasks)
-        return self.ranked(queries, every, logs, tasks, top_k, constraints)
+        return self.ranked(queries, by_length, logs, tasks, top_k, constraints)
 
     def ranked(
         self,
         queries: Queries,
-        every: Sequence[SequenceScores],  # of each length
-        log_lengths: Tensor,  # log p(T) [B, L']
-        log_tasks: Tensor,  # log p(c | T) [B, L', C]
+        by_length: Sequence[SequenceScores],
+        log_lengths: Tensor,
+        log_tasks: Tensor,
         top_k: int,
         constraints: Constraints = UNCONSTRAINED,
     ) -> list[Plans]:
-        """Return the likeliest sequences of queries with these distributions, over all lengths."""
+        """Return the likeliest sequences of queries with these distributions, over all lengths.
+
+        Args:
+            queries: B queries.
+            by_length: Scores of the sequences of each length.
+            log_lengths: log p(T) [B, L'].
+            log_tasks: log p(c | T) [B, L', C].
+            top_k: Number of plans of each.
+            constraints: Constraints on the plans.
+        """
         # p(c) = Σ_T p(T) p(c | T)
         of_tasks = (log_lengths[:, :, None] + log_tasks).logsumexp(dim=1).exp()
-        found, refusals = {}, []
+        plans_by_length, refusals = {}, []
         count = max(top_k, _COMPARED) if constraints or self.edit else top_k
-        for length, scores in zip(self.lengths, every, strict=True):
+        for length, scores in zip(self.lengths, by_length, strict=True):
             try:
-                found[length] = likeliest_plans(scores, queries, count, constraints)
+                plans_by_length[length] = likeliest_plans(scores, queries, count, constraints)
             except ConfigError as refusal:  # no sequence of the length satisfies the constraints
                 refusals.append(refusal)
-        if not found:
+        if not plans_by_length:
             raise refusals[-1]  # of the longest plans, of which most is possible
-        of_lengths, shares = (part.double().cpu().numpy() for part in (log_lengths, of_tasks))
+        of_lengths, shares = (tensor.double().cpu().numpy() for tensor in (log_lengths, of_tasks))
         return [
             self._merged(
-                {length: plans[row] for length, plans in found.items()},
+                {length: plans[row] for length, plans in plans_by_length.items()},
                 of_lengths[row],
                 shares[row].clip(max=1),
                 top_k,
@@ -176,22 +186,22 @@ class AnyLengthPlanner(EnsemblePlanner):
 
     def _merged(
         self,
-        found: dict[int, Plans],  # of one query, by length
+        by_length: dict[int, Plans],  # of one query, by length
         log_lengths: NDArray[np.float64],  # log p(T) [L']
         of_tasks: NDArray[np.float64],  # p(c) [C]
         top_k: int,
     ) -> Plans:
         """Merge the plans of all lengths, likeliest first."""
-        parts = list(found.values())
+        parts = list(by_length.values())
         # −log p(T) − log p(c, a | T)
         scores = np.concatenate(
             [
                 plans.scores - log_lengths[self.lengths.index(length)]
-                for length, plans in found.items()
+                for length, plans in by_length.items()
             ]
         )
         actions, first = np.full((len(scores), self.horizon), -1), 0
-        for length, plans in found.items():
+        for length, plans in by_length.items():
             actions[first : first + len(plans), :length] = plans.actions
             first += len(plans)
         tasks = np.concatenate([plans.tasks for plans in parts if plans.tasks is not None])

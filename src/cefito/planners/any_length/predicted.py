@@ -38,11 +38,11 @@ class PredictedLengthPlanner(Sized, BasePlanner):
     planners: tuple[Planner, ...]  # one for each of its lengths, ascending
 
     def __post_init__(self) -> None:
-        found = [planner.horizon for planner in self.planners]
-        if found != list(self.lengths.lengths):
+        horizons = [planner.horizon for planner in self.planners]
+        if horizons != list(self.lengths.lengths):
             raise ConfigError(
-                f"planners of {found} steps; expected one for each of {self.lengths.lengths}, in "
-                "this order."
+                f"planners of {horizons} steps; expected one for each of {self.lengths.lengths}, "
+                "in this order."
             )
 
     @property
@@ -65,23 +65,23 @@ class PredictedLengthPlanner(Sized, BasePlanner):
         parts = [planner.describe() for planner in self.planners]
         sizes = {
             f"{network}, T = {planner.horizon}": size
-            for planner, part in zip(self.planners, parts, strict=True)
-            for network, size in part.parameters.items()
+            for planner, description in zip(self.planners, parts, strict=True)
+            for network, size in description.parameters.items()
         }
         return Description(
             name=self.name,
             parameters={**self.lengths.parameters, **sizes},
-            probabilities=all(part.probabilities for part in parts),
+            probabilities=all(description.probabilities for description in parts),
         )
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task that each query's planner plans it for [N]; None if it has none."""
         tasks = np.zeros(len(queries), dtype=np.int64)
         for planner, rows in self._chosen(self.lengths.predict_lengths(queries)):
-            found = planner.predict_tasks(queries.subset(rows))
-            if found is None:
+            predicted = planner.predict_tasks(queries.subset(rows))
+            if predicted is None:
                 return None
-            tasks[rows] = found
+            tasks[rows] = predicted
         return tasks
 
     def _chosen(self, lengths: NDArray[np.int64]) -> Iterator[tuple[Planner, NDArray[np.int64]]]:
@@ -104,24 +104,24 @@ class PredictedLengthPlanner(Sized, BasePlanner):
         check_queries(self, queries, top_k, constraints)
         probabilities = np.exp(self.lengths.log_lengths(queries))  # p(T) [N, L]
         first = self.lengths.lengths[0]
-        found = {}
+        plans_by_row = {}
         for planner, rows in self._chosen(first + probabilities.argmax(axis=1)):
             plans = planner.plan(queries.subset(rows), top_k, stop=stop, progress=progress)
-            for row, one in zip(rows.tolist(), plans, strict=True):
-                found[row] = self._padded(one, planner.horizon, probabilities[row])
-        return [found[row] for row in range(len(queries))]
+            for row, query_plans in zip(rows.tolist(), plans, strict=True):
+                plans_by_row[row] = self._padded(query_plans, planner.horizon, probabilities[row])
+        return [plans_by_row[row] for row in range(len(queries))]
 
     def _padded(self, plans: Plans, length: int, of_lengths: NDArray[np.float64]) -> Plans:
         """Return plans [k, T] of a query padded, with the probabilities p(T) [L] of its lengths."""
         missing = ((0, 0), (0, self.horizon - length))
         share = float(of_lengths[length - self.lengths.lengths[0]])
-        given, mass = plans.probabilities, plans.searched_mass
+        probabilities, mass = plans.probabilities, plans.searched_mass
         return replace(
             plans,
             actions=np.pad(plans.actions, missing, constant_values=-1),
             evaluated=plans.evaluated + _ENCODED,
             # p(T) p(c, a | T)
-            probabilities=None if given is None else given * share,
+            probabilities=None if probabilities is None else probabilities * share,
             searched_mass=None if mass is None else mass * share,
             length_probabilities=dict(zip(self.lengths.lengths, of_lengths.tolist(), strict=True)),
         )

@@ -105,13 +105,18 @@ class Usual:
     ) -> Self:
         """Count training videos, and choose order and strengths by validation videos.
 
-        The counts of `learned`, over some of these states, are added.
+        Args:
+            states: States of all tasks.
+            train: Windows of all lengths.
+            val: Validation windows.
+            lengths: Lengths of plans.
+            learned: Counts that are added, over some of these states.
         """
         (videos, tasks), (val_videos, val_tasks) = whole_videos(train), whole_videos(val)
-        known = (states.lookup >= 0).cpu().numpy()  # [C, K]
+        possible = (states.lookup >= 0).cpu().numpy()  # [C, K]
         val_videos = padded_rows(
             [
-                [action for action in row if action >= 0 and known[task, action]]
+                [action for action in row if action >= 0 and possible[task, action]]
                 for row, task in zip(val_videos.tolist(), val_tasks, strict=True)
             ]
         )
@@ -123,21 +128,21 @@ class Usual:
             actions=states.by_task(),
             val_sequences=val_videos,
             val_tasks=val_tasks,
-            known=before,
+            learned=before,
         )
-        every = padded_rows([*videos.tolist(), *val_videos.tolist()])
-        of, fold = np.concatenate([tasks, val_tasks]), np.arange(len(every)) % FOLDS
-        begun = known[of, every[:, 0]] & (every[:, 0] >= 0)
+        sequences = padded_rows([*videos.tolist(), *val_videos.tolist()])
+        of, fold = np.concatenate([tasks, val_tasks]), np.arange(len(sequences)) % FOLDS
+        begun = possible[of, sequences[:, 0]] & (sequences[:, 0] >= 0)
         parts = [
             (
-                _counted(states, every[fold != held], of[fold != held], known=before).levels,
-                every[(fold == held) & begun, :1],
+                _counted(states, sequences[fold != held], of[fold != held], learned=before).levels,
+                sequences[(fold == held) & begun, :1],
                 of[(fold == held) & begun],
             )
             for held in range(FOLDS)
         ]
         order, strengths = chosen_smoothing(parts, orders=(1, 2), grid=GRID)
-        first = _counted(states, videos, tasks, order=order, strengths=strengths, known=before)
+        first = _counted(states, videos, tasks, order=order, strengths=strengths, learned=before)
         return cls(prior, first, *_counts_left(videos, tasks, states, lengths, learned), states)
 
     def with_more(self, windows: Windows) -> Usual:
@@ -145,7 +150,7 @@ class Usual:
         videos, tasks = whole_videos(windows)
         prior, first = (
             _counted(
-                self.states, videos, tasks, order=old.order, strengths=old.strengths, known=old
+                self.states, videos, tasks, order=old.order, strengths=old.strengths, learned=old
             )
             for old in (self.prior, self.first)
         )
@@ -166,22 +171,25 @@ class Usual:
             done: Action ids of B queries, oldest first, −1 for none, [B, D]; None if unknown.
             count: B.
         """
-        tasks, actions = (part.cpu().numpy() for part in (self.states.tasks, self.states.actions))
+        tasks, actions = (
+            tensor.cpu().numpy() for tensor in (self.states.tasks, self.states.actions)
+        )
         log_tasks = np.tile(self.log_tasks, (count, 1))
         if done is None:
             shares = np.tile(self.prior.levels.single(tasks, actions), (count, 1))
         else:
-            every = np.arange(self.states.task_count)
-            known = self.states.lookup.cpu().numpy() >= 0  # [C, K]
+            all_tasks = np.arange(self.states.task_count)
+            possible = self.states.lookup.cpu().numpy() >= 0  # [C, K]
             before = np.full((count, 2), START)  # the last two steps, d and c
             for step in done.T:
                 there = step >= 0
                 ids = np.where(there, step, 0)[:, None]
-                own = self._after(every, before, ids)  # [B, C]
-                own = (
-                    np.where(known[every, ids], (1 - _FOREIGN) * own, 0) + _FOREIGN / known.shape[1]
+                likelihood = self._after(all_tasks, before, ids)  # [B, C]
+                likelihood = (
+                    np.where(possible[all_tasks, ids], (1 - _FOREIGN) * likelihood, 0)
+                    + _FOREIGN / possible.shape[1]
                 )
-                log_tasks += np.where(there[:, None], np.log(own), 0.0)
+                log_tasks += np.where(there[:, None], np.log(likelihood), 0.0)
                 moved = np.concatenate([before[:, 1:], ids], axis=1)
                 before = np.where(there[:, None], moved, before)
             shares = self._after(tasks, before, actions)  # [B, S]
@@ -261,12 +269,12 @@ def _counts_left(
 
     Add the counts of `before`, if it is given.
     """
-    (count, known), total = states.lookup.shape, (videos >= 0).sum(axis=1, keepdims=True)
+    (count, action_count), total = states.lookup.shape, (videos >= 0).sum(axis=1, keepdims=True)
     left = total - np.arange(videos.shape[1])  # before each step [V, D]
     last = np.pad(videos[:, :-1], ((0, 0), (1, 0)), constant_values=START)
     rows, places = np.nonzero(left >= lengths[0])
     of = tasks[rows], left[rows, places].clip(max=lengths[-1]) - lengths[0]
-    after = np.zeros((count, known + 1, len(lengths)), np.int64)
+    after = np.zeros((count, action_count + 1, len(lengths)), np.int64)
     longest = videos.shape[1] if before is None else max(videos.shape[1], before.left_at.shape[1])
     at = np.zeros((count, longest, len(lengths)), np.int64)
     np.add.at(after, (of[0], last[rows, places], of[1]), 1)
@@ -280,7 +288,14 @@ def _counts_left(
 
 
 def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
-    """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3]."""
+    """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3].
+
+    Args:
+        logs: log p_n [B, S].
+        usual: log p_u [B, S].
+        done: Whether the action of each state was done [B, S].
+        weights: a, b and r of each query [B, 3].
+    """
     a, b, r = weights.T[:, :, None]
     pool: Tensor = a * logs.clamp_min(_LEAST) + b * usual + r * done
     return pool.log_softmax(dim=1)
@@ -306,8 +321,8 @@ def fitted_pool(
         misfit = -float(_log_true(parts, target, values).mean())
         return videos * misfit + float(np.square((values - centre) / _SPREAD).sum()) / 2
 
-    found = minimize(loss, np.array(centre), method="L-BFGS-B").x
-    return float(found[0]), float(found[1]), float(found[2])
+    optimum = minimize(loss, np.array(centre), method="L-BFGS-B").x
+    return float(optimum[0]), float(optimum[1]), float(optimum[2])
 
 
 def first_pool(parts: Sequence[Tensor], target: Tensor, *, centre: Weights) -> Weights:
@@ -315,15 +330,22 @@ def first_pool(parts: Sequence[Tensor], target: Tensor, *, centre: Weights) -> W
 
     They are `COUNTED` unless the fitted ones gain more than their standard error on videos held out
     in turn: one step of each video says little of the network's weight.
+
+    Args:
+        parts: log p_n, log p_u and the steps done, [N, S] each.
+        target: True states [N].
+        centre: Centres of the weights' priors.
     """
     gains, fold = torch.zeros(len(target), dtype=torch.float64), torch.arange(len(target)) % FOLDS
     for held in fold.unique():
-        (rows, own), (kept, others) = (
-            ([part[chosen] for part in parts], target[chosen])
+        (rows, held_target), (kept, others) = (
+            ([tensor[chosen] for tensor in parts], target[chosen])
             for chosen in (fold == held, fold != held)
         )
         weights = fitted_pool(kept, others, videos=len(others), centre=centre)
-        gains[fold == held] = _log_true(rows, own, weights) - _log_true(rows, own, COUNTED)
+        gains[fold == held] = _log_true(rows, held_target, weights) - _log_true(
+            rows, held_target, COUNTED
+        )
     if len(gains) > 1 and gains.mean() < gains.std() / len(gains) ** 0.5:
         return COUNTED
     return fitted_pool(parts, target, videos=len(target), centre=centre)
@@ -331,6 +353,6 @@ def first_pool(parts: Sequence[Tensor], target: Tensor, *, centre: Weights) -> W
 
 def _log_true(parts: Sequence[Tensor], target: Tensor, weights: Any) -> Tensor:
     """Return the log-probability of true states [N] under the pool of weights [3]."""
-    logs, usual, done = (part.double() for part in parts)
+    logs, usual, done = (tensor.double() for tensor in parts)
     rows = torch.tensor(weights, dtype=torch.float64).expand(len(target), 3)
     return -F.nll_loss(pooled(logs, usual, done, rows), target, reduction="none")

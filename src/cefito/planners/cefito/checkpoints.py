@@ -51,12 +51,18 @@ def from_checkpoint(
 
     It plans by the energy alone (the released mean-square distance) over all sequences of the
     actions that the taxonomy lists for a task. It has no chain and no prior over sequences, which
-    are learned from windows. `action_text` is a file of the text embeddings that the field was
-    trained with (`read_action_text`). What the checkpoint's `config` says of the model is obeyed,
+    are learned from windows. What the checkpoint's `config` says of the model is obeyed,
     or the checkpoint is refused.
+
+    Args:
+        checkpoint: File of the authors' form (.pth).
+        taxonomy: File of tasks and actions.
+        action_text: File of the text embeddings [K, W] that it was trained with
+            (`read_action_text`).
+        weights: "ema" for the averaged weights, or the raw ones.
     """
-    known = Taxonomy.read(taxonomy)
-    for task in known.tasks:
+    listed = Taxonomy.read(taxonomy)
+    for task in listed.tasks:
         if not task.actions:
             raise DataError(
                 f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or "
@@ -70,19 +76,19 @@ def from_checkpoint(
         width = tensors["predictor.action_embed.weight"].shape[1]
         positions = tensors.pop("predictor.pos_embed")
         horizon = max(1, (positions.shape[0] - 1) // 2)
-    if actions != len(known.actions):
+    if actions != len(listed.actions):
         raise RunError(
-            f"{checkpoint}: knows {actions} actions, {taxonomy} lists {len(known.actions)}. Give "
+            f"{checkpoint}: knows {actions} actions, {taxonomy} lists {len(listed.actions)}. Give "
             "the taxonomy that it was trained with."
         )
     heads = _heads(
         checkpoint,
         record["config"],
-        {"horizon": horizon, "num_actions": actions, "num_tasks": len(known.tasks)}
+        {"horizon": horizon, "num_actions": actions, "num_tasks": len(listed.tasks)}
         | {"model.observation_dim": observation_dim},
     )
-    settings = _released(known.dataset, horizon, heads)
-    text = read_action_text(action_text, known)
+    settings = _released(listed.dataset, horizon, heads)
+    text = read_action_text(action_text, listed)
     check_array(text, shape=(actions, width), place=str(action_text), rows="action")
     field = EnergyField(
         config=settings.field,
@@ -91,8 +97,10 @@ def from_checkpoint(
         horizon=horizon,
         action_vectors=torch.from_numpy(text),
     )
-    own = field.predictor.pos_embed
-    if positions.shape != own.shape or not torch.allclose(positions, own, rtol=0, atol=1e-5):
+    sinusoids = field.predictor.pos_embed
+    if positions.shape != sinusoids.shape or not torch.allclose(
+        positions, sinusoids, rtol=0, atol=1e-5
+    ):
         raise RunError(
             f"{checkpoint}: 'predictor.pos_embed' does not hold sinusoidal positions, the sines of "
             "all frequencies and then the cosines. Only checkpoints with these can be imported."
@@ -101,11 +109,11 @@ def from_checkpoint(
     kept = {name: field.state_dict()[name] for name in _OWN}
     load_weights(field, named | kept, str(checkpoint))
     space = ActionSpace(
-        actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=()
+        actions=tuple(task.actions for task in listed.tasks), source="taxonomy", fallback=()
     )
     planner = CefitoPlanner(
         settings=settings,
-        taxonomy=known,
+        taxonomy=listed,
         space=space,
         incremental=IncrementalField(field.eval()),
         prior=NGramPrior(  # without counts: all sequences are equally likely
@@ -206,23 +214,23 @@ def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> i
             f"{path}: its config says {_few(wrong)}. Only fields of the paper's form, with weights "
             "and taxonomy of these sizes and the causal mask, can be imported."
         )
-    known = {*expected, "model.num_heads"}
-    if others := [name for name in config if name.startswith("model.") and name not in known]:
+    checked = {*expected, "model.num_heads"}
+    if others := [name for name in config if name.startswith("model.") and name not in checked]:
         logger.warning("%s: its config has %s, which is not looked at", path, _few(others))
     return int(heads)
 
 
-def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(path: Path, key: str, title: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of one part of a checkpoint as float32, and a record of the file for JSON."""
     content = load_torch(path, "Get the file again (.pth).")
-    tensors = content.get(part) if isinstance(content, dict) else None
+    tensors = content.get(key) if isinstance(content, dict) else None
     named = isinstance(tensors, dict) and all(isinstance(name, str) for name in tensors)
-    if not (tensors and named and all(isinstance(one, Tensor) for one in tensors.values())):
-        found = type(content).__name__
+    if not (tensors and named and all(isinstance(tensor, Tensor) for tensor in tensors.values())):
+        contents = type(content).__name__
         if isinstance(content, dict):
-            found = ", ".join(sorted(str(name) for name in content)[:8])
+            contents = ", ".join(sorted(str(name) for name in content)[:8])
         raise RunError(
-            f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a "
+            f"{path}: has no tensors under '{key}' (found: {contents or 'nothing'}). Expected a "
             f"checkpoint of the authors' {title}."
         )
     for name, tensor in tensors.items():
@@ -238,7 +246,7 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
         for name, value in flattened(config).items()
         if value is None or isinstance(value, str | int | float)
     }
-    record = {"file": path.name, "sha256": sha256(path), "weights": part, "config": config}
+    record = {"file": path.name, "sha256": sha256(path), "weights": key, "config": config}
     return {name: tensor.float() for name, tensor in tensors.items()}, record | counts
 
 

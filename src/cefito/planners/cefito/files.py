@@ -60,7 +60,13 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
 def read_planner(
     folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
 ) -> dict[str, Any]:
-    """Read the parts of a planner, by the names of its attributes."""
+    """Read the parts of a planner, by the names of its attributes.
+
+    Args:
+        folder: Folder of the planner.
+        settings: Settings of its method.
+        context: Device.
+    """
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
     arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
@@ -76,7 +82,7 @@ def read_planner(
     path = folder / "field.safetensors"
     tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
     ending = "predictor.action_vectors"  # of both directions, if there are two
-    vectors = next((part for name, part in tensors.items() if name.endswith(ending)), None)
+    vectors = next((tensor for name, tensor in tensors.items() if name.endswith(ending)), None)
     field = make_field(
         config=settings.field,
         observation_dim=value["observation_dim"],

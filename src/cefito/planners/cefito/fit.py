@@ -64,7 +64,7 @@ def fit_weights(
     field: Field,
     val: Windows,
     *,
-    windows: int,  # size of the sample of validation windows; 0 for all
+    windows: int,
     progress: Progress = silent,
 ) -> Weights:
     """Fit the weight of the energy beside the chain's.
@@ -72,6 +72,13 @@ def fit_weights(
     The candidates of a window are its likeliest sequences under the chain over all tasks. The
     weight w maximises the likelihood of the truth among them (`energy_weight`). The score
     w · E − log q is then divided by a temperature that calibrates the best candidate's probability.
+
+    Args:
+        chain: Trained chain.
+        field: Trained field.
+        val: Validation windows.
+        windows: Size of the sample of validation windows; 0 for all.
+        progress: Shows progress.
     """
     if not len(val):
         return CHAIN
@@ -87,15 +94,20 @@ def fit_weights(
 
 
 def energy_weight(
-    joint: Reals,  # log q(c, a) of each window's candidates, −∞ if there are fewer, [N, n]
-    energies: Reals,  # their energies E, [N, n]
-    right: NDArray[np.bool_],  # whether a candidate is the truth, at most one of a window, [N, n]
+    joint: Reals,
+    energies: Reals,
+    right: NDArray[np.bool_],
 ) -> float:
     """Return the weight w ≥ 0 of the energy under which the truth is likeliest.
 
     It maximises Σ_windows log p(truth) − (w σ)² / 2, p(i) = q_i exp(−w E_i) / Σ_j q_j exp(−w E_j),
     σ the standard deviation of the energies of a window's candidates. Windows without the truth
     among their candidates do not count. The sum is concave in w.
+
+    Args:
+        joint: log q(c, a) of each window's candidates, −∞ if there are fewer, [N, n].
+        energies: Their energies E [N, n].
+        right: Whether a candidate is the truth, at most one of a window, [N, n].
     """
     from scipy.optimize import brentq
 
@@ -168,11 +180,14 @@ def _energies(field: Field, sample: Windows, actions: NDArray[np.int64], advance
         for first in range(0, len(sample), together):
             rows = slice(first, first + together)
             sequences = actions[rows].reshape(-1, actions.shape[2])
-            ends = (np.repeat(part[rows], count, axis=0) for part in (sample.initial, sample.goal))
-            tensors = (torch.from_numpy(part).to(field.device) for part in (*ends, sequences))
-            found = field.energy(*tensors).double().cpu().numpy()
-            energies[rows] = found.reshape(-1, count)
-            advance(len(found) / max(count, 1))
+            ends = (
+                np.repeat(observations[rows], count, axis=0)
+                for observations in (sample.initial, sample.goal)
+            )
+            tensors = (torch.from_numpy(array).to(field.device) for array in (*ends, sequences))
+            block_energies = field.energy(*tensors).double().cpu().numpy()
+            energies[rows] = block_energies.reshape(-1, count)
+            advance(len(block_energies) / max(count, 1))
     return np.where(np.isfinite(energies), energies, _NO_ENERGY)
 
 
@@ -188,6 +203,12 @@ def validation_problems(
     sequence and a fixed random choice of the task's others. At long horizons the true actions alone
     may make more sequences; then the problem keeps all of the task's actions, for guided search.
     The true task is used, so that the score is the field's alone.
+
+    Args:
+        val: Validation windows.
+        space: Actions that each task allows.
+        windows: Size of the sample.
+        candidates: Largest number of sequences that are all evaluated.
     """
     sample = val.sample(windows or None, seed=0)
     generator = np.random.default_rng(0)
@@ -222,7 +243,13 @@ def validation_searches(
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
-    """Warn of validation windows that are planned by guided search."""
+    """Warn of validation windows that are planned by guided search.
+
+    Args:
+        problems: Validation problems.
+        horizon: T.
+        candidates: Largest number of sequences that are all evaluated.
+    """
     guided = sum(not _bounded(problem, horizon, candidates) for problem in problems)
     if guided:
         logger.warning(
@@ -239,11 +266,19 @@ def plan_scores(
     field: EnergyField,
     *,
     problems: Sequence[Problem],
-    actual: NDArray[np.int64],  # their true sequences [N, T]
+    actual: NDArray[np.int64],
     candidates: int,
-    **search: Any,  # values of `ScreeningSettings`
+    **search: Any,
 ) -> Mapping[str, float]:
-    """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
+    """Return success rate and mean accuracy, in per cent, of plans for validation problems.
+
+    Args:
+        field: Field in training.
+        problems: Validation problems.
+        actual: Their true sequences [N, T].
+        candidates: Largest number of sequences that are all evaluated.
+        search: Values of `ScreeningSettings`.
+    """
     searches = validation_searches(field, candidates=candidates, **search)
     fits = [_bounded(problem, field.horizon, candidates) for problem in problems]
     plans = searched_apart(searches, fits, IncrementalField(field), problems, 1)
@@ -276,6 +311,15 @@ def fit_field(
     """Train all components of the field, one after the other.
 
     Each keeps the epoch whose plans for validation windows are best by its own energy.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        space: Actions that each task allows.
+        settings: Settings of the method.
+        seed: Seed of all that is drawn.
+        context: Device, folder and progress.
+        start: Field to begin with.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
     vectors = (
@@ -293,8 +337,8 @@ def fit_field(
     learned = {} if start is None else named_components(start)
     results = {}
     for name, component in named_components(field).items():
-        own = component_seed(seed, name)
-        component.reset(generator_for("cpu", own, _STREAM), mean=observed)
+        own_seed = component_seed(seed, name)
+        component.reset(generator_for("cpu", own_seed, _STREAM), mean=observed)
         if learned:
             apart = () if component.predictor.learned_actions else ("predictor.action_vectors",)
             copy_learned(component, learned[name], apart=apart)
@@ -306,9 +350,9 @@ def fit_field(
             reversed_windows(val) if name == BACKWARD else val,
             space=space,
             settings=settings,
-            seed=own,
+            seed=own_seed,
             context=context.part(_suffixed("field", name)),
-            known=learned[name].predictor.action_vectors if learned else None,
+            known_vectors=learned[name].predictor.action_vectors if learned else None,
         )
     return field.eval(), results
 
@@ -346,7 +390,7 @@ def _fit_component(
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext,
-    known: Tensor | None,
+    known_vectors: Tensor | None,
 ) -> TrainingResult:
     training = settings.training
     problems, actual = validation_problems(
@@ -366,7 +410,7 @@ def _fit_component(
             **values_of(settings.search, ScreeningSettings),
             candidates=training.stopping.candidates,
         ),
-        known=known,
+        learned=known_vectors,
     )
     determining: list[Any] = [
         train.horizon,
@@ -395,21 +439,21 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
     """Return frozen vectors of a field's actions and of new ones, [K, W]; None if learned."""
     first = named_components(start)[""]
-    known = first.predictor.action_vectors.detach().to("cpu")
+    vectors = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:
         return None
     if first.config.action_encoding == "observed":
-        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, known).all()
+        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, vectors).all()
     count, text = len(windows.taxonomy.actions), windows.action_text
-    if len(known) == count:
-        return known
-    if text is None or text.shape[1] != known.shape[1]:
-        found = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
+    if len(vectors) == count:
+        return vectors
+    if text is None or text.shape[1] != vectors.shape[1]:
+        available = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
         raise ConfigError(
-            f"the run knows actions by text embeddings of {known.shape[1]} numbers, and data set "
-            f"'{windows.dataset}' has {found}. Give its actions the same by cefito embed."
+            f"the run knows actions by text embeddings of {vectors.shape[1]} numbers, and data set "
+            f"'{windows.dataset}' has {available}. Give its actions the same by cefito embed."
         )
-    return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
+    return torch.cat([vectors, torch.tensor(text[len(vectors) :].astype(np.float32))])
 
 
 def fit_parts(
@@ -417,12 +461,22 @@ def fit_parts(
     val: Windows,
     space: ActionSpace,
     *,
-    start: Mapping[str, Any],  # parts of the planner to begin with, if any
+    start: Mapping[str, Any],
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext = TrainingContext(),
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
-    """Return the parts of a planner by the names of its attributes, and their trainings."""
+    """Return the parts of a planner by the names of its attributes, and their trainings.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        space: Actions that each task allows.
+        start: Parts of the planner to begin with, if any.
+        settings: Settings of the method.
+        seed: Seed of all that is drawn.
+        context: Device, folder and progress.
+    """
     action_count = len(train.taxonomy.actions)
     check_negatives(  # before anything is trained
         settings.training.negatives,
@@ -438,8 +492,8 @@ def fit_parts(
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )
-    known = start.get("incremental")
-    begin = None if known is None else known.field
+    learned = start.get("incremental")
+    begin = None if learned is None else learned.field
     field, field_results = fit_field(train, val, space=space, start=begin, **shared)
     incremental = incremental_field(field)
     prior = NGramPrior.tuned(
@@ -449,7 +503,7 @@ def fit_parts(
         actions=space.actions,
         val_sequences=val.actions,
         val_tasks=val.tasks,
-        known=start.get("prior"),
+        learned=start.get("prior"),
     )
     windows, progress = settings.search.fitting_windows, context.progress
     fitted = fit_weights(chain, incremental, val, windows=windows, progress=progress)

@@ -74,27 +74,42 @@ class Posterior:
     log_tasks: NDArray[np.float64]  # log-probability of each task, −∞ if another is given, [N, C]
     constrained: bool
 
-    def weighed(self, query: int, plans: Plans, found: Sequence[tuple[Hypothesis, Plans]]) -> Plans:
-        """Return the best plans of a query with their probabilities."""
-        scores = np.concatenate([part.scores for _, part in found]) if found else np.zeros(0)
+    def weighed(
+        self, query: int, plans: Plans, by_hypothesis: Sequence[tuple[Hypothesis, Plans]]
+    ) -> Plans:
+        """Return the best plans of a query with their probabilities.
+
+        Args:
+            query: Row of the query.
+            plans: Its best plans.
+            by_hypothesis: All plans that were found, by hypothesis.
+        """
+        scores = (
+            np.concatenate([task_plans.scores for _, task_plans in by_hypothesis])
+            if by_hypothesis
+            else np.zeros(0)
+        )
         if not np.isfinite(scores).any():  # nothing found, or a field that diverged
             return replace(plans, probabilities=np.zeros(len(plans)), searched_mass=0.0)
-        mass = None if self.constrained else self._mass(query, found)
+        mass = None if self.constrained else self._mass(query, by_hypothesis)
         # exp(−score) / Σ_found exp(−score), [k]
         shares = np.exp(-plans.scores - np.logaddexp.reduce(-scores))
         probabilities = shares if mass is None else mass * shares
         return replace(plans, probabilities=probabilities, searched_mass=mass)
 
-    def _mass(self, query: int, found: Sequence[tuple[Hypothesis, Plans]]) -> float:
+    def _mass(self, query: int, by_hypothesis: Sequence[tuple[Hypothesis, Plans]]) -> float:
         tasks = np.repeat(
-            np.array([hypothesis.task for hypothesis, _ in found], dtype=np.int64),
-            [len(part) for _, part in found],
+            np.array([hypothesis.task for hypothesis, _ in by_hypothesis], dtype=np.int64),
+            [len(plans) for _, plans in by_hypothesis],
         )
-        sequences = np.concatenate([part.actions for _, part in found])
+        sequences = np.concatenate([plans.actions for _, plans in by_hypothesis])
         # log q(c, a) = log q(a | c) + log p(c) of the sequences found
         logs = self.evidence.log_sequences(query, tasks, sequences) + self.log_tasks[query, tasks]
-        every = self.log_tasks[query, np.isfinite(self.evidence.sums[query])]  # that has sequences
-        return min(1.0, float(np.exp(np.logaddexp.reduce(logs) - np.logaddexp.reduce(every))))
+        # of all tasks that have sequences
+        log_possible = self.log_tasks[query, np.isfinite(self.evidence.sums[query])]
+        return min(
+            1.0, float(np.exp(np.logaddexp.reduce(logs) - np.logaddexp.reduce(log_possible)))
+        )
 
 
 _PLAUSIBLE = np.log(1e-3)
@@ -119,8 +134,8 @@ class Hypotheses:
     ) -> NDArray[np.float64]:
         """Return log p of each task [N, C]; 0 and −∞ if the task is given; arguments as `of`."""
         if queries.tasks is not None:
-            given = np.arange(len(self.space.actions)) == queries.tasks[:, None]
-            return np.where(given, 0.0, -np.inf)
+            one_hot = np.arange(len(self.space.actions)) == queries.tasks[:, None]
+            return np.where(one_hot, 0.0, -np.inf)
         if not self.by_chain:
             if self.task_model is None:
                 raise RunError(
@@ -138,7 +153,13 @@ class Hypotheses:
     def of(
         self, queries: Queries, tasks: int, evidence: ChainEvidence | None = None
     ) -> list[Hypothesis]:
-        """Return the likeliest tasks of each query, likeliest first, or the given one."""
+        """Return the likeliest tasks of each query, likeliest first, or the given one.
+
+        Args:
+            queries: N queries.
+            tasks: Number of tasks of each.
+            evidence: What the chain says of the queries, if it is there already.
+        """
         logs = self.log_tasks(queries, evidence)
         ranked, kept = likely(logs, 1 if queries.tasks is not None else tasks)
         return [
@@ -150,7 +171,7 @@ class Hypotheses:
         self,
         queries: Queries,
         hypotheses: Sequence[Hypothesis],
-        evidence: ChainEvidence | None,  # None if there is no chain
+        evidence: ChainEvidence | None,
         *,
         horizon: int,
         weights: Weights,
@@ -160,6 +181,14 @@ class Hypotheses:
 
         The guide is the chain; for the energy alone the prior, since sequences of low energy need
         not be likely under the chain.
+
+        Args:
+            queries: N queries.
+            hypotheses: Their tasks.
+            evidence: What the chain says of the queries; None if there is no chain.
+            horizon: T.
+            weights: Weights of energy and chain in the objective.
+            constraints: Constraints on the plans.
         """
         by_task: dict[int, list[int]] = defaultdict(list)  # places of the hypotheses of a task
         for place, hypothesis in enumerate(hypotheses):
@@ -174,7 +203,7 @@ class Hypotheses:
                 nothing = np.zeros((len(rows), horizon, len(actions)))
                 costs = CostBatch(nothing, self.prior.costs(task, horizon))
             for row, place in enumerate(members):
-                hypothesis, own = hypotheses[place], costs.row(row)
+                hypothesis, query_costs = hypotheses[place], costs.row(row)
                 problems[place] = Problem(
                     initial=queries.initial[hypothesis.query],
                     goal=queries.goal[hypothesis.query],
@@ -182,10 +211,10 @@ class Hypotheses:
                     constraints=constraints,
                     objective=Objective(
                         temperature=1 / max(weights.energy, 1e-9),
-                        costs=own if weights.chain else None,
+                        costs=query_costs if weights.chain else None,
                         offset=-weights.chain * hypothesis.log_probability,
                     ),
-                    guide=own,
+                    guide=query_costs,
                 )
         return [problems[place] for place in range(len(hypotheses))]
 
@@ -201,17 +230,20 @@ def likely(
     return ranked, kept
 
 
-def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
+def merged(by_hypothesis: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
     """Return the best plans over the hypotheses of one query, each sequence once."""
-    actions = np.concatenate([plans.actions for _, plans in found])
+    actions = np.concatenate([plans.actions for _, plans in by_hypothesis])
     energies, scores = (
         np.concatenate(parts)
-        for parts in zip(*((plans.energies, plans.scores) for _, plans in found), strict=True)
+        for parts in zip(
+            *((plans.energies, plans.scores) for _, plans in by_hypothesis), strict=True
+        )
     )
     tasks = np.repeat(
-        [hypothesis.task for hypothesis, _ in found], [len(plans) for _, plans in found]
+        [hypothesis.task for hypothesis, _ in by_hypothesis],
+        [len(plans) for _, plans in by_hypothesis],
     )
-    log_tasks = np.array([hypothesis.log_probability for hypothesis, _ in found])
+    log_tasks = np.array([hypothesis.log_probability for hypothesis, _ in by_hypothesis])
     order = np.lexsort((*actions.T[::-1], scores))
     kept: list[int] = []
     seen: set[tuple[int, ...]] = set()
@@ -219,18 +251,20 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
         if len(kept) < top_k and (sequence := tuple(actions[row].tolist())) not in seen:
             seen.add(sequence)
             kept.append(row)
-    margins = [plans.margin for _, plans in found if plans.margin is not None]
-    effort = sum((plans.evaluated for _, plans in found), SearchCost(0, 0))
+    margins = [plans.margin for _, plans in by_hypothesis if plans.margin is not None]
+    effort = sum((plans.evaluated for _, plans in by_hypothesis), SearchCost(0, 0))
     return Plans(
         actions=actions[kept],
         energies=energies[kept],
         scores=scores[kept],
         evaluated=effort,
-        exact=all(plans.exact for _, plans in found),
+        exact=all(plans.exact for _, plans in by_hypothesis),
         margin=max(margins, default=None),
         tasks=tasks[kept],
-        searched=len(found),
-        task_probabilities=np.repeat(np.exp(log_tasks), [len(plans) for _, plans in found])[kept],
+        searched=len(by_hypothesis),
+        task_probabilities=np.repeat(np.exp(log_tasks), [len(plans) for _, plans in by_hypothesis])[
+            kept
+        ],
     )
 
 
@@ -256,11 +290,11 @@ def _chain_costs(
     scores, rows = evidence.scores, torch.from_numpy(queries).to(evidence.scores.emissions.device)
     states = scores.states.grid[task, :size]
     # −log q(a | c) = −Σ_t e_t(a_t) − Σ_t w(a_t−1, a_t) + log Σ exp(score) of the task
-    own = -scores.emissions[rows[:, None], :, states].transpose(1, 2).double().cpu().numpy()
-    own[:, 0] += evidence.sums[queries, task][:, None]  # [B, T, A]
+    costs = -scores.emissions[rows[:, None], :, states].transpose(1, 2).double().cpu().numpy()
+    costs[:, 0] += evidence.sums[queries, task][:, None]  # [B, T, A]
     transitions = -weight * scores.transitions[task, :size, :size].double().cpu().numpy()
     shared = StepCosts(costs=(np.zeros(size), *[transitions] * (scores.horizon - 1)))
-    return CostBatch(weight * own, shared)
+    return CostBatch(weight * costs, shared)
 
 
 class TaskSpaces:
@@ -280,7 +314,11 @@ class TaskSpaces:
 
     def possible(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """Return the hypotheses whose task has a sequence that satisfies the constraints."""
-        kept = [one for one in hypotheses if not isinstance(self._task(one.task), ConfigError)]
+        kept = [
+            hypothesis
+            for hypothesis in hypotheses
+            if not isinstance(self._task(hypothesis.task), ConfigError)
+        ]
         left = {hypothesis.query for hypothesis in kept}
         for hypothesis in hypotheses:
             refusal = self._task(hypothesis.task)
@@ -315,12 +353,22 @@ class TaskSpaces:
 def searched_together(
     hypotheses: Sequence[Hypothesis], space: ActionSpace, prior: NGramPrior, horizon: int
 ) -> int:
-    """Return how many of these, ordered by task, are searched together."""
-    sizes = {one.task: len(space.actions[one.task]) for one in hypotheses[:_TOGETHER]}
+    """Return how many of these, ordered by task, are searched together.
+
+    Args:
+        hypotheses: Tasks of queries, ordered by task.
+        space: Actions that each task allows.
+        prior: Prior, for the size of its tables.
+        horizon: T.
+    """
+    sizes = {
+        hypothesis.task: len(space.actions[hypothesis.task])
+        for hypothesis in hypotheses[:_TOGETHER]
+    }
     most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** horizon))
     room = _TABLES_MIB * 2**20
     for task, size in list(sizes.items())[1:]:
         room -= 8 * size**prior.order  # about the bytes of its tables
         if room < 0:
-            return min(most, [one.task for one in hypotheses].index(task))
+            return min(most, [hypothesis.task for hypothesis in hypotheses].index(task))
     return most

@@ -83,7 +83,7 @@ class CefitoPlanner(Sized, BasePlanner):
         return sizes
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, **options: Any) -> Fitted[Self]:
         """Train the networks, fit the prior and the weight of the energy.
 
         The networks keep the epoch that does best on the validation windows; the weight is fitted
@@ -94,9 +94,9 @@ class CefitoPlanner(Sized, BasePlanner):
             SamplingError: Too few sequences for the configured negatives.
             RunError: A checkpoint in the folder belongs to another training.
         """
-        return cls._fitted(train, val, None, **given)
+        return cls._fitted(train, val, None, **options)
 
-    def refit(self, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
+    def refit(self, train: Windows, val: Windows, **options: Any) -> Fitted[Self]:
         """Return a planner that begins with these networks and is trained on further windows.
 
         Networks that this planner lacks are drawn anew. Counts of further windows are added to the
@@ -106,28 +106,32 @@ class CefitoPlanner(Sized, BasePlanner):
             ConfigError: New actions need text embeddings that the windows do not have.
         """
         further_vectors(train, self.field)  # refuses before any network is trained
-        return self._fitted(train, val, self, **given)
+        return self._fitted(train, val, self, **options)
 
     @classmethod
     def _fitted(
-        cls, train: Windows, val: Windows, start: Self | None, **given: Any
+        cls, train: Windows, val: Windows, start: Self | None, **options: Any
     ) -> Fitted[Self]:
-        settings: CefitoSettings = given["settings"]
+        settings: CefitoSettings = options["settings"]
         windows = final_windows(train, val, settings.chain_training)
-        known = ActionSpace((), settings.search.actions, ()) if start is None else start.space
-        space = extended_space(known.actions, windows, settings.search.actions, known.fallback)
+        start_space = ActionSpace((), settings.search.actions, ()) if start is None else start.space
+        space = extended_space(
+            start_space.actions, windows, settings.search.actions, start_space.fallback
+        )
         warn_fallback(space, train.taxonomy)
-        parts, trainings = fit_parts(train, val, space, start=vars(start) if start else {}, **given)
+        parts, trainings = fit_parts(
+            train, val, space, start=vars(start) if start else {}, **options
+        )
         return Fitted(cls(**parts), trainings, ends_on_all(settings.chain_training, val))
 
     @classmethod
-    def load(cls, folder: Path | str, **given: Any) -> Self:
+    def load(cls, folder: Path | str, **options: Any) -> Self:
         """Load the planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged files.
         """
-        planner = cls(**read_planner(Path(folder), **given))
+        planner = cls(**read_planner(Path(folder), **options))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
 
@@ -213,19 +217,21 @@ class CefitoPlanner(Sized, BasePlanner):
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest tasks [N], or the given ones; plans may have other tasks."""
         hypotheses, blocks = self.hypotheses, queries.blocks(self.queries_at_once)
-        tasks = [one.task for block in blocks for one in hypotheses.of(block, 1)]
+        tasks = [hypothesis.task for block in blocks for hypothesis in hypotheses.of(block, 1)]
         return np.array(tasks, dtype=np.int64)
 
     @full_precision()
     def marginals(self, queries: Queries) -> Marginals:
         """Return the task model's probabilities of tasks and the chain's of steps."""
-        found = Marginals()
+        marginals = Marginals()
         if self.chain is not None:
-            found = self.chain.evidence(queries).marginals(queries.tasks)
+            marginals = self.chain.evidence(queries).marginals(queries.tasks)
         if self.settings.search.task_model == "classifier":
             model = self.task_model
-            found = found._replace(tasks=None if model is None else model.probabilities(queries))
-        return found
+            marginals = marginals._replace(
+                tasks=None if model is None else model.probabilities(queries)
+            )
+        return marginals
 
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
@@ -235,21 +241,21 @@ class CefitoPlanner(Sized, BasePlanner):
             return np.zeros(len(queries))
         search, field = self._search, self.incremental
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
-        known: dict[SpaceSize, float] = {}  # many tasks have as many actions
+        by_size: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
         for task, actions in enumerate(self.space.actions):
             size = SpaceSize.of(actions, self.horizon, constraints)
-            if size not in known:
-                known[size] = operations(field, search.cost_bound(field, size, wanted))
-            of_task[task] = known[size]
+            if size not in by_size:
+                by_size[size] = operations(field, search.cost_bound(field, size, wanted))
+            of_task[task] = by_size[size]
         if queries.tasks is not None:
             return of_task[queries.tasks]
         most = np.sort(of_task)[::-1][: self.settings.search.tasks].sum()
         total = np.full(len(queries), most)
         if most > _CHEAP:
             total[:] = 0
-            for one in self.hypotheses.of(queries, self.settings.search.tasks):
-                total[one.query] += of_task[one.task]
+            for hypothesis in self.hypotheses.of(queries, self.settings.search.tasks):
+                total[hypothesis.query] += of_task[hypothesis.task]
         return total
 
     @full_precision()
@@ -304,11 +310,13 @@ class CefitoPlanner(Sized, BasePlanner):
     @property
     def queries_at_once(self) -> int:
         """Queries of a block, whose evidence and plans take an eighth of the memory bound."""
-        each = self.settings.search.tasks * (2048 + Posterior.COMPARED * (8 * self.horizon + 32))
+        query_bytes = self.settings.search.tasks * (
+            2048 + Posterior.COMPARED * (8 * self.horizon + 32)
+        )
         if self.chain is not None:  # the scores of all states, some of them padded, and copies
             states = self.chain.states
-            each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
-        count = int(self.settings.search.memory_mib * 2**20 / 8 / each)
+            query_bytes += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
+        count = int(self.settings.search.memory_mib * 2**20 / 8 / query_bytes)
         return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
 
     def _listed(self, queries: Queries, top_k: int) -> list[Plans]:
@@ -319,31 +327,31 @@ class CefitoPlanner(Sized, BasePlanner):
         tasks = 1 if queries.tasks is not None else self.settings.search.tasks
         ranked, kept = likely(log_tasks, tasks)
         # probabilities are shares of all sequences of all tasks, log Σ q(c, a), [N]
-        known = np.where(np.isfinite(evidence.sums), log_tasks, -np.inf)
-        total = np.logaddexp.reduce(known, axis=1)
+        log_possible = np.where(np.isfinite(evidence.sums), log_tasks, -np.inf)
+        total = np.logaddexp.reduce(log_possible, axis=1)
         searched = np.full_like(log_tasks, -np.inf)
-        own = np.where(kept, np.take_along_axis(log_tasks, ranked, axis=1), -np.inf)
-        np.put_along_axis(searched, ranked, own, axis=1)
-        found = likeliest_sequences(
+        log_kept = np.where(kept, np.take_along_axis(log_tasks, ranked, axis=1), -np.inf)
+        np.put_along_axis(searched, ranked, log_kept, axis=1)
+        listings = likeliest_sequences(
             evidence.weighed(searched),
             top_k,
             torch.from_numpy(np.sort(ranked, axis=1)).to(evidence.scores.emissions.device),
         )
         return [
             Plans(
-                actions=one.actions,
-                energies=-one.logs,
-                scores=-one.logs,
+                actions=listing.actions,
+                energies=-listing.logs,
+                scores=-listing.logs,
                 evaluated=SearchCost(0, 0),
-                exact=one.exact,
-                tasks=one.tasks,
+                exact=listing.exact,
+                tasks=listing.tasks,
                 searched=int(count),
-                probabilities=np.exp(one.logs - every),
-                task_probabilities=np.exp(row[one.tasks]),
+                probabilities=np.exp(listing.logs - log_total),
+                task_probabilities=np.exp(row[listing.tasks]),
                 searched_mass=1.0,
             )
-            for one, every, row, count in zip(
-                found, total, log_tasks, kept.sum(axis=1), strict=True
+            for listing, log_total, row, count in zip(
+                listings, total, log_tasks, kept.sum(axis=1), strict=True
             )
         ]
 
@@ -376,7 +384,9 @@ class CefitoPlanner(Sized, BasePlanner):
             advance(count * share)
 
         watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
-        left = sorted(tasks, key=lambda one: one.task)  # a task's queries share tables
+        left = sorted(
+            tasks, key=lambda hypothesis: hypothesis.task
+        )  # a task's queries share tables
         while left and not (stop and stop()):
             together = searched_together(left, self.space, self.prior, self.horizon)
             batch, left = left[:together], left[together:]
@@ -390,19 +400,21 @@ class CefitoPlanner(Sized, BasePlanner):
             )
             compiled = spaces.compiled(batch, problems)
             if search is None:
-                found = [_cheapest(space, wanted) for space in compiled]
+                batch_plans = [_cheapest(space, wanted) for space in compiled]
                 advanced(len(batch))
             else:
-                found = search.search(field, compiled, wanted, watch)
-            for one, part in zip(batch, found, strict=True):
-                check_finite(part, first + one.query)
-                parts[one.query].append((one, part))
-        missed = {one.query for one in left}  # stopped before all their tasks were searched
+                batch_plans = search.search(field, compiled, wanted, watch)
+            for hypothesis, task_plans in zip(batch, batch_plans, strict=True):
+                check_finite(task_plans, first + hypothesis.query)
+                parts[hypothesis.query].append((hypothesis, task_plans))
+        missed = {
+            hypothesis.query for hypothesis in left
+        }  # stopped before all their tasks were searched
         answers = []
-        for query, own in enumerate(parts):
-            plans = merged(own, top_k) if own else no_plans(self.horizon)
+        for query, by_hypothesis in enumerate(parts):
+            plans = merged(by_hypothesis, top_k) if by_hypothesis else no_plans(self.horizon)
             if posterior is not None:
-                plans = posterior.weighed(query, plans, own)
+                plans = posterior.weighed(query, plans, by_hypothesis)
             answers.append(replace(plans, exact=plans.exact and query not in missed))
         return answers
 

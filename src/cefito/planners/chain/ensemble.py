@@ -57,7 +57,7 @@ class ChainEnsemble(Ensemble[Network]):
         val: Windows,
         *,
         settings: Any,
-        **given: Any,
+        **options: Any,
     ) -> dict[str, TrainingResult]:
         """Train networks in place; arguments as of `train_networks`."""
         network, config = networks[0], cls.config_of(settings).model_dump(exclude={"members"})
@@ -66,18 +66,18 @@ class ChainEnsemble(Ensemble[Network]):
         lengths = getattr(network, "lengths", network.horizon)
         determining = [lengths, config, settled, network.states.by_task()]
         return cls.train_networks(
-            networks, train, val, settings, training, determining=determining, **given
+            networks, train, val, settings, training, determining=determining, **options
         )
 
     def trained_on_all(
-        self, train: Windows, val: Windows, *, settings: Any, **given: Any
+        self, train: Windows, val: Windows, *, settings: Any, **options: Any
     ) -> tuple[Network, ...] | None:
         """Return networks trained further with validation windows; None if not asked for."""
         both = final_windows(train, val, self.training_of(settings))
         if both is train:
             return None
         networks = deepcopy(self.networks)
-        self.train_all(networks, both, val, settings=settings, further=True, **given)
+        self.train_all(networks, both, val, settings=settings, further=True, **options)
         return networks
 
     @override
@@ -112,27 +112,27 @@ class EnsemblePlanner(Sized, BasePlanner):
     model: Any
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, **options: Any) -> Fitted[Self]:
         """Train the chain over the actions that training windows show of each task."""
-        return cls._fitted(train, val, None, **given)
+        return cls._fitted(train, val, None, **options)
 
-    def refit(self, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:
+    def refit(self, train: Windows, val: Windows, **options: Any) -> Fitted[Self]:
         """Return a planner that begins with this one and is trained on further windows."""
-        return self._fitted(train, val, self.model, **given)
+        return self._fitted(train, val, self.model, **options)
 
     @classmethod
-    def _fitted(cls, train: Windows, val: Windows, start: Any, **given: Any) -> Fitted[Self]:
-        training = cls.ensemble.training_of(given["settings"])
-        known = () if start is None else start.states.by_task()
-        space = extended_space(known, final_windows(train, val, training), "training")
-        model, trainings = cls.ensemble.fit(train, val, space=space, start=start, **given)
-        planner = cls(model.on_all_videos(train, val, **given))
+    def _fitted(cls, train: Windows, val: Windows, start: Any, **options: Any) -> Fitted[Self]:
+        training = cls.ensemble.training_of(options["settings"])
+        start_actions = () if start is None else start.states.by_task()
+        space = extended_space(start_actions, final_windows(train, val, training), "training")
+        model, trainings = cls.ensemble.fit(train, val, space=space, start=start, **options)
+        planner = cls(model.on_all_videos(train, val, **options))
         return Fitted(planner, trainings, ends_on_all(training, val))
 
     @classmethod
-    def load(cls, folder: Path | str, **given: Any) -> Self:
+    def load(cls, folder: Path | str, **options: Any) -> Self:
         """Load the planner that was saved in a folder."""
-        return cls(cls.ensemble.load(folder, **given))
+        return cls(cls.ensemble.load(folder, **options))
 
     def save(self, folder: Path | str) -> None:
         """Write all networks into one file."""
@@ -170,8 +170,8 @@ class EnsemblePlanner(Sized, BasePlanner):
         blocks = queries.blocks(self.together) or [queries]
         return np.concatenate(
             [
-                _log_sequences(self.weighted_scores(block), own)
-                for block, own in zip(blocks, rows, strict=True)
+                _log_sequences(self.weighted_scores(block), block_sequences)
+                for block, block_sequences in zip(blocks, rows, strict=True)
             ]
         )
 
@@ -205,16 +205,16 @@ def _log_sequences(
     sequences: NDArray[np.int64],  # actions of one sequence of each query [B, T], −1 after the last
 ) -> NDArray[np.float64]:
     """Return log p(T) + log Σ_c p(c, sequence | T) [B]; −∞ for impossible sequences."""
-    given = torch.from_numpy(sequences).to(parts[0].log_weight.device)
-    lengths = (given >= 0).sum(dim=1)
-    found = given.new_full((len(given),), -torch.inf, dtype=torch.float64)
-    for part in parts:
-        rows = (lengths == part.scores.horizon).nonzero()[:, 0]
+    actions = torch.from_numpy(sequences).to(parts[0].log_weight.device)
+    lengths = (actions >= 0).sum(dim=1)
+    log_probabilities = actions.new_full((len(actions),), -torch.inf, dtype=torch.float64)
+    for weighted in parts:
+        rows = (lengths == weighted.scores.horizon).nonzero()[:, 0]
         if len(rows):
-            own = given[rows, : part.scores.horizon]
-            logs = part.scores.rows(rows).log_sequence_probabilities(own)
-            found[rows] = (part.log_weight[rows] + logs).double()
-    return np.asarray(found.cpu().numpy())
+            unpadded = actions[rows, : weighted.scores.horizon]
+            logs = weighted.scores.rows(rows).log_sequence_probabilities(unpadded)
+            log_probabilities[rows] = (weighted.log_weight[rows] + logs).double()
+    return np.asarray(log_probabilities.cpu().numpy())
 
 
 def _first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.floating[Any]]:
@@ -224,17 +224,17 @@ def _first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.floating[Any]]:
     """
     states = parts[0].scores.states
     batch, actions = len(parts[0].log_weight), states.lookup.shape[1]
-    found = parts[0].log_weight.new_zeros(batch, actions, actions + 1)
+    probabilities = parts[0].log_weight.new_zeros(batch, actions, actions + 1)
     # action of each place of each task; `actions` at places without a state, [C, A]
     ids = torch.cat([states.actions, states.actions.new_tensor([actions])])[states.grid]
     pairs = (ids[:, :, None] * (actions + 1) + ids[:, None]).flatten()  # [C · A · A]
     real = ((ids[:, :, None] < actions) & (ids[:, None] < actions)).flatten()
-    for part in parts:
-        weight = part.log_weight.exp()[:, None]  # p(T)
-        if part.scores.horizon == 1:
-            first = weight * part.scores.log_marginals()[:, 0].exp()  # [B, S]
-            found[:, :, actions].index_add_(1, states.actions, first)
+    for weighted in parts:
+        weight = weighted.log_weight.exp()[:, None]  # p(T)
+        if weighted.scores.horizon == 1:
+            first = weight * weighted.scores.log_marginals()[:, 0].exp()  # [B, S]
+            probabilities[:, :, actions].index_add_(1, states.actions, first)
         else:
-            joint = weight * part.scores.log_pairs().flatten(1).exp()  # [B, C · A · A]
-            found.flatten(1).index_add_(1, pairs[real], joint[:, real])
-    return np.asarray(found.cpu().numpy())
+            joint = weight * weighted.scores.log_pairs().flatten(1).exp()  # [B, C · A · A]
+            probabilities.flatten(1).index_add_(1, pairs[real], joint[:, real])
+    return np.asarray(probabilities.cpu().numpy())

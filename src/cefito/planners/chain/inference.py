@@ -66,11 +66,11 @@ class SequenceScores:
         # or with states of several tasks
         single = states.ndim == 2
         rows = states[:, None] if single else states
-        known = rows.clamp_min(0)
+        indices = rows.clamp_min(0)
         steps = torch.arange(self.horizon, device=states.device)
         queries = torch.arange(len(self), device=states.device)[:, None, None]
-        total = self.emissions[queries, steps, known].sum(dim=2)  # Σ_t e_t(a_t), [B, n]
-        task, place = self.states.tasks[known], self.states.place[known]
+        total = self.emissions[queries, steps, indices].sum(dim=2)  # Σ_t e_t(a_t), [B, n]
+        task, place = self.states.tasks[indices], self.states.place[indices]
         # + Σ_t w(a_t, a_t+1)
         total = total + self.transitions[task[..., :-1], place[..., :-1], place[..., 1:]].sum(dim=2)
         possible = (rows >= 0).all(dim=2) & (task == task[..., :1]).all(dim=2)
@@ -264,26 +264,28 @@ class _TaskSums(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         horizon, states, saved = ctx.horizon, ctx.states, list(ctx.saved_tensors)
-        flat = given.new_empty(horizon, ctx.size + 1, len(given))  # p(a_t = a), times what is given
+        flat = output_gradient.new_empty(
+            horizon, ctx.size + 1, len(output_gradient)
+        )  # p(a_t = a), times what is given
         count, most = states.grid.shape
-        pairs = given.new_zeros(count, most, most) if ctx.needs_input_grad[1] else None
-        tiny = torch.finfo(given.dtype).tiny  # sums of unreachable states are zero
+        pairs = output_gradient.new_zeros(count, most, most) if ctx.needs_input_grad[1] else None
+        tiny = torch.finfo(output_gradient.dtype).tiny  # sums of unreachable states are zero
         for tasks, grid in states.blocks:
             factors, *kept = (saved.pop(0) for _ in range(1 + 2 * horizon))
             shares, sums = kept[:horizon], kept[horizon:]
-            gradient = shares[-1] * (given.T[tasks, None] / sums[-1].clamp_min(tiny))
-            own = torch.zeros_like(factors)
+            gradient = shares[-1] * (output_gradient.T[tasks, None] / sums[-1].clamp_min(tiny))
+            pair_sums = torch.zeros_like(factors)
             for step in range(horizon - 1, -1, -1):
                 flat[step].index_copy_(0, grid.flatten(), gradient.flatten(0, 1))
                 if step:
                     ratios = gradient / sums[step - 1].clamp_min(tiny)
-                    own.baddbmm_(shares[step - 1], ratios.mT)
+                    pair_sums.baddbmm_(shares[step - 1], ratios.mT)
                     gradient = torch.bmm(factors, ratios).mul_(shares[step - 1])
             if pairs is not None:
-                rest = most - grid.shape[1]
-                pairs[tasks] = F.pad(own.mul_(factors), (0, rest, 0, rest))
+                padding = most - grid.shape[1]
+                pairs[tasks] = F.pad(pair_sums.mul_(factors), (0, padding, 0, padding))
         return flat[:, :-1].permute(2, 0, 1), pairs, None
 
 
@@ -323,9 +325,9 @@ def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tens
     transitions = transitions.expand(batch, -1, -1, -1)
     # Forward: keep the `count` prefixes of highest score + h_t. score, task: [B, count];
     # places: [B, count, t].
-    own = padded[:, 0].flatten(1)
-    chosen = _top(own + ahead[0].flatten(1), count)
-    score = own.gather(1, chosen)
+    first = padded[:, 0].flatten(1)
+    chosen = _top(first + ahead[0].flatten(1), count)
+    score = first.gather(1, chosen)
     task, places = chosen // width, (chosen % width)[:, :, None]
     for step in range(1, horizon):
         # score + w(a_t−1, b) + e_t(b): [B, count, A]

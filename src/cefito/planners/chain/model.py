@@ -68,11 +68,18 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         *,
         space: ActionSpace,
         settings: ChainSettings,
-        **given: Any,
+        **options: Any,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
-        Other arguments are as of `train_networks`. See `on_all_videos` for what may follow.
+        See `on_all_videos` for what may follow.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            space: Actions that each task allows.
+            settings: Settings of the method.
+            options: Seed, context and start, as in `train_networks`.
         """
         config = settings.chain
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -87,7 +94,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
             )
             for _ in range(config.members)
         )
-        results = cls.train_all(networks, train, val, settings=settings, **given)
+        results = cls.train_all(networks, train, val, settings=settings, **options)
         return cls._calibrated(networks, train, val), results
 
     @classmethod
@@ -96,7 +103,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         model = cls(networks, 1.0)
         scores = model.scores(Queries.from_windows(val))
         tasks, actions = (
-            torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
+            torch.from_numpy(ids).to(model.device) for ids in (val.tasks, val.actions)
         )
         states, videos = known_states(scores.states, val, train), len(set(val.video.tolist()))
         power = fit_task_power(scores, states, tasks, videos=videos)
@@ -105,17 +112,17 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         power = fit_task_confidence(logs, tasks, videos=videos, centre=power)
         return cls(networks, temperature, power)
 
-    def on_all_videos(self, train: Windows, val: Windows, *, seed: int, **given: Any) -> Self:
+    def on_all_videos(self, train: Windows, val: Windows, *, seed: int, **options: Any) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
         No windows are left to fit the calibration on; see `kept_confidence`. Arguments are as of
         `fit`.
         """
-        networks = self.trained_on_all(train, val, seed=seed, **given)
+        networks = self.trained_on_all(train, val, seed=seed, **options)
         if networks is None:
             return self
-        known = train.sample(_KNOWN, seed)
-        queries, actions = Queries.from_windows(known), torch.from_numpy(known.actions)
+        sample = train.sample(_KNOWN, seed)
+        queries, actions = Queries.from_windows(sample), torch.from_numpy(sample.actions)
         actions = actions.to(self.device)
         scores = replace(self, networks=networks, task_power=1.0).scores(queries)
 
@@ -193,23 +200,31 @@ class _JoinedMembers:
             return torch.stack([*values])
 
         with torch.inference_mode():
-            self.mean = stacked(one.mean[None] for one in networks)  # [M, 1, E]
+            self.mean = stacked(network.mean[None] for network in networks)  # [M, 1, E]
             # both linear layers of the encoder as one, [M, E, W]
             self.encoder = stacked(
-                (one.narrowing.weight @ one.encoder.weight).T for one in networks
+                (network.narrowing.weight @ network.encoder.weight).T for network in networks
             )
-            self.encoder_bias = stacked(one.narrowing(one.encoder.bias)[None] for one in networks)
-            self.hidden = stacked(one.hidden.weight.T for one in networks)  # [M, 2·W, H]
-            self.hidden_bias = stacked(one.hidden.bias[None] for one in networks)
+            self.encoder_bias = stacked(
+                network.narrowing(network.encoder.bias)[None] for network in networks
+            )
+            self.hidden = stacked(network.hidden.weight.T for network in networks)  # [M, 2·W, H]
+            self.hidden_bias = stacked(network.hidden.bias[None] for network in networks)
             # the last layers of all members as one, [M·H, T·S]
-            self.emission = share * torch.cat([one.emission.weight.T for one in networks])
-            self.emission_bias = share * stacked(one.emission.bias for one in networks).sum(dim=0)
+            self.emission = share * torch.cat([network.emission.weight.T for network in networks])
+            self.emission_bias = share * stacked(network.emission.bias for network in networks).sum(
+                dim=0
+            )
             ends = [
-                one.scale * one.end_factors[:, None, None] * F.normalize(one.ends, dim=-1)
-                for one in networks
+                network.scale
+                * network.end_factors[:, None, None]
+                * F.normalize(network.ends, dim=-1)
+                for network in networks
             ]
             self.ends = share * torch.cat(ends, dim=2).mT  # [2, M·W, S]
-            self.transitions = share * stacked(one.transitions for one in networks).sum(dim=0)
+            self.transitions = share * stacked(network.transitions for network in networks).sum(
+                dim=0
+            )
 
     def emissions(self, initial: Tensor, goal: Tensor) -> Tensor:
         """Return the emissions [B, T, S] of observations [B, E] (see `ChainNetwork.forward`)."""
@@ -232,7 +247,13 @@ class _JoinedMembers:
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
-    """Return −score of one task's sequences for one query, over the task's actions ascending."""
+    """Return −score of one task's sequences for one query, over the task's actions ascending.
+
+    Args:
+        scores: Scores of queries.
+        row: Number of the query.
+        task: Id of the task.
+    """
     states = scores.states
     members = states.grid[task][states.grid[task] < len(states)]
     count = len(members)
@@ -281,8 +302,8 @@ class ChainEvidence:
 
     def weighed(self, log_tasks: NDArray[np.float64]) -> SequenceScores:
         """Return scores log q(sequence | task, observations) + log p(task), of p [N, C]."""
-        known = np.isfinite(self.sums) & np.isfinite(log_tasks)
-        offset = np.where(known, log_tasks - np.where(known, self.sums, 0.0), -np.inf)
+        possible = np.isfinite(self.sums) & np.isfinite(log_tasks)
+        offset = np.where(possible, log_tasks - np.where(possible, self.sums, 0.0), -np.inf)
         emissions, states = self.scores.emissions.clone(), self.scores.states
         emissions[:, 0] += torch.from_numpy(offset).to(emissions)[:, states.tasks]
         return SequenceScores(states, emissions, self.scores.transitions)
@@ -290,12 +311,15 @@ class ChainEvidence:
     def log_sequences(
         self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return log q(sequence | task, observations) [n] of sequences [n, T] of tasks [n]."""
+        """Return log q(sequence | task, observations) [n] of sequences [n, T] of tasks [n].
+
+        Args:
+            query: Row of the query.
+            tasks: Task ids [n].
+            sequences: Action ids [n, T].
+        """
         states = self.scores.states.find(
-            *(
-                torch.from_numpy(part).to(self.scores.emissions.device)
-                for part in (tasks, sequences)
-            )
+            *(torch.from_numpy(ids).to(self.scores.emissions.device) for ids in (tasks, sequences))
         )
-        (found,) = self.scores.rows(slice(query, query + 1)).scores(states[None])
-        return np.asarray(found.double().cpu().numpy() - self.sums[query, tasks])
+        (log_scores,) = self.scores.rows(slice(query, query + 1)).scores(states[None])
+        return np.asarray(log_scores.double().cpu().numpy() - self.sums[query, tasks])

@@ -38,9 +38,15 @@ def shared_words(names: Sequence[str]) -> Tensor:
     zero where a name has no such word.
     """
     words = [{word[:_STEM] for word in re.findall(r"[^\W\d]+", folded(name))} for name in names]
-    number = {word: sum(word in own for own in words) for word in sorted(set().union(*words))}
+    number = {
+        word: sum(word in name_words for name_words in words)
+        for word in sorted(set().union(*words))
+    }
     kept = [word for word, count in number.items() if count > 1]
-    weights = [[(word in own) * log(len(names) / number[word]) for word in kept] for own in words]
+    weights = [
+        [(word in name_words) * log(len(names) / number[word]) for word in kept]
+        for name_words in words
+    ]
     return _LENGTH * F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
 
 
@@ -87,8 +93,8 @@ class WordSharing(nn.Module):
 
     def state_weights(self) -> tuple[Tensor, Tensor]:
         """Return the weights of emissions [T·S, H] and the vectors of ends [2, S, W]."""
-        own = self.emission.weight, self.ends
-        return own if self.words is None else self.words(*own)
+        weights = self.emission.weight, self.ends
+        return weights if self.words is None else self.words(*weights)
 
     def read(self, hidden: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """Return the emissions [B, T, S] of hidden units [B, H], and the logits of both ends.
@@ -108,20 +114,20 @@ def learning_words(network: Any, taxonomy: Taxonomy) -> Iterator[None]:
 
     In the end they are added to its weights, so that planning knows no words.
     """
-    parts = []
+    layers = []
     if network.config.words:
-        parts = [part for part in network.modules() if isinstance(part, WordSharing)]
+        layers = [layer for layer in network.modules() if isinstance(layer, WordSharing)]
         words = shared_words([action.name for action in taxonomy.actions])
-    for part in parts:
+    for layer in layers:
         of_states = words[network.states.actions.cpu()]
-        part.words = _WordVectors(of_states, part.emission, part.ends).to(part.ends.device)
+        layer.words = _WordVectors(of_states, layer.emission, layer.ends).to(layer.ends.device)
     yield
-    for part in parts:
+    for layer in layers:
         with torch.no_grad():
-            emission, ends = part.state_weights()
-            part.emission.weight.copy_(emission)
-            part.ends.copy_(ends)
-        part.words = None
+            emission, ends = layer.state_weights()
+            layer.emission.weight.copy_(emission)
+            layer.ends.copy_(ends)
+        layer.words = None
 
 
 @dataclass(frozen=True)
@@ -153,18 +159,21 @@ class ObservationEncoder(nn.Module):
         self._states: TaskStates | None = None
 
     def _register(self, states: TaskStates) -> None:
-        for part in fields(states):  # the others are derived from the saved one
-            saved = part.name == "lookup"
+        for attribute in fields(states):  # the others are derived from the saved one
+            saved = attribute.name == "lookup"
             self.register_buffer(
-                f"states_{part.name}", getattr(states, part.name), persistent=saved
+                f"states_{attribute.name}", getattr(states, attribute.name), persistent=saved
             )
 
     @property
     def states(self) -> TaskStates:
         """The states, on the device of the network."""
-        parts = {part.name: getattr(self, f"states_{part.name}") for part in fields(TaskStates)}
+        parts = {
+            attribute.name: getattr(self, f"states_{attribute.name}")
+            for attribute in fields(TaskStates)
+        }
         kept = self._states
-        if kept is None or any(getattr(kept, name) is not part for name, part in parts.items()):
+        if kept is None or any(getattr(kept, name) is not tensor for name, tensor in parts.items()):
             kept = self._states = TaskStates(**parts)
         return kept
 
@@ -176,28 +185,28 @@ class ObservationEncoder(nn.Module):
     @torch.no_grad()
     def take_over(self, learned: Self) -> None:
         """Copy a trained network over a subset of these states; further ones stay as drawn."""
-        for part in self.modules():
-            if isinstance(part, WordSharing) and part.words is not None:
-                for vectors in part.words.parameters():
+        for layer in self.modules():
+            if isinstance(layer, WordSharing) and layer.words is not None:
+                for vectors in layer.words.parameters():
                     vectors.zero_()
         old, target = learned.states.to("cpu"), self.state_dict()
         ids, actions = self.states.lookup[old.tasks, old.actions], old.lookup.shape[1]
-        one, other = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
-        tasks, place = old.tasks[one], self.states.place[ids]
-        for name, given in learned.state_dict().items():
-            tensor, own = given.to("cpu"), target[name]
+        row, column = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
+        tasks, place = old.tasks[row], self.states.place[ids]
+        for name, trained in learned.state_dict().items():
+            tensor, weights = trained.to("cpu"), target[name]
             if name.endswith("ends"):  # [2, S, W]
-                own[:, ids] = tensor
+                weights[:, ids] = tensor
             elif name.endswith(("emission.weight", "emission.bias")):  # [T·S, …]
                 parts = tensor.unflatten(0, (-1, len(old)))
-                own.unflatten(0, (-1, len(self.states)))[:, ids] = parts
+                weights.unflatten(0, (-1, len(self.states)))[:, ids] = parts
             elif name.endswith(("change", "counted")):  # [C, A, A]
-                before = tensor[tasks, old.place[one], old.place[other]]
-                own[tasks, place[one], place[other]] = before
+                before = tensor[tasks, old.place[row], old.place[column]]
+                weights[tasks, place[row], place[column]] = before
             elif name.endswith("before.weight"):  # of each action done, and of its recency [H, 2·K]
-                own.unflatten(1, (2, -1))[:, :, :actions] = tensor.unflatten(1, (2, -1))
+                weights.unflatten(1, (2, -1))[:, :, :actions] = tensor.unflatten(1, (2, -1))
             elif name != "states_lookup":
-                own.copy_(tensor)
+                weights.copy_(tensor)
 
     def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
         """Encode observations [B, 2, E] as [B, 2, W]."""
@@ -218,7 +227,13 @@ class ObservationEncoder(nn.Module):
 
 
 def dropped(values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    """Return values of which a share is zeroed; all of them without a generator."""
+    """Return values of which a share is zeroed; all of them without a generator.
+
+    Args:
+        values: Tensor of any shape.
+        rate: Share to zero.
+        generator: Draws it.
+    """
     return values if generator is None else Dropout(rate, generator)(values)
 
 
@@ -276,7 +291,13 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> CrfOutputs:
-        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
+        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
         emissions, logits = self.read(dropped(between, self.config.dropout, generator), encoded)

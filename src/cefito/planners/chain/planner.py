@@ -80,6 +80,12 @@ def likeliest_plans(
     """Return the likeliest sequences of some queries, whose scores fit the memory.
 
     Plans are called exact as by `likeliest_sequences`.
+
+    Args:
+        scores: Scores of the queries.
+        queries: B queries.
+        top_k: Number of plans of each.
+        constraints: Constraints on the plans.
     """
     states, tasks = scores.states, None
     if queries.tasks is not None:
@@ -89,8 +95,8 @@ def likeliest_plans(
     total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks)[:, 0]
     if constraints:
         return [
-            _constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
-            for row, own in enumerate(total)
+            _constrained(scores, sums[row], float(log_sum), queries, row, top_k, constraints)
+            for row, log_sum in enumerate(total)
         ]
     of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
     count = states.task_count
@@ -98,8 +104,15 @@ def likeliest_plans(
         of_tasks, count = np.ones_like(of_tasks), 1
         scores = scores.given(tasks[:, 0])
     return [
-        _plans(one.actions, one.logs - own, one.tasks, count, shares, exact=one.exact)
-        for one, own, shares in zip(
+        _plans(
+            listing.actions,
+            listing.logs - log_sum,
+            listing.tasks,
+            count,
+            shares,
+            exact=listing.exact,
+        )
+        for listing, log_sum, shares in zip(
             likeliest_sequences(scores, top_k, tasks),
             total.double().cpu().numpy(),
             of_tasks,
@@ -114,8 +127,12 @@ def likeliest_sequences(
     """Return the sequences of the largest sums over tasks for each query.
 
     List the best pairs of task and sequence, at most 1,024, until no other sequence can have a
-    larger sum; `exact` is False if 1,024 pairs are too few. `tasks`, ascending int64
-    [B, n], are the only ones with possible sequences, if that is known.
+    larger sum; `exact` is False if 1,024 pairs are too few.
+
+    Args:
+        scores: Scores of B queries.
+        top_k: Number of sequences of each.
+        tasks: The only tasks with possible sequences, ascending int64 [B, n]; None if unknown.
     """
     states = scores.states
     several = states.owners.shape[1] if tasks is None else min(states.owners.shape[1], len(tasks.T))
@@ -123,31 +140,33 @@ def likeliest_sequences(
     if several > 1:
         alone = torch.where(states.shared, scores.emissions, -torch.inf)
         joint = SequenceScores(states, alone, scores.transitions).highest(tasks)
-    found: dict[int, Listed] = {}
+    listings: dict[int, Listed] = {}
     pending, pairs = torch.arange(len(scores), device=scores.emissions.device), top_k
     while len(pending):
-        part = scores.rows(pending)
-        best, values = part.best(pairs, None if tasks is None else tasks[pending])
+        pending_scores = scores.rows(pending)
+        best, values = pending_scores.best(pairs, None if tasks is None else tasks[pending])
         actions, task = states.actions[best], states.tasks[best[..., 0]]
         summed, bound = values, values[:, -1]  # −∞ fills columns that a query lacks
         if joint is not None:
-            summed = torch.where(values.isfinite(), part.sequence_scores(actions), -torch.inf)
+            summed = torch.where(
+                values.isfinite(), pending_scores.sequence_scores(actions), -torch.inf
+            )
             # a further sequence has at most the lowest listed pair, `several` times if it is joint
             bound = torch.maximum(bound, torch.minimum(bound, joint[pending]) + math.log(several))
         rows = _ranked(
-            *(each.cpu().numpy() for each in (actions, task, values)),
-            *(each.double().cpu().numpy() for each in (summed, bound)),
+            *(tensor.cpu().numpy() for tensor in (actions, task, values)),
+            *(tensor.double().cpu().numpy() for tensor in (summed, bound)),
             pairs=pairs,
             top_k=top_k,
         )
         numbers = pending.tolist()
-        found |= zip(numbers, rows, strict=True)
+        listings |= zip(numbers, rows, strict=True)
         pairs *= 2
         if pairs > max(_PAIRS, 2 * top_k):
             break
-        left = [number for number in numbers if not found[number].exact]
+        left = [number for number in numbers if not listings[number].exact]
         pending = torch.tensor(left, dtype=torch.int64, device=pending.device)
-    return [found[row] for row in range(len(scores))]
+    return [listings[row] for row in range(len(scores))]
 
 
 def _ranked(
@@ -169,16 +188,16 @@ def _ranked(
     keys[:, :, 0], keys[:, :, 1:] = rows, actions
     first = np.zeros((batch, width), dtype=np.bool_)
     first.flat[np.unique(keys.reshape(-1, 1 + steps), axis=0, return_index=True)[1]] = True
-    known = np.isfinite(values)
-    kept = first & known
+    listed = np.isfinite(values)
+    kept = first & listed
     kept &= kept.cumsum(axis=1) <= top_k
     least = np.where(kept, logs, np.inf).min(axis=1, initial=np.inf)
-    exact = (known.sum(axis=1) < pairs) | (
+    exact = (listed.sum(axis=1) < pairs) | (
         (kept.sum(axis=1) == top_k) & (least >= bound - _ROUNDING)
     )
     return [
-        Listed(actions[row, own], tasks[row, own], logs[row, own], bool(exact[row]))
-        for row, own in enumerate(kept)
+        Listed(actions[row, chosen], tasks[row, chosen], logs[row, chosen], bool(exact[row]))
+        for row, chosen in enumerate(kept)
     ]
 
 
@@ -219,14 +238,14 @@ def _constrained(
         parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
     if not parts:
         raise refusals[0]
-    sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
+    sequences, logs, pair_tasks = (np.concatenate(column) for column in zip(*parts, strict=True))
     if queries.tasks is None and states.owners.shape[1] > 1:
         listed = torch.from_numpy(sequences)[None].to(scores.emissions.device)
-        own = scores.rows(slice(row, row + 1)).sequence_scores(listed)[0]
-        summed = own.double().cpu().numpy() - total
+        log_sums = scores.rows(slice(row, row + 1)).sequence_scores(listed)[0]
+        summed = log_sums.double().cpu().numpy() - total
     else:
         summed = logs
-    order = np.lexsort((*sequences.T[::-1], found, -logs, -summed))
+    order = np.lexsort((*sequences.T[::-1], pair_tasks, -logs, -summed))
     of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
     if queries.tasks is not None:
         of_tasks = np.ones_like(of_tasks)
@@ -236,7 +255,9 @@ def _constrained(
     owners = 1 if queries.tasks is not None else states.owners.shape[1]
     bound = np.logaddexp.reduce(np.sort(bounds)[-owners:])
     exact &= bool(summed[order].min() >= bound - _ROUNDING)
-    plans = _plans(sequences[order], summed[order], found[order], len(tasks), of_tasks, exact=exact)
+    plans = _plans(
+        sequences[order], summed[order], pair_tasks[order], len(tasks), of_tasks, exact=exact
+    )
     # the pairs that were listed have the mass of all allowed ones, nearly
     shares = np.exp(-plans.scores - np.logaddexp.reduce(logs)).clip(max=1)
     return replace(plans, probabilities=shares, searched_mass=None)

@@ -83,13 +83,13 @@ class TaskStates:
         """
         sizes = self.real.sum(dim=1)
         order = sizes.argsort(descending=True, stable=True)
-        found, first, ranked = [], 0, sizes[order].tolist()
+        blocks, first, ranked = [], 0, sizes[order].tolist()
         for place, size in enumerate([*ranked, -1]):
             if 3 * size < 2 * ranked[first]:
                 tasks = order[first:place]
-                found.append((tasks, self.grid[tasks, : max(1, ranked[first])]))
+                blocks.append((tasks, self.grid[tasks, : max(1, ranked[first])]))
                 first = place
-        return tuple(found)
+        return tuple(blocks)
 
     @cached_property
     @torch.inference_mode(False)
@@ -104,7 +104,10 @@ class TaskStates:
     def to(self, device: torch.device | str) -> TaskStates:
         """Return the states on a device."""
         return TaskStates(
-            **{part.name: getattr(self, part.name).to(device) for part in fields(self)}
+            **{
+                attribute.name: getattr(self, attribute.name).to(device)
+                for attribute in fields(self)
+            }
         )
 
     def find(self, tasks: Tensor, sequences: Tensor) -> Tensor:
@@ -125,14 +128,21 @@ class TaskStates:
 
 def smoothed_transitions(
     states: TaskStates,
-    sequences: NDArray[np.integer[Any]] | Tensor,  # actions of training windows [N, T]
-    tasks: NDArray[np.integer[Any]] | Tensor,  # their tasks [N]
+    sequences: NDArray[np.integer[Any]] | Tensor,
+    tasks: NDArray[np.integer[Any]] | Tensor,
     smoothing: float = 0.2,
 ) -> Tensor:
-    """Return log p(b | a, task) of smoothed counts of training windows."""
+    """Return log p(b | a, task) of smoothed counts of training windows.
+
+    Args:
+        states: States of all tasks.
+        sequences: Actions of training windows [N, T].
+        tasks: Their tasks [N].
+        smoothing: s.
+    """
     # returns float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state
-    found = states.find(torch.as_tensor(tasks).long(), torch.as_tensor(sequences).long())
-    pairs = torch.stack([found[:, :-1].flatten(), found[:, 1:].flatten()])
+    sequence_states = states.find(torch.as_tensor(tasks).long(), torch.as_tensor(sequences).long())
+    pairs = torch.stack([sequence_states[:, :-1].flatten(), sequence_states[:, 1:].flatten()])
     pairs = pairs[:, (pairs >= 0).all(dim=0)]
     width = states.grid.shape[1]
     counts = torch.zeros(states.task_count, width, width, dtype=torch.float64)

@@ -60,18 +60,18 @@ class Layout:
         rows[[0, -1]] = True
         return rows
 
-    def projection(self, *known: Tensor, allowed: Tensor | None = None) -> Projection:
+    def projection(self, *sources: Tensor, allowed: Tensor | None = None) -> Projection:
         """The projection onto the given part of B plans; at T = 1 that has the goal alone.
 
-        `known` are the sources of the given blocks, in their order, [B, ...] each; then the initial
+        `sources` are those of the given blocks, in their order, [B, ...] each; then the initial
         observations and the goals, [B, E] each. Entries of the action block that are not `allowed`,
         bool, broadcastable to [B, T, K], are given as zeros.
         """
-        *blocks, initial, goal = known
+        *blocks, initial, goal = sources
         horizon, actions = self.shape.horizon, self.shape.actions
         filled = [
-            block.fill(given).to(initial.dtype).expand(-1, horizon, -1)
-            for block, given in zip(self.before, blocks, strict=True)
+            block.fill(source).to(initial.dtype).expand(-1, horizon, -1)
+            for block, source in zip(self.before, blocks, strict=True)
         ]
         behind = initial.new_zeros(len(initial), horizon, actions + self.shape.observation_dim)
         behind[:, 0, actions:] = initial
@@ -176,7 +176,13 @@ class TemporalUNet(nn.Module):
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W]."""
+        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W].
+
+        Args:
+            matrix: Matrices [B, T, D].
+            times: Times [B].
+            latents: Latents of N modules inside [B, N, W].
+        """
         time = self.time(self.times[times])
         inside = iter(latents.unbind(1) if latents is not None else ())
         x, left = matrix.transpose(1, 2), []
@@ -264,7 +270,13 @@ class Diffusion:
         self.signal = torch.cat([torch.ones(1, dtype=torch.float64), (1 - taken).cumprod(dim=0)])
 
     def noised(self, clean: Tensor, noise: Tensor, times: Tensor) -> Tensor:
-        """Matrices [B, ...] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise."""
+        """Matrices [B, ...] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise.
+
+        Args:
+            clean: Matrices [B, ...].
+            noise: Normal noise of the same shape.
+            times: Times [B].
+        """
         signal = self.signal.to(clean.device)[times].view(-1, *(1,) * (clean.ndim - 1))
         return signal.sqrt().to(clean.dtype) * clean + (1 - signal).sqrt().to(clean.dtype) * noise
 
@@ -276,15 +288,17 @@ class Diffusion:
     ) -> Tensor:
         """Denoise matrices [B, ...] by DDIM with η = 0 (Song et al. 2021, Eq. 12), unclipped.
 
-        `predict` predicts the clean matrices from noised ones at a time; `project` is applied to
-        the noise, to every prediction and after every step.
+        Args:
+            predict: Predicts the clean matrices from noised ones at a time.
+            noise: Noise to begin with [B, ...].
+            project: Applied to the noise, to every prediction and after every step.
         """
         x = project(noise)
         for now, after in pairwise(self.times):
             clean = project(predict(x, now))
             here, there = float(self.signal[now]), float(self.signal[after])
-            rest = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
-            x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * rest)
+            predicted_noise = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
+            x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * predicted_noise)
         return x
 
 
@@ -294,7 +308,7 @@ BLOCK = 512  # queries denoised at once
 class DiffusionNetwork(nn.Module):
     """The U-Net, the mean observation, and the noise that every plan starts from.
 
-    The arguments `known` are the sources of the layout's given blocks, in their order, [B, ...]
+    The arguments `sources` are those of the layout's given blocks, in their order, [B, ...]
     each; then the initial observations and the goals, [B, E] each. With modules `inside` the U-Net
     a network overrides `latents`, too.
     """
@@ -334,9 +348,9 @@ class DiffusionNetwork(nn.Module):
         self.unet.reset(generator)
         self.noise.normal_(generator=generator)
 
-    def projection(self, *known: Tensor) -> Projection:
+    def projection(self, *sources: Tensor) -> Projection:
         """The projection onto the known part of plans."""
-        *blocks, initial, goal = known
+        *blocks, initial, goal = sources
         x = torch.stack([initial, goal]) - self.mean
         if self.config.normalise:
             x = normalise(x)
@@ -356,15 +370,21 @@ class DiffusionNetwork(nn.Module):
         return None
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B]."""
+        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B].
+
+        Args:
+            matrix: Projected matrices [B, T, D].
+            times: Times [B].
+            latents: Latents of N modules inside [B, N, W].
+        """
         return self.unet(matrix, times, latents).float()  # type: ignore[no-any-return]
 
-    def scores(self, *known: Tensor) -> Tensor:
+    def scores(self, *sources: Tensor) -> Tensor:
         """The sampled action block: a score of each action at each step, [B, T, K].
 
         Minus infinity for actions that are not allowed; zero in rows that are not predicted.
         """
-        project = self.projection(*known)
+        project = self.projection(*sources)
         latents = self.latents(project)
         start = project.filled(self.noise.expand(len(project.given), -1, -1))
         matrix = self.diffusion.sample(
@@ -372,19 +392,32 @@ class DiffusionNetwork(nn.Module):
             start,
             project,
         )
-        scores, allowed = matrix[..., project.actions], self.allowed(*known[:-2])
+        scores, allowed = matrix[..., project.actions], self.allowed(*sources[:-2])
         return scores if allowed is None else scores.where(allowed, -torch.inf)
 
 
 def end_weights(horizon: int, ends: float, *, between: float = 1.0) -> Tensor:
-    """Weights of the first and the last row, and of the rows between, [T]."""
+    """Weights of the first and the last row, and of the rows between, [T].
+
+    Args:
+        horizon: T.
+        ends: Weight of the first and the last row.
+        between: Weight of the others.
+    """
     weights = torch.full((horizon,), between)
     weights[[0, -1]] = ends
     return weights
 
 
 def check_horizon(config: DiffusionConfig, horizon: int, *, method: str, section: str) -> None:
-    """Refuse a horizon at which time would shrink to nothing."""
+    """Refuse a horizon at which time would shrink to nothing.
+
+    Args:
+        config: Settings of the network.
+        horizon: T.
+        method: Name of the method, for the message.
+        section: Section of the settings at fault.
+    """
     levels = len(config.widths)
     if horizon < levels:
         raise ConfigError(

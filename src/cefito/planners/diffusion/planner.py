@@ -36,8 +36,8 @@ class DiffusionLoss(PlanLoss):
     """Squared error of the restored actions at random times, each row weighted, summed over a plan.
 
     The error is averaged over a batch, where it was published as summed: AdamW's steps do not
-    depend on the factor. `known` [N, ...] is the source of the given blocks of training windows,
-    such as the true tasks; `val_known` the source when planning, such as predicted tasks.
+    depend on the factor. `sources` [N, ...] are those of the given blocks of training
+    windows, such as the true tasks; `val_sources` those when planning, such as predicted tasks.
     """
 
     def __init__(
@@ -45,13 +45,15 @@ class DiffusionLoss(PlanLoss):
         network: DiffusionNetwork,
         train: Windows,
         val: Windows,
-        known: NDArray[np.int64] | None = None,
-        val_known: NDArray[np.int64] | None = None,
+        sources: NDArray[np.int64] | None = None,
+        val_sources: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(network, train, val)
         blocks = len(network.layout.before)
-        self.known = () if known is None else self.placed(known) * blocks
-        self.val_known = () if val_known is None else self.placed(val_known[self.chosen]) * blocks
+        self.sources = () if sources is None else self.placed(sources) * blocks
+        self.val_sources = (
+            () if val_sources is None else self.placed(val_sources[self.chosen]) * blocks
+        )
         self.weights = network.row_weights().to(self.device)
         self.rows = network.layout.rows(self.device)
 
@@ -63,7 +65,7 @@ class DiffusionLoss(PlanLoss):
         )
         clean = F.one_hot(self.actions[rows], self.module.action_count).float()  # [B, T, K]
         noise = torch.randn(clean.shape, generator=generator, device=rows.device)
-        project = self.module.projection(*(part[rows] for part in self.known), initial, goal)
+        project = self.module.projection(*(source[rows] for source in self.sources), initial, goal)
         matrix = self.module.diffusion.noised(project.filled(clean), project.filled(noise), times)
         latents = self.module.latents(project, generator=generator)
         # only the actions of the projected prediction can be wrong
@@ -74,8 +76,10 @@ class DiffusionLoss(PlanLoss):
 
     @override
     def best_sequences(self) -> Tensor:
-        parts = zip(*(part.split(BLOCK) for part in (*self.val_known, *self.val[:2])), strict=True)
-        return torch.cat([self.module.scores(*part).argmax(dim=2) for part in parts])
+        parts = zip(
+            *(tensor.split(BLOCK) for tensor in (*self.val_sources, *self.val[:2])), strict=True
+        )
+        return torch.cat([self.module.scores(*block).argmax(dim=2) for block in parts])
 
 
 Network = TypeVar("Network", bound=DiffusionNetwork)
@@ -83,14 +87,20 @@ Network = TypeVar("Network", bound=DiffusionNetwork)
 
 @torch.inference_mode()
 def sampled_scores(
-    model: TrainedNetwork[Network], queries: Queries, known: NDArray[np.int64] | None = None
+    model: TrainedNetwork[Network], queries: Queries, sources: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
-    """The score of each action at each step of each query, [N, T, K], given sources [N, ...]."""
-    blocks = () if known is None else model.on_device(known) * len(model.network.layout.before)
+    """The score of each action at each step of each query, [N, T, K], given sources [N, ...].
+
+    Args:
+        model: Trained network.
+        queries: N queries.
+        sources: What the given blocks are made of [N, ...].
+    """
+    blocks = () if sources is None else model.on_device(sources) * len(model.network.layout.before)
     parts = zip(
-        *(part.split(BLOCK) for part in (*blocks, *model.observations(queries))), strict=True
+        *(tensor.split(BLOCK) for tensor in (*blocks, *model.observations(queries))), strict=True
     )
-    scores = torch.cat([model.network.scores(*part) for part in parts])
+    scores = torch.cat([model.network.scores(*block) for block in parts])
     finite_outputs(scores.where(~scores.isneginf(), 0), model.title)
     return np.asarray(scores.cpu().numpy())
 
@@ -100,6 +110,11 @@ def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[P
 
     Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
     occur: with any other action there, `top_k` sequences are better, one for each of them.
+
+    Args:
+        scores: Scores [N, T, K], −∞ for forbidden actions.
+        top_k: Number of plans of each query.
+        forwards: Forward passes of the network, for the cost.
     """
     plans = []
     for rows in scores.astype(np.float64):
@@ -129,20 +144,20 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
 
     @override
     @classmethod
-    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **options: Any) -> Fitted[Self]:
         config = cls.config_of(settings)
         check_horizon(config, train.horizon, method=str(cls.name), section=cls.part)
-        task_model, results = TaskModel.train(train, val, settings, **given)
+        task_model, results = TaskModel.train(train, val, settings, **options)
         tasks = train.tasks, task_model.predict(Queries.from_windows(val))
         parts: dict[str, Any] = {"config": config, "task_model": task_model}
-        planner, own = cls.train(train, val, settings, *tasks, **parts, **given)
-        return Fitted(planner, results | own)
+        planner, network_results = cls.train(train, val, settings, *tasks, **parts, **options)
+        return Fitted(planner, results | network_results)
 
     @override
     @classmethod
-    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
-        task_model = TaskModel.load(folder, settings=settings, **given)
-        return super().load(folder, settings=settings, task_model=task_model, **given)
+    def load(cls, folder: Path | str, *, settings: Any, **options: Any) -> Self:
+        task_model = TaskModel.load(folder, settings=settings, **options)
+        return super().load(folder, settings=settings, task_model=task_model, **options)
 
     @override
     def save(self, folder: Path | str) -> None:

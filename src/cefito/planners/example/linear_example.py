@@ -52,8 +52,8 @@ class LinearExampleNetwork(nn.Module):
     def forward(self, initial: Tensor, goal: Tensor) -> Tensor:
         """Return log-probabilities [B, T, K] given observations [B, E]."""
         logits = self.linear(torch.cat([initial, goal], dim=1)).unflatten(1, self.steps)
-        found: Tensor = logits.float().log_softmax(dim=2)
-        return found
+        log_probabilities: Tensor = logits.float().log_softmax(dim=2)
+        return log_probabilities
 
 
 class LinearExampleLoss(PlanLoss):
@@ -68,8 +68,8 @@ class LinearExampleLoss(PlanLoss):
 
     def best_sequences(self) -> Tensor:
         """Return the best sequences [B, T] of validation windows, to choose the epoch."""
-        found: Tensor = self.module(*self.val[:2]).argmax(dim=2)
-        return found
+        sequences: Tensor = self.module(*self.val[:2]).argmax(dim=2)
+        return sequences
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -60,8 +60,8 @@ class WalkGraph:
         T) and the last action the second; with fewer than R, the last walk is repeated.
         """
         pairs, place = np.unique(ends, axis=0, return_inverse=True)
-        found = [self._between(first, last) for first, last in pairs.tolist()]
-        walks = np.array(found, dtype=np.int64).reshape(len(pairs), self.count, self.horizon)
+        pair_walks = [self._between(first, last) for first, last in pairs.tolist()]
+        walks = np.array(pair_walks, dtype=np.int64).reshape(len(pairs), self.count, self.horizon)
         return walks[place.reshape(-1)]
 
     def _between(self, first: int, last: int) -> NDArray[np.int64]:
@@ -194,27 +194,29 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     @override
     @classmethod
     def fit(
-        cls, train: Windows, val: Windows, *, settings: KeppSettings, **given: Any
+        cls, train: Windows, val: Windows, *, settings: KeppSettings, **options: Any
     ) -> Fitted[Self]:
         config = settings.kepp
         _check_horizon(config, train.horizon)
-        step, trainings = StepModel.train(train, val, settings, **given)
+        step, trainings = StepModel.train(train, val, settings, **options)
         val_walks = step.walks(Queries.from_windows(val))  # as when planning
         walks = None
         if config.paths == "out-of-fold":
-            walks, results = _out_of_fold_walks(train, val, settings, **given)
+            walks, results = _out_of_fold_walks(train, val, settings, **options)
             trainings |= results
         if walks is None:
             walks = step.walks(Queries.from_windows(train))
         parts: dict[str, Any] = {"config": config, "step": step}
-        planner, own = cls.train(train, val, settings, walks, val_walks, **parts, **given)
-        return Fitted(planner, trainings | own)
+        planner, plan_results = cls.train(
+            train, val, settings, walks, val_walks, **parts, **options
+        )
+        return Fitted(planner, trainings | plan_results)
 
     @override
     @classmethod
-    def load(cls, folder: Path | str, *, settings: KeppSettings, **given: Any) -> Self:
-        step = StepModel.load(folder, settings=settings, **given)
-        return super().load(folder, settings=settings, step=step, **given)
+    def load(cls, folder: Path | str, *, settings: KeppSettings, **options: Any) -> Self:
+        step = StepModel.load(folder, settings=settings, **options)
+        return super().load(folder, settings=settings, step=step, **options)
 
     @override
     def save(self, folder: Path | str) -> None:
@@ -258,7 +260,7 @@ def _check_horizon(config: KeppConfig, horizon: int) -> None:
 
 
 def _out_of_fold_walks(
-    train: Windows, val: Windows, settings: KeppSettings, **given: Any
+    train: Windows, val: Windows, settings: KeppSettings, **options: Any
 ) -> tuple[NDArray[np.int64] | None, dict[str, TrainingResult]]:
     """Walks of training windows [N, R, T], each by a step network and a graph of other videos.
 
@@ -276,9 +278,9 @@ def _out_of_fold_walks(
     walks = np.empty((len(train), config.walks, train.horizon), dtype=np.int64)
     results: dict[str, TrainingResult] = {}
     for fold in range(count):
-        held, others = (np.flatnonzero(part) for part in (folds == fold, folds != fold))
+        held, others = (np.flatnonzero(mask) for mask in (folds == fold, folds != fold))
         parts = train.subset(others), val, settings
-        step, found = StepModel.train(*parts, suffix=f"-fold{fold + 1}of{count}", **given)
-        results |= found
+        step, step_results = StepModel.train(*parts, suffix=f"-fold{fold + 1}of{count}", **options)
+        results |= step_results
         walks[held] = step.walks(Queries.from_windows(train.subset(held)))
     return walks, results

@@ -105,8 +105,8 @@ ABILITIES = Abilities(top_k=False)
 
 def _row(told: str) -> PlannerVariant:
     kind = "vision-language model" if told == "pictures" else "language model"
-    given: Any = {"method": "llm", "settings": {"llm.told": told}}
-    return PlannerVariant(name=f"llm-{told}", title=f"{kind}, {TITLES[told]}", **given)
+    arguments: Any = {"method": "llm", "settings": {"llm.told": told}}
+    return PlannerVariant(name=f"llm-{told}", title=f"{kind}, {TITLES[told]}", **arguments)
 
 
 LLM = Method(

@@ -54,12 +54,12 @@ class LlmPlanner(Sized, BasePlanner):
 
     @classmethod
     def fit(
-        cls, train: Windows, val: Windows, *, settings: LlmSettings, **given: Any
+        cls, train: Windows, val: Windows, *, settings: LlmSettings, **options: Any
     ) -> Fitted[Self]:
         """Train the step model and the task classifier, count transitions; ask nothing."""
         check_server(settings.llm)
-        pkg = PkgPlanner.fit(train, val, settings=settings, **given)
-        task_model, results = TaskModel.train(train, val, settings, **given)
+        pkg = PkgPlanner.fit(train, val, settings=settings, **options)
+        task_model, results = TaskModel.train(train, val, settings, **options)
         tasks = tuple(" ".join(task.name.split()) for task in train.taxonomy.tasks)
         names = tuple(" ".join(action.name.split()) for action in train.taxonomy.actions)
         actions = action_space(train, "training").actions
@@ -67,12 +67,12 @@ class LlmPlanner(Sized, BasePlanner):
         return Fitted(planner, {**pkg.trainings, **results})
 
     @classmethod
-    def load(cls, folder: Path | str, *, settings: LlmSettings, **given: Any) -> Self:
+    def load(cls, folder: Path | str, *, settings: LlmSettings, **options: Any) -> Self:
         """Load a saved planner."""
         saved = read_json(Path(folder) / _FILE, "Fit the planner again.", RunError)
         return cls(
-            PkgPlanner.load(folder, settings=settings, **given),
-            TaskModel.load(folder, settings=settings, **given),
+            PkgPlanner.load(folder, settings=settings, **options),
+            TaskModel.load(folder, settings=settings, **options),
             tuple(saved["tasks"]),
             tuple(saved["actions"]),
             tuple(map(tuple, saved["task_actions"])),
@@ -130,7 +130,9 @@ class LlmPlanner(Sized, BasePlanner):
 
     def _plans(self, reply: Reply, query: Queries) -> Plans:
         plan = reply.plan or self.pkg.plan(query, 1)[0].actions[0]
-        tokens = sum(one.prompt_tokens + one.completion_tokens for one in reply.responses)
+        tokens = sum(
+            response.prompt_tokens + response.completion_tokens for response in reply.responses
+        )
         zero = np.zeros(1)
         actions = np.array([plan], dtype=np.int64)  # [1, T]
         return Plans(actions, zero, zero, SearchCost(tokens, 0), exact=False, reply=reply)

@@ -37,14 +37,20 @@ Ranked = list[tuple[int, float]]
 def most_probable(
     probabilities: NDArray[np.floating[Any]], count: int, ids: Sequence[int] | None = None
 ) -> Ranked:
-    """Return at most `count` ids of `probabilities` [K], the first and those of 1 % or more."""
+    """Return at most `count` ids of `probabilities` [K], the first and those of 1 % or more.
+
+    Args:
+        probabilities: Probabilities [K].
+        count: Largest number of ids.
+        ids: Id of each probability; by default its place.
+    """
     order = np.argsort(-probabilities, kind="stable")[:count]
     kept = [place for place in order if place == order[0] or probabilities[place] >= _LEAST]
     return [(ids[place] if ids else int(place), float(probabilities[place])) for place in kept]
 
 
 def _listed(ranked: Ranked, names: Sequence[str] | None = None) -> str:
-    return ", ".join(f"{names[one] if names else one} {share:.2f}" for one, share in ranked)
+    return ", ".join(f"{names[index] if names else index} {share:.2f}" for index, share in ranked)
 
 
 @dataclass(frozen=True)

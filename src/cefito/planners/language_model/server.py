@@ -241,6 +241,12 @@ def ask_all(
     """Return the reply to each request; after `stop` returned True nothing is asked.
 
     Equal requests are made once, those of a common beginning one after the other.
+
+    Args:
+        requests: What is asked.
+        config: Address, model and limits.
+        stop: Says when to stop.
+        progress: Shows progress.
     """
     with closing(Server(config)) as server:
         keys = [request.key(server.address, server.model) for request in requests]
@@ -271,7 +277,13 @@ def ask_all(
 
 
 def converse(server: Server, request: Request, key: str) -> Reply:
-    """Ask, ask again after an invalid answer, and then read the ends of both answers."""
+    """Ask, ask again after an invalid answer, and then read the ends of both answers.
+
+    Args:
+        server: The server.
+        request: What is asked.
+        key: Key of the request, as `Request.key` makes it.
+    """
     responses: list[Response] = []
     reply = partial(Reply, model=server.model, server=server.address, key=key)
     for outcome in ("kept", "repaired"):

@@ -57,7 +57,13 @@ class Interpolation(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
+        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         drop = dropping(self.dropout, generator)
         # the goal's share in each latent, α [N, 1]
         share = torch.sigmoid(self.share(self.share.weight.new_ones(1)))[:, None]
@@ -111,8 +117,8 @@ class MtidNetwork(DiffusionNetwork):
         )
         self.interpolation = Interpolation(config, dim)
         if config.mask:
-            known = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
-            self.register_buffer("task_actions", known)
+            allowed = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
+            self.register_buffer("task_actions", allowed)
 
     @override
     def reset(self, generator: torch.Generator) -> None:
@@ -136,8 +142,10 @@ class MtidNetwork(DiffusionNetwork):
 
     @override
     def latents(self, project: Projection, *, generator: torch.Generator | None = None) -> Tensor:
-        given = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
-        latents: Tensor = self.interpolation(given[:, 0], given[:, -1], generator=generator)
+        observations = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
+        latents: Tensor = self.interpolation(
+            observations[:, 0], observations[:, -1], generator=generator
+        )
         return latents
 
 
@@ -151,11 +159,18 @@ def gradient_weights(horizon: int, ends: float) -> Tensor:
 def task_actions(
     tasks: NDArray[np.int64], actions: NDArray[np.int64], task_count: int, action_count: int
 ) -> Tensor:
-    """The actions of each task in training windows, bool [C, K]; all for a task without windows."""
-    known = np.zeros((task_count, action_count), dtype=bool)
-    known[np.asarray(tasks)[:, None], actions] = True
-    known[~known.any(axis=1)] = True
-    return torch.from_numpy(known)
+    """The actions of each task in training windows, bool [C, K]; all for a task without windows.
+
+    Args:
+        tasks: Tasks of training windows [N].
+        actions: Their actions [N, T].
+        task_count: C.
+        action_count: K.
+    """
+    shown = np.zeros((task_count, action_count), dtype=bool)
+    shown[np.asarray(tasks)[:, None], actions] = True
+    shown[~shown.any(axis=1)] = True
+    return torch.from_numpy(shown)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

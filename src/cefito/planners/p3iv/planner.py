@@ -169,7 +169,13 @@ class P3ivNetwork(nn.Module):
     def forward(
         self, encoded: Tensor, noise: Tensor, *, generator: torch.Generator | None = None
     ) -> P3ivOutputs:
-        """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
+        """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator.
+
+        Args:
+            encoded: Encoded observations [B, 2, D'].
+            noise: Noise [B, Z].
+            generator: Draws the dropout; None for none.
+        """
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
         values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)  # [B, T + 1, D']
@@ -197,6 +203,11 @@ class P3ivNetwork(nn.Module):
         With several passes it is the share of the noises for which an action is the likeliest; the
         mean of the passes' probabilities counts as one noise more (not published), so that none is
         impossible.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            samples: Number of noises; None for all.
         """
         passes = min(self.config.passes, samples or self.config.passes)
         if passes > 1 or self.config.test_dropout:
@@ -240,7 +251,13 @@ class DecoderLayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, drop: Drop) -> Tensor:
-        """Tokens [B, L, D] and slots of memory [M, D], the same for the whole batch → [B, L, D]."""
+        """Tokens [B, L, D] and slots of memory [M, D], the same for the whole batch → [B, L, D].
+
+        Args:
+            x: Tokens [B, L, D].
+            memory: Slots of memory [M, D].
+            drop: Dropout.
+        """
         x = self.norms[0](x + drop(self.tokens(x, x, drop)))
         recalled = self.memory(x.flatten(0, 1), memory, drop)  # one batch: memory is shared
         x = self.norms[1](x + drop(recalled.view_as(x)))
@@ -331,9 +348,9 @@ class P3ivLoss(PlanLoss):
         critic = self.module.critic
         assert critic is not None
         fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
-        given = (outputs.states, _drawn(outputs.logits, generator))
+        critic_inputs = (outputs.states, _drawn(outputs.logits, generator))
         # −log σ(logit) of decoded plans [B]
-        losses = F.softplus(-torch.func.functional_call(critic, fixed, given))
+        losses = F.softplus(-torch.func.functional_call(critic, fixed, critic_inputs))
         return mean_term(self.config.adversarial, losses)
 
     @override
@@ -343,9 +360,16 @@ class P3ivLoss(PlanLoss):
         return decode(emissions, log_guarded(self.module.counts), 1).sequences[:, 0]
 
 
-def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|)."""
-    ratio = (left - right).abs().mean() / (one - other).abs().mean()
+def diversity(left: Tensor, right: Tensor, left_noise: Tensor, right_noise: Tensor) -> Tensor:
+    """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
+
+    Args:
+        left: Outputs for the first noise.
+        right: Outputs for the second.
+        left_noise: The first noise.
+        right_noise: The second.
+    """
+    ratio = (left - right).abs().mean() / (left_noise - right_noise).abs().mean()
     return 1 / (_CLOSEST + ratio)
 
 
@@ -397,9 +421,9 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
 
     @override
     @classmethod
-    def observe(cls, network: P3ivNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
+    def observe(cls, network: P3ivNetwork, train: Windows, *arrays: NDArray[np.float32]) -> None:
         network.observe(train)
-        network.hashed.fill_(bool(given) and train.action_text is None)
+        network.hashed.fill_(bool(arrays) and train.action_text is None)
         if network.config.adversarial:
             network.add_critic()
 

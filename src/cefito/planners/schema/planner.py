@@ -51,7 +51,13 @@ class SharedMemoryDecoder(nn.Module):
         return tuple(crossing.keys(memory) for crossing in crossings)
 
     def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
-        """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory."""
+        """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory.
+
+        Args:
+            tokens: Tokens [B, L, D].
+            keys: Keys of a memory.
+            drop: Dropout.
+        """
         for place, layer in enumerate(self.layers):
             tokens = layer(tokens, keys[place], drop)
         return tokens
@@ -182,8 +188,8 @@ class SchemaNetwork(nn.Module):
         self, descriptions: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Memory:
         """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
-        given = self.descriptions if descriptions is None else descriptions
-        encoded = self.description(dropping(self.config.input_dropout, generator)(given))
+        texts = self.descriptions if descriptions is None else descriptions
+        encoded = self.description(dropping(self.config.input_dropout, generator)(texts))
         vectors = encoded.flatten(0, 1)[None]
         return Memory(
             encoded=encoded.unflatten(1, (2, -1)),
@@ -194,7 +200,13 @@ class SchemaNetwork(nn.Module):
     def encode(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Encode initial and goal observations [B, E] by two linear layers: states [B, 2, D]."""
+        """Encode initial and goal observations [B, E] by two linear layers: states [B, 2, D].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         drop = dropping(self.config.input_dropout, generator)
         both = torch.stack([initial, goal], dim=1)
         return self.encoder(drop(self.prepared(both)))  # type: ignore[no-any-return]
@@ -218,9 +230,13 @@ class SchemaNetwork(nn.Module):
         memory: Memory,
         generator: torch.Generator | None,
     ) -> SchemaOutputs:
-        """Decode the states between encoded observations [B, 2, D], then the actions.
+        """Decode the states between encoded observations, then the actions.
 
-        Task ids [B] are the true ones in training; None takes the likeliest.
+        Args:
+            states: Encoded observations [B, 2, D].
+            tasks: True task ids [B]; None takes the likeliest.
+            memory: Encoded descriptions.
+            generator: Draws the dropout; None for none.
         """
         drop = dropping(self.config.dropout, generator)
         states = self.exchanged(states, drop)
@@ -372,13 +388,13 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
 
     @override
     @classmethod
-    def observe(cls, network: SchemaNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
+    def observe(cls, network: SchemaNetwork, train: Windows, *arrays: NDArray[np.float32]) -> None:
         config = network.config
         if config.centre:
             both = np.concatenate([train.initial, train.goal])
             network.mean.copy_(torch.from_numpy(both.mean(axis=0, dtype=np.float64)))
-        if given:
-            network.descriptions.copy_(torch.from_numpy(given[0]))
+        if arrays:
+            network.descriptions.copy_(torch.from_numpy(arrays[0]))
         elif config.described == "observations":
             network.descriptions.copy_(EndMeans(train, network.prepared).all())
         counts = counted_transitions(train, len(network.counts))

@@ -35,7 +35,11 @@ def description_vectors(
 ) -> NDArray[np.float32]:
     """Return vectors [K, 6, W] of "names", of the given width, or those of a .npy file.
 
-    The `setting` is named if the file cannot be read.
+    Args:
+        descriptions: "names", or the path of a .npy file.
+        windows: Windows with the K actions.
+        width: W.
+        setting: Setting at fault if the file cannot be read.
     """
     actions = windows.taxonomy.actions
     if descriptions == "names":
@@ -44,7 +48,13 @@ def description_vectors(
 
 
 def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.float32]:
-    """Read embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names."""
+    """Read embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names.
+
+    Args:
+        path: File (.npy).
+        actions: K.
+        setting: Setting at fault if it cannot be read.
+    """
     array = load_npy(path, f"Correct {setting}: a .npy file, or names or none without one.")
     shape = (actions, DESCRIPTIONS, None)
     check_array(array, shape=shape, place=str(path), rows="action")
@@ -87,12 +97,18 @@ class EndMeans:
         origin = torch.zeros(windows.initial.shape[1], device=device)
         starts = replace(windows, goal=windows.initial, actions=windows.actions[:, :1])
         ends = replace(windows, initial=windows.goal, actions=windows.actions[:, -1:])
-        self._means = [ActionMeans(part, origin, prepared) for part in (starts, ends)]
+        self._means = [ActionMeans(end_windows, origin, prepared) for end_windows in (starts, ends)]
 
     def all(self) -> Tensor:
         """Means over all training windows [K, 2, E]; zero for actions that no window shows."""
         return torch.stack([means.all() for means in self._means], dim=1)
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Means [K, 2, E] without the videos of some windows, nor a random share of the others."""
+        """Means [K, 2, E] without the videos of some windows, nor a random share of the others.
+
+        Args:
+            rows: Numbers of windows.
+            share: Share of the other videos to leave out.
+            generator: Draws these videos.
+        """
         return torch.stack([means.without(rows, share, generator) for means in self._means], dim=1)

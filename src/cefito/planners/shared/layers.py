@@ -55,6 +55,11 @@ class MultiHeadAttention(AttentionHeads):
         """[..., L, D] attending to [..., S, D] → [..., L, D].
 
         Over a single source all weights are one, so the result does not depend on x.
+
+        Args:
+            x: Queries [..., L, D].
+            sources: What they attend to [..., S, D].
+            drop: Dropout.
         """
         queries = self.split(self.query(x))  # [..., H, L, D / H]
         keys, values = self.split(self.key(sources)), self.split(self.value(sources))
@@ -82,8 +87,8 @@ class PostNormLayer(nn.Module):
     def forward(self, x: Tensor, drop: Drop) -> Tensor:
         """[B, L, D] → [B, L, D]; rows of the batch do not see each other."""
         query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, L, D / H]
-            for part in self.qkv(x).chunk(3, dim=-1)
+            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, L, D / H]
+            for projected in self.qkv(x).chunk(3, dim=-1)
         )
         weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
         mixed = (drop(weights) @ value).transpose(1, 2).flatten(2)

@@ -19,14 +19,22 @@ class ClassifierSettings(Settings):
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
 
 
-def stepped(*, epochs: int, interval: float, every: int = 1, **rest: Any) -> dict[str, Any]:
+def stepped(
+    *, epochs: int, interval: float, every: int = 1, **optimiser_options: Any
+) -> dict[str, Any]:
     """Return a training whose rate falls by the factor 0.65 at intervals, a share of the epochs.
 
     It keeps the best of all epochs, as published, where these were chosen on the test windows.
+
+    Args:
+        epochs: Number of epochs.
+        interval: Share of the epochs after which the rate falls.
+        every: Epochs between validations.
+        optimiser_options: Other settings of `OptimiserConfig`.
     """
     optimiser = {"epochs": epochs, "schedule": "step", "factor": 0.65, "interval": interval}
     return {
-        "optimiser": OptimiserConfig(**optimiser, **rest),
+        "optimiser": OptimiserConfig(**optimiser, **optimiser_options),
         "stopping": StoppingConfig(every=every, patience=0, windows=0),
     }
 

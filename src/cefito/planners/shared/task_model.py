@@ -35,9 +35,14 @@ def confident_temperature(
 ) -> float:
     """Fit the temperature under which the best plan's probability is how often it is right.
 
-    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], each video
-    counting as one observation. The logarithm of the temperature has a normal prior around
-    log(centre).
+    Maximises the log-likelihood of `right` under `sure`. The logarithm of the temperature has a
+    normal prior around log(centre).
+
+    Args:
+        sure: Probabilities of the best plans [N] at a temperature.
+        right: Whether these are right [N].
+        videos: Number of videos, each of which counts as one observation.
+        centre: Centre of the temperature's prior.
     """
     from scipy.optimize import minimize_scalar
 
@@ -50,8 +55,8 @@ def confident_temperature(
         return videos * misfit + (log_temperature - math.log(centre)) ** 2 / (2 * _SPREAD**2)
 
     bounds = math.log(COLDEST), math.log(HOTTEST)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return math.exp(float(found.x))
+    optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(optimum.x))
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
     @override
     @classmethod
     def make_loss(
-        cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *given: Any
+        cls, network: TaskClassifier, train: Windows, val: Windows, settings: Any, *arrays: Any
     ) -> ClassifierLoss:
         return ClassifierLoss(network, train, val, settings.classifier_training)
 
@@ -83,7 +88,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         cls, settings: Any, shape: Shape, suffix: str, digests: Sequence[str]
     ) -> list[Any]:
         parts = cls.config_of(settings), cls.training_of(settings)
-        return [shape.horizon, *(part.model_dump() for part in parts)]
+        return [shape.horizon, *(config.model_dump() for config in parts)]
 
     @torch.inference_mode()
     @full_precision()

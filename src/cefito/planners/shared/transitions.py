@@ -55,6 +55,11 @@ def transition_costs(
     Any other costs −log of the share of all transitions that lead to its second action (by counts
     plus one), and more than any path of T actions can cost without it. So all costs are finite, and
     paths are ordered by the number of unseen transitions, then by the product.
+
+    Args:
+        counts: Number of each transition [K, K].
+        horizon: T.
+        smoothing: Added to each count.
     """
     probabilities = transition_probabilities(counts, smoothing=smoothing)
     entered = counts.sum(axis=0) + 1
@@ -79,6 +84,14 @@ def cheapest_paths(
     last. The `count` cheapest of all K^(T-2) are found: prefixes are kept by their cost plus the
     least cost of any continuation, which some path attains. With a `width`, only that many prefixes
     are kept, by their own cost (beam search), up to T - 1 actions, which the last action ends.
+
+    Args:
+        costs: Costs of transitions [K, K]; infinity forbids.
+        first: First action.
+        last: Last action.
+        horizon: T ≥ 2.
+        count: Number of paths.
+        width: Number of prefixes that are kept; None keeps what an exact answer needs.
     """
     # least cost of a continuation after an action, at the places T - 2, T - 3, ..., 1 (from 0)
     ahead = [costs[:, last]]
@@ -106,6 +119,13 @@ def likeliest_walks(
     """At most `count` walks of T ≥ 2 actions along seen transitions [k, T], likeliest first.
 
     Scores equal to nine decimals of their logarithm are ties, ordered by ids.
+
+    Args:
+        probabilities: Probabilities of transitions [K, K]; zero if unseen.
+        first: First action.
+        last: Last action.
+        horizon: T ≥ 2.
+        count: Number of walks.
     """
     with np.errstate(divide="ignore"):  # unseen transitions cost −log 0 = ∞
         costs = -np.log(probabilities)
@@ -161,7 +181,7 @@ class Decoded:
 
     def plans(self, cost: SearchCost) -> list[Plans]:
         """The plans of each query, at `cost` each, without sequences of probability zero."""
-        found = zip(
+        rows = zip(
             self.sequences.cpu().numpy(),
             -self.sums.cpu().numpy(),
             self.possible.tolist(),
@@ -169,7 +189,7 @@ class Decoded:
         )
         return [
             Plans(actions[kept], energies[kept], energies[kept], cost, exact=possible)
-            for actions, energies, possible in found
+            for actions, energies, possible in rows
             for kept in [energies < np.inf]
         ]
 
@@ -182,6 +202,12 @@ def decode(
     The prior over the first action is uniform; without transitions steps do not depend on each
     other. A query without a possible sequence takes finite `substitutes` for transitions, by
     default these raised to log(1e-10).
+
+    Args:
+        emissions: Logarithms [B, T, K].
+        transitions: Logarithms [K, K]; None if steps do not depend on each other.
+        count: Number of sequences.
+        substitutes: Finite logarithms [K, K] in place of the transitions.
     """
     sequences, sums = k_best(emissions, transitions, count)
     possible = sums[:, 0] > -torch.inf
@@ -203,11 +229,16 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
     sequence attains, so keeping k of them is exact. Sequences are int64 [B, k, T], best first, ties
     by action ids; their sums, float64 [B, k], are −∞ if a query has fewer. There are at most K^T
     columns.
+
+    Args:
+        emissions: [B, T, K].
+        transitions: [K, K]; None for zeros.
+        count: k.
     """
     graph = None if transitions is None else _Graph(transitions.double())
     entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
     chunk = max(1, _CHUNK_BYTES // (8 * entries))
-    parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
+    parts = [_k_best(block, graph, count) for block in emissions.double().split(chunk)]
     sequences, sums = zip(*parts, strict=True)
     return torch.cat(sequences), torch.cat(sums)
 

@@ -45,13 +45,13 @@ class NearestPlanner(Sized, BasePlanner):
     name = "nearest window"
 
     @classmethod
-    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:  # noqa: ARG003
+    def fit(cls, train: Windows, val: Windows, **options: Any) -> Fitted[Self]:  # noqa: ARG003
         """Keep the training windows."""
         pairs = _scaled_pairs(train.initial, train.goal)
         return Fitted(cls(pairs, train.actions, train.tasks, data_shape(train)))
 
     @classmethod
-    def load(cls, folder: Path | str, **given: Any) -> Self:  # noqa: ARG003
+    def load(cls, folder: Path | str, **options: Any) -> Self:  # noqa: ARG003
         """Load the planner that was saved in a folder."""
         tensors, metadata = load_tensors(
             Path(folder) / _FILE, "np", "Fit the planner again.", RunError
@@ -95,9 +95,11 @@ class NearestPlanner(Sized, BasePlanner):
         squares = np.square(self.pairs).sum(axis=1)
         blocks = []
         for block in queries.blocks(_BLOCK):
-            part = _scaled_pairs(block.initial, block.goal)
+            pairs = _scaled_pairs(block.initial, block.goal)
             # |a - b|² = |a|² + |b|² - 2 a·b
-            squared = squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self.pairs.T
+            squared = (
+                squares + np.square(pairs).sum(axis=1, keepdims=True) - 2 * pairs @ self.pairs.T
+            )
             blocks.append(np.sqrt(np.maximum(squared, 0)))
         return blocks
 
@@ -105,9 +107,14 @@ class NearestPlanner(Sized, BasePlanner):
 def _scaled_pairs(initial: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
     """Both observations of each window at unit length, side by side, [N, 2 E]."""
     tiny = np.finfo(np.float32).tiny
-    norms = (np.linalg.norm(part, axis=1, keepdims=True) for part in (initial, goal))
+    norms = (
+        np.linalg.norm(observations, axis=1, keepdims=True) for observations in (initial, goal)
+    )
     return np.concatenate(
-        [part / np.maximum(norm, tiny) for part, norm in zip((initial, goal), norms, strict=True)],
+        [
+            observations / np.maximum(norm, tiny)
+            for observations, norm in zip((initial, goal), norms, strict=True)
+        ],
         axis=1,
     )
 
@@ -132,10 +139,10 @@ class FrequentPlanner(Sized, BasePlanner):
 
     @classmethod
     def fit(
-        cls, train: Windows, val: Windows, *, settings: ClassifierSettings, **given: Any
+        cls, train: Windows, val: Windows, *, settings: ClassifierSettings, **options: Any
     ) -> Fitted[Self]:
         """Count sequences, and train the task classifier."""
-        task_model, results = TaskModel.train(train, val, settings, **given)
+        task_model, results = TaskModel.train(train, val, settings, **options)
         return Fitted(cls.counted(train, task_model), results)
 
     @classmethod
@@ -148,11 +155,11 @@ class FrequentPlanner(Sized, BasePlanner):
         return cls(task_model, counts)
 
     @classmethod
-    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
+    def load(cls, folder: Path | str, *, settings: Any, **options: Any) -> Self:
         """Load the planner that was saved in a folder."""
         folder = Path(folder)
         kept = read_json(folder / _COUNTS, "Fit the planner again.", RunError)["counts"]
-        task_model = TaskModel.load(folder, settings=settings, **given)
+        task_model = TaskModel.load(folder, settings=settings, **options)
         return cls(task_model, {int(task): rows for task, rows in kept.items()})
 
     def save(self, folder: Path | str) -> None:

@@ -85,7 +85,13 @@ class ViterbiNetwork(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> ViterbiOutputs:
-        """Emissions, states and task logits of initial and goal observations, each [B, E]."""
+        """Emissions, states and task logits of initial and goal observations, each [B, E].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: Draws the dropout; None for none.
+        """
         drop = dropping(self.config.dropout, generator)
         x = prepared(torch.stack([initial, goal], dim=1), self.config, self.mean)  # [B, 2, E]
         states = self.encoder(dropping(self.config.input_dropout, generator)(x))  # [B, 2, D]
@@ -104,6 +110,11 @@ class ViterbiNetwork(nn.Module):
 
         The initial state [B, 2, D] is compared with the three descriptions before the action, the
         goal with the three after it, [K, 6, W]. The logarithm of the factor is learned.
+
+        Args:
+            states: Initial and goal states [B, 2, D].
+            descriptions: Vectors of the actions' descriptions [K, 6, W].
+            generator: Draws the dropout; None for none.
         """
         assert self.description is not None
         drop = dropping(self.config.input_dropout, generator)
@@ -166,6 +177,11 @@ def decode(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     They maximise Π_t p(a_t) · Π_t n(a_t, a_t+1) / n(a_t), the product of the marginals and of the
     raw transitions, so an unseen transition forbids a sequence. If no sequence is possible, the
     likeliest action of each step is taken, under clamped transitions.
+
+    Args:
+        emissions: Log-emissions [B, T, K].
+        counts: Number of each transition [K, K].
+        count: Number of sequences.
     """
     clamped = clamped_transitions(counts)
     marginals = log_marginals(emissions.double(), clamped)

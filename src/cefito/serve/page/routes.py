@@ -40,7 +40,7 @@ def page_router(models: Models) -> APIRouter:
 
     @router.get("/session")
     def session() -> HTMLResponse:
-        runs = [one for one in models.runs if one.run.planner.abilities.any_length]
+        runs = [served for served in models.runs if served.run.planner.abilities.any_length]
         return _rendered("session.html.j2", runs=runs)
 
     @router.get("/frame")
@@ -64,8 +64,8 @@ def page_router(models: Models) -> APIRouter:
 
     @router.get("/film")
     def film(run: Text, horizon: Whole, dataset: Text, video: Text) -> Response:
-        found = frames.film(run, horizon, dataset, video)
-        return Response(status_code=204) if found is None else FileResponse(found[0])
+        film_video = frames.film(run, horizon, dataset, video)
+        return Response(status_code=204) if film_video is None else FileResponse(film_video[0])
 
     return router
 
@@ -94,10 +94,14 @@ def _constraint_forms() -> list[dict[str, Any]]:
         parts = constraints.entry_parts(kind)
         actions = (constraints.OneAction, constraints.EachAction)
         names = {constraints.Step: "step", **dict.fromkeys(actions, "action")}
-        kinds = [names.get(part, "number") for part in parts or (kind,) if part is not bool]
+        kinds = [
+            names.get(part_kind, "number")
+            for part_kind in parts or (kind,)
+            if part_kind is not bool
+        ]
         inputs = [
-            (f"{before.strip()} … {after.strip()}".rstrip(), int(part or place))
-            for place, (before, part, after) in enumerate(_INPUT.findall(how.words))
+            (f"{before.strip()} … {after.strip()}".rstrip(), int(number or place))
+            for place, (before, number, after) in enumerate(_INPUT.findall(how.words))
         ]
         shape = "map" if constraints.by_step(kind) else "list" if parts else "value"
         forms.append({"how": how, "shape": shape, "kinds": kinds, "inputs": inputs})
@@ -129,19 +133,19 @@ class _Frames:
                 key = opened.folder, opened.fingerprint
                 if key not in self._files:
                     self._files[key] = find_video_files(opened)
-                found = opened.videos[index]
-                path = self._files[key].paths.get(found.video_id)
-                return (path, found) if path is not None and path.is_file() else None
+                opened_video = opened.videos[index]
+                path = self._files[key].paths.get(opened_video.video_id)
+                return (path, opened_video) if path is not None and path.is_file() else None
         return None
 
     def picture(
         self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
     ) -> bytes | None:
         """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
-        found = self.film(run, horizon, dataset, video)
-        if found is None or not 1 <= step <= last <= len(found[1].steps):
+        film = self.film(run, horizon, dataset, video)
+        if film is None or not 1 <= step <= last <= len(film[1].steps):
             return None
-        path, steps = found[0], found[1].steps
+        path, steps = film[0], film[1].steps
         time = steps[last - 1].end if goal else steps[step - 1].start
         return self._decoded(path, path.stat().st_mtime_ns, max(0.0, time))
 

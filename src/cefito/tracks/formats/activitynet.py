@@ -44,12 +44,12 @@ def _read(document: Document) -> Iterator[StepRow]:
         if not video.annotations:
             document.left_out["videos without a segment"] += 1
         split = "test" if splits[name] == "val" and "test" not in used else splits[name]
-        for number, part in enumerate(video.annotations, 1):
-            if video.duration and part.segment[1] > _BEYOND * video.duration:
-                problem = f"ends at {part.segment[1]:g} of {video.duration:g} s. Give seconds"
+        for number, segment in enumerate(video.annotations, 1):
+            if video.duration and segment.segment[1] > _BEYOND * video.duration:
+                problem = f"ends at {segment.segment[1]:g} of {video.duration:g} s. Give seconds"
                 raise document.wrong(f"{problem}.", f"video '{name}', segment {number}")
             place, film = document.place(f"video '{name}', segment {number}"), document.film(name)
-            yield StepRow(film, part.label, *part.segment, place, video.task, split)
+            yield StepRow(film, segment.label, *segment.segment, place, video.task, split)
 
 
 FORMATS = (

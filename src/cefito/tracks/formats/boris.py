@@ -37,7 +37,7 @@ def _read(document: Document) -> Iterator[StepRow]:
     """Yield the state events; times count from the start of the observation's only video."""
     observations: dict[str, _Observation] = {}
     early: dict[str, None] = {}
-    found: list[tuple[_Observation, str, StepRow]] = []
+    coded: list[tuple[_Observation, str, StepRow]] = []
     for place, row, start, end in _events(document):
         name, subject = _cell(row, "observation id"), _cell(row, "subject")
         queue, offset = _films(_cell(row, "source")), _cell(row, "time offset (s)")
@@ -49,7 +49,7 @@ def _read(document: Document) -> Iterator[StepRow]:
         early |= {name: None} if start < about.offset != 0 else {}
         times, label = (start - about.offset, end - about.offset), row["behavior"] or ""
         facts = _cell(row, "task"), _cell(row, "split"), subject
-        found.append((about, name, StepRow(name, label, *times, place, *facts)))
+        coded.append((about, name, StepRow(name, label, *times, place, *facts)))
     several = [
         name
         for name, about in observations.items()
@@ -65,7 +65,7 @@ def _read(document: Document) -> Iterator[StepRow]:
             raise document.wrong(f"{said} has {fault}.")
     subjects = document.choices.tier is not None
     subjects |= any(len(about.subjects) > 1 for about in observations.values())
-    for about, name, step in found:
+    for about, name, step in coded:
         film = next(iter((*about.media, *about.queue)), name)
         coding = f"observation '{name}'" if name else ""
         tier = step.tier if subjects else ""
@@ -131,7 +131,7 @@ def _films(text: str) -> list[str]:
     _, *parts = _PLAYER.split(text)  # numbers of players, each before its films
     pairs = zip(parts[::2], parts[1::2], strict=True)
     of_first = [films for number, films in pairs if number == parts[0]] or [text]
-    films = (film.strip() for part in of_first for film in part.split(";"))
+    films = (film.strip() for films_text in of_first for film in films_text.split(";"))
     return [film for film in films if film.casefold() not in _NOTHING]
 
 

@@ -84,8 +84,8 @@ def _write(videos: Sequence[Track]) -> str:
 
 def _clock(seconds: float) -> str:
     """Return a time as hours, minutes, seconds and milliseconds, as in 00:01:02.500."""
-    rest, milliseconds = divmod(round(seconds * 1000), 1000)
-    return f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}.{milliseconds:03d}"
+    whole, milliseconds = divmod(round(seconds * 1000), 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{milliseconds:03d}"
 
 
 FORMATS = (

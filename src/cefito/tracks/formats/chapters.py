@@ -58,7 +58,7 @@ def _lines(text: str) -> list[_Chapter]:
     other from 0:00 on.
     """
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
-    found: list[_Chapter] = []
+    chapters: list[_Chapter] = []
     for front in (True, False):
         for number, line in lines:
             plain = line.translate(_PLAIN)
@@ -68,13 +68,13 @@ def _lines(text: str) -> list[_Chapter]:
                 continue
             title = (line[match.end() :] if front else line[: match.start()]).strip(_MARKS)
             if title and not re.match(_TIME, title.translate(_PLAIN)):
-                found.append(_Chapter(number, match[1], match[2], title))
-        if found and (front or all(chapter.end for chapter in found)):
-            return found
+                chapters.append(_Chapter(number, match[1], match[2], title))
+        if chapters and (front or all(chapter.end for chapter in chapters)):
+            return chapters
     full = [number for number, line in lines if line]
-    first = full.index(found[0].number) if found else 0
-    together = [chapter.number for chapter in found] == full[first : first + len(found)]
-    return found if together and found and not found[0].start.strip("0:;.,") else []
+    first = full.index(chapters[0].number) if chapters else 0
+    together = [chapter.number for chapter in chapters] == full[first : first + len(chapters)]
+    return chapters if together and chapters and not chapters[0].start.strip("0:;.,") else []
 
 
 def _without_numbers(document: Document, chapters: list[_Chapter]) -> list[_Chapter]:
@@ -83,7 +83,7 @@ def _without_numbers(document: Document, chapters: list[_Chapter]) -> list[_Chap
     numbers = [_BEHIND.match(title) for title in plain]
     alone = [_ALONE.match(title) for title in plain]
     if [int(match[1]) for match in alone if match] == [*range(1, sum(map(bool, alone)) + 1)]:
-        numbers = [one or other for one, other in zip(numbers, alone, strict=True)]
+        numbers = [behind or single for behind, single in zip(numbers, alone, strict=True)]
     count = sum(map(bool, numbers))
     if count < 2 and not any(match and re.search(r"\b1\b", match[0]) for match in numbers):
         return chapters
@@ -122,8 +122,8 @@ def _read(document: Document) -> Iterator[StepRow]:
 def _recognises(document: Document) -> bool:
     """Whether the first line, or at least two, are chapters."""
     head = document.head[:_HEAD].lstrip()
-    found = [] if STRUCTURED.match(head) else [chapter.number for chapter in _lines(head)]
-    return len(found) > 1 or found[:1] == [1]
+    numbers = [] if STRUCTURED.match(head) else [chapter.number for chapter in _lines(head)]
+    return len(numbers) > 1 or numbers[:1] == [1]
 
 
 FORMATS = (

@@ -25,10 +25,10 @@ def _read(document: Document) -> Iterator[StepRow]:
     """Yield each run of frames with a tag, or with a value of its attribute."""
     root = document.xml()
     whole = next(
-        (each for kind in ("task", "job") for each in root.iterfind(f"meta//{kind}")), None
+        (element for kind in ("task", "job") for element in root.iterfind(f"meta//{kind}")), None
     )
     tasks = document.unique(
-        ((each.findtext("id", ""), each) for each in root.iterfind("meta//task")), "tasks"
+        ((element.findtext("id", ""), element) for element in root.iterfind("meta//task")), "tasks"
     )
     shapes = sum(len(image.findall(kind)) for image in root.iter("image") for kind in _SHAPES)
     tracked = len(root.findall("track"))
@@ -70,20 +70,20 @@ def _seen(
     for task, folder, _, _, image in images:
         folders[task].setdefault(folder, whole_number(image.attrib["id"]))
     for task, folder, _, name, image in images:
-        begin, every = _frames(tasks.get(task, whole))
+        begin, stride = _frames(tasks.get(task, whole))
         if several := len(folders[task]) > 1:  # each is a film, whose frames count from 0
-            begin = -folders[task][folder] * every
+            begin = -folders[task][folder] * stride
         number = _FRAME.search(name)
         counted = whole_number(number[1] if number else image.attrib["id"])
-        frame = counted if number else begin + counted * every
+        frame = counted if number else begin + counted * stride
         place = task, folder * several
-        yield (*place, "", ""), frame, frame + every
+        yield (*place, "", ""), frame, frame + stride
         for tag in image.findall("tag"):
             name = tag.attrib["label"]
-            yield (*place, "tags", name), frame, frame + every
-            for each in tag.findall("attribute"):
-                tier = f"{name}/{each.attrib['name']}"
-                yield (*place, tier, each.text or ""), frame, frame + every
+            yield (*place, "tags", name), frame, frame + stride
+            for attribute in tag.findall("attribute"):
+                tier = f"{name}/{attribute.attrib['name']}"
+                yield (*place, tier, attribute.text or ""), frame, frame + stride
 
 
 def _frames(about: Element | None) -> tuple[int, int]:
@@ -106,15 +106,15 @@ def _following(
     untagged frames are not listed either, and nothing is known of what follows.
     """
     listed = {what[:2]: [*frames.pop(what)] for what in [what for what in frames if not what[2]]}
-    found = {}
+    following = {}
     for place, images in listed.items():
         about = tasks.get(place[0], whole)
         size = whole_number((about is not None and about.findtext("size")) or "0")
         tagged = {frame for what, spans in frames.items() if what[:2] == place for frame in spans}
-        count = sum(len(each) for (task, _), each in listed.items() if task == place[0])
+        count = sum(len(numbers) for (task, _), numbers in listed.items() if task == place[0])
         if not tagged.issuperset(images) or 0 < _MOST * size <= count:
-            found[place] = dict(pairwise(sorted(images)))
-    return found
+            following[place] = dict(pairwise(sorted(images)))
+    return following
 
 
 def _runs(spans: dict[int, int], following: dict[int, int]) -> tuple[list[tuple[int, int]], int]:

@@ -26,14 +26,16 @@ def _read(document: Document) -> Iterator[StepRow]:
     tiers = document.unique(((tier.attrib["TIER_ID"], tier) for tier in root.iter("TIER")), "tiers")
     spans = _spans(document, root, tiers)
     for name, tier in tiers.items():
-        for each in tier.findall("ANNOTATION/*"):
-            if each not in spans:
+        for annotation in tier.findall("ANNOTATION/*"):
+            if annotation not in spans:
                 if document.choices.tier in (None, name):
                     document.left_out[_UNKNOWN] += 1
                 continue
-            start, end = ((time + origin) / 1000 for time in spans[each])
-            label = each.findtext("ANNOTATION_VALUE") or ""
-            place = document.place(f"annotation {each.attrib['ANNOTATION_ID']} of tier '{name}'")
+            start, end = ((time + origin) / 1000 for time in spans[annotation])
+            label = annotation.findtext("ANNOTATION_VALUE") or ""
+            place = document.place(
+                f"annotation {annotation.attrib['ANNOTATION_ID']} of tier '{name}'"
+            )
             yield StepRow(video, label, start, end, place, tier=name)
 
 
@@ -42,32 +44,34 @@ def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict
     times = _times(document, root, tiers)
     spans: dict[Element, _Span] = {}
     named: dict[str, list[Element]] = defaultdict(list)  # scripts write one id for several
-    for each in root.iter("ALIGNABLE_ANNOTATION"):
-        start, end = (times[slot] for slot in _slots(each))
-        named[each.attrib["ANNOTATION_ID"]].append(each)
+    for element in root.iter("ALIGNABLE_ANNOTATION"):
+        start, end = (times[slot] for slot in _slots(element))
+        named[element.attrib["ANNOTATION_ID"]].append(element)
         if start is not None and end is not None:
-            spans[each] = start, end
-    kinds = {each.get("LINGUISTIC_TYPE_ID"): each for each in root.iter("LINGUISTIC_TYPE")}
+            spans[element] = start, end
+    kinds = {element.get("LINGUISTIC_TYPE_ID"): element for element in root.iter("LINGUISTIC_TYPE")}
     waiting: dict[str, list[list[Element]]] = defaultdict(list)  # parts, by what they refer to
     for tier in tiers.values():
         kind = kinds.get(tier.get("LINGUISTIC_TYPE_REF"))
         whole = kind is not None and kind.get("CONSTRAINTS") == "Symbolic_Association"
         parts: dict[str, dict[str | None, list[Element]]] = defaultdict(lambda: defaultdict(list))
-        for each in tier.iter("REF_ANNOTATION"):
-            before = None if whole else each.get("PREVIOUS_ANNOTATION")
-            parts[each.attrib["ANNOTATION_REF"]][before].append(each)
-            named[each.attrib["ANNOTATION_ID"]].append(each)
+        for element in tier.iter("REF_ANNOTATION"):
+            before = None if whole else element.get("PREVIOUS_ANNOTATION")
+            parts[element.attrib["ANNOTATION_REF"]][before].append(element)
+            named[element.attrib["ANNOTATION_ID"]].append(element)
         for parent, followers in parts.items():
             listed = _in_order(followers)
-            waiting[parent] += [[part] for part in listed] if whole else [listed]
-    ready = [number for number in waiting if [each in spans for each in named[number]] == [True]]
+            waiting[parent] += [[annotation] for annotation in listed] if whole else [listed]
+    ready = [
+        number for number in waiting if [element in spans for element in named[number]] == [True]
+    ]
     for parent in ready:
         start, end = spans[named[parent][0]]
         for listed in waiting[parent]:
             step = (end - start) / len(listed)
-            for place, part in enumerate(listed):
-                spans[part] = start + place * step, start + (place + 1) * step
-                number = part.attrib["ANNOTATION_ID"]
+            for place, annotation in enumerate(listed):
+                spans[annotation] = start + place * step, start + (place + 1) * step
+                number = annotation.attrib["ANNOTATION_ID"]
                 ready += [number] if number in waiting and len(named[number]) == 1 else []
     return spans
 
@@ -75,9 +79,9 @@ def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict
 def _in_order(followers: dict[str | None, list[Element]]) -> list[Element]:
     """Annotations one after another, by the one before each."""
     listed = followers.pop(None, [])
-    for part in listed:
-        listed += followers.pop(part.attrib["ANNOTATION_ID"], [])
-    return listed + [part for parts in followers.values() for part in parts]
+    for annotation in listed:
+        listed += followers.pop(annotation.attrib["ANNOTATION_ID"], [])
+    return listed + [annotation for parts in followers.values() for annotation in parts]
 
 
 def _slots(annotation: Element) -> tuple[str, str]:
@@ -87,7 +91,8 @@ def _slots(annotation: Element) -> tuple[str, str]:
 def _times(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, float | None]:
     """Milliseconds of each slot; borders without a time lie evenly between those around them."""
     slots = [
-        (each.attrib["TIME_SLOT_ID"], each.get("TIME_VALUE")) for each in root.iter("TIME_SLOT")
+        (slot_element.attrib["TIME_SLOT_ID"], slot_element.get("TIME_VALUE"))
+        for slot_element in root.iter("TIME_SLOT")
     ]
     times: dict[str, float | None] = {
         slot: None if value is None else float(whole_number(value))
@@ -122,9 +127,9 @@ def _media(document: Document, root: Element) -> tuple[str, int]:
         raise document.wrong(f"counts times in '{units}'. Save it with milliseconds.")
     media = list(header.iter("MEDIA_DESCRIPTOR"))
     films = [
-        each
-        for each in media
-        if each.get("MIME_TYPE", "").startswith("video") or _VIDEO.search(_address(each))
+        medium
+        for medium in media
+        if medium.get("MIME_TYPE", "").startswith("video") or _VIDEO.search(_address(medium))
     ]
     if not media:
         return document.video, 0
@@ -162,8 +167,8 @@ def _write(videos: Sequence[Track]) -> str:
             at = {"TIME_SLOT_ID": slot, "TIME_VALUE": str(round(time * 1000))}
             ElementTree.SubElement(order, "TIME_SLOT", at)
         outer = ElementTree.SubElement(tier, "ANNOTATION")
-        own = {"ANNOTATION_ID": f"a{number}", **slots}
-        inner = ElementTree.SubElement(outer, "ALIGNABLE_ANNOTATION", own)
+        attributes = {"ANNOTATION_ID": f"a{number}", **slots}
+        inner = ElementTree.SubElement(outer, "ALIGNABLE_ANNOTATION", attributes)
         ElementTree.SubElement(inner, "ANNOTATION_VALUE").text = plain(step.name)
     kind = {"LINGUISTIC_TYPE_ID": "step", "TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
     ElementTree.SubElement(root, "LINGUISTIC_TYPE", kind)

@@ -80,12 +80,19 @@ def _read(document: Document) -> Iterator[StepRow]:
             model = f"of '{predicted.model_version}' " if predicted.model_version else ""
             document.notes[f"tasks with predictions {model}that nobody has checked"] += 1
             task = task.model_copy(update={"annotations": (predicted,)})
-        done = [each for each in task.annotations if each.result and not each.was_cancelled]
+        done = [
+            annotation
+            for annotation in task.annotations
+            if annotation.result and not annotation.was_cancelled
+        ]
         if not done:
             why = "with predictions alone" if task.predictions else "without an annotation"
             document.left_out[f"tasks {why}"] += 1
             continue
-        best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
+        best = max(
+            done,
+            key=lambda annotation: (bool(annotation.ground_truth), annotation.updated_at or ""),
+        )
         if len(done) > 1:
             document.left_out["older annotations of a task"] += len(done) - 1
         if not document.film(_location(task.data)):
@@ -122,9 +129,9 @@ def _read(document: Document) -> Iterator[StepRow]:
 def _prediction(document: Document, task: _Task, where: str) -> _Annotation | None:
     """Return the prediction of `cefito recognise`, or else the newest one; None without any."""
     made = [
-        document.record(_Annotation, each, f"{where}, prediction {number}")
-        for number, each in enumerate(task.predictions or (), 1)
-        if isinstance(each, dict) and each.get("result")
+        document.record(_Annotation, value, f"{where}, prediction {number}")
+        for number, value in enumerate(task.predictions or (), 1)
+        if isinstance(value, dict) and value.get("result")
     ]
     if len(made) > 1:
         document.left_out["further predictions of a task"] += len(made) - 1
@@ -151,17 +158,17 @@ def _tasks(document: Document) -> list[_Task]:
             }
             for row in csv.DictReader(io.StringIO(document.text), restval="", delimiter=delimiter)
         ]
-    found: dict[tuple[Any, str], _Task] = {}
+    tasks: dict[tuple[Any, str], _Task] = {}
     for number, item in enumerate(items if isinstance(items, list) else [items], 1):
         task = document.record(_Task, _with_annotations(item), f"task {number}")
         if not task.id:
             task = task.model_copy(update={"id": f"{number} (without an id)"})
         key = task.id, _location(task.data)
-        if key in found:
-            both = found[key].annotations + task.annotations
+        if key in tasks:
+            both = tasks[key].annotations + task.annotations
             task = task.model_copy(update={"annotations": both})
-        found[key] = task
-    return list(found.values())
+        tasks[key] = task
+    return list(tasks.values())
 
 
 def _with_annotations(item: Any) -> Any:
@@ -221,8 +228,8 @@ def _task_of(
         if result.type == "choices" and not (times.get(count) or times.get(result.id))
         if len(labels := _labels(result) or []) == 1
     ]
-    given = _text(data, "task")
-    return chosen[0] if len(chosen) == 1 and any(times.values()) and not given else (given, 0)
+    named = _text(data, "task")
+    return chosen[0] if len(chosen) == 1 and any(times.values()) and not named else (named, 0)
 
 
 def _text(data: dict[str, Any], key: str) -> str:
@@ -232,18 +239,20 @@ def _text(data: dict[str, Any], key: str) -> str:
 def _is_time(value: dict[str, Any]) -> bool:
     """Whether a region has seconds, not dates, and lasts."""
     both = value["start"], value["end"]
-    numbers = all(isinstance(each, int | float) and abs(each) <= _LONGEST for each in both)
+    numbers = all(isinstance(time, int | float) and abs(time) <= _LONGEST for time in both)
     return numbers and not value.get("instant")
 
 
 def _labels(result: _Result) -> list[str] | None:
     """Labels of a region; None if the result says something else of it."""
-    found = result.value.get(result.type) if result.type in _KINDS else None
-    if result.type in _KINDS and found is None:
+    labels = result.value.get(result.type) if result.type in _KINDS else None
+    if result.type in _KINDS and labels is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(labels, list):
         return None
-    return ["/".join(map(str, each)) if isinstance(each, list) else str(each) for each in found]
+    return [
+        "/".join(map(str, label)) if isinstance(label, list) else str(label) for label in labels
+    ]
 
 
 def _unread(result: _Result) -> str:
@@ -282,7 +291,9 @@ def _recognises(document: Document) -> bool:
     if text.lstrip()[:1] not in ("[", "{"):
         columns = document.columns
         return "annotation_id" in columns and bool(columns & {"annotator", "lead_time"})
-    return all(each.search(text) for each in _TASKS) or all(each.search(text) for each in _MIN)
+    return all(pattern.search(text) for pattern in _TASKS) or all(
+        pattern.search(text) for pattern in _MIN
+    )
 
 
 def _write(videos: Sequence[Track]) -> str:

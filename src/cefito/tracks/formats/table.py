@@ -66,13 +66,13 @@ class _Tool(NamedTuple):
     optional: Mapping[str, tuple[str, ...]] = {}
     steps: tuple[str, str] = ("", "")  # a column, and its value in lines that are steps
 
-    def names(self, found: Mapping[str, Any]) -> dict[str, str]:
+    def names(self, columns: Mapping[str, Any]) -> dict[str, str]:
         """Return the names of columns that a table has; none if it is not of the tool."""
         named = {
-            ours: next((name for name in names if name in found), "")
+            ours: next((name for name in names if name in columns), "")
             for ours, names in (*self.columns.items(), *self.optional.items())
         }
-        whole = all(named[ours] for ours in self.columns) and self.steps[0] in (*found, "")
+        whole = all(named[ours] for ours in self.columns) and self.steps[0] in (*columns, "")
         return {ours: name for ours, name in named.items() if name} if whole else {}
 
 
@@ -168,7 +168,7 @@ def _seconds(
 ) -> float:
     """Return the seconds of a cell in the unit of its column."""
     text, unit = cells[name], table.units.get(name, "")
-    scale = next((scale for known, scale, _ in _UNITS if known == unit), 1.0)
+    scale = next((scale for unit_name, scale, _ in _UNITS if unit_name == unit), 1.0)
     if unit and scale < 1:
         if ":" in text or ";" in text:
             raise ValueError(f"{text!r} is a time of a clock, in a column of {unit}")
@@ -192,8 +192,8 @@ def _check_thousands(document: Document, written: Mapping[str, list[str]]) -> No
             and before[-1].isdecimal()
             and int(before[-1]) > float(behind[0].replace(",", "."))
         ):
-            found = f"seems to have thousands separators, as '{behind[0]}' after '{before[-1]}'"
-            raise document.wrong(f"{found}. Write times without them.")
+            fault = f"seems to have thousands separators, as '{behind[0]}' after '{before[-1]}'"
+            raise document.wrong(f"{fault}. Write times without them.")
 
 
 def _kinds(cell: str) -> tuple[str, ...]:
@@ -299,16 +299,16 @@ def _units(document: Document, names: Mapping[str, str]) -> dict[str, str]:
 def _missing(document: Document, first: Mapping[str, Any], absent: Mapping[str, str]) -> DataError:
     """Say which columns a table lacks, and all ways to give them."""
     names = " and no column ".join(f"'{name}'" for name in absent.values())
-    found = f"{document.path}: has no column {names}, only {', '.join(filter(None, first))}"
-    given = "its name" if len(absent) == 1 else "their names"
-    remedy = f"Give {given} ({', '.join(f'{name}=NAME' for name in absent)})"
+    fault = f"{document.path}: has no column {names}, only {', '.join(filter(None, first))}"
+    wanted = "its name" if len(absent) == 1 else "their names"
+    remedy = f"Give {wanted} ({', '.join(f'{name}=NAME' for name in absent)})"
     remedy += ", or one task for all videos" * ("task" in absent)
     remedy += ", or name the video by the file" * ("video" in absent)
     if [*absent] == ["end"]:
         remedy += ", or duration=NAME, or end=START's name if each step lasts until the next one"
     remedy += ", or put a line with names first" * any(map(is_number, first))
     settings = ["column", *["task"] * ("task" in absent), *["by_file"] * ("video" in absent)]
-    return DataError(f"{found}. {remedy}.", setting=", ".join(settings))
+    return DataError(f"{fault}. {remedy}.", setting=", ".join(settings))
 
 
 def _cells(

@@ -83,12 +83,12 @@ def _values(
         attribute = attributes.get(key, _Attribute(aname=key))
         options = {} if attribute.type == _TEXT else attribute.options
         several = attribute.type == _CHECKBOX and value not in options
-        for each in value.split(",") if several else [value]:
-            if each and options and each not in options:
+        for option in value.split(",") if several else [value]:
+            if option and options and option not in options:
                 unknown = f"values of '{attribute.aname}' that are none of its options"
                 document.left_out[unknown] += 1
             else:
-                yield attribute.aname, options.get(each, each)
+                yield attribute.aname, options.get(option, option)
 
 
 def _write(videos: Sequence[Track]) -> str:
@@ -102,8 +102,8 @@ def _write(videos: Sequence[Track]) -> str:
         "config": {"file": {"loc_prefix": {str(place): "" for place in range(1, 5)}}, "ui": {}},
         "attribute": {"1": {**attribute, "default_option_id": ""}},
         "file": {  # type 4: a video; place 1: on this machine
-            key: {"fid": key, "fname": Path(own).name, "type": 4, "loc": 1, "src": own}
-            for key, own in zip(numbers, media, strict=True)
+            key: {"fid": key, "fname": Path(address).name, "type": 4, "loc": 1, "src": address}
+            for key, address in zip(numbers, media, strict=True)
         },
         "view": {key: {"fid_list": [key]} for key in numbers},
         "metadata": {
