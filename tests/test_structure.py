@@ -29,7 +29,7 @@ BUDGETS = {
     "serve": 3_750,
     "study": 2_100,
     "testing": 640,
-    "tests": 43_500,
+    "tests": 45_300,
     "tracks": 2_890,
     "training": 1_720,
     "verification": 1_180,
