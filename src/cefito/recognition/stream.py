@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.recognition.chain import Filtered, Floats, softened
+from cefito.recognition.chain import Filtered, Floats, StepChain, softened
 from cefito.recognition.classifier import RowMemory, Rows
 from cefito.recognition.scores import Segment, recognised_step
 from cefito.tracks import TimedStep
@@ -41,7 +41,7 @@ class StepStream:
 
     def __init__(self, recogniser: Any, task: int | None = None, *, lost: int = LOST) -> None:
         self.recogniser = recogniser
-        self._chain = recogniser.chain
+        self._chain: StepChain = recogniser.chain
         if task is not None:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._memory = RowMemory(recogniser.config, recogniser.rate)
@@ -62,7 +62,7 @@ class StepStream:
     @property
     def seconds(self) -> float:
         """Time up to which rows were seen."""
-        return self._count / self.recogniser.rate
+        return self._count / float(self.recogniser.rate)
 
     def observe(self, row: NDArray[np.floating[Any]] | None, at: float | None = None) -> bool:
         """Add the row [D] of a time in seconds, the next one by default; None if it is lost.
