@@ -68,7 +68,7 @@ class StepStream:
 
     def __init__(self, recogniser: _Model, task: int | None = None, *, lost: int = LOST) -> None:
         self.recogniser = recogniser
-        self._chain = recogniser.chain
+        self._chain: StepChain = recogniser.chain
         if task is not None:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._memory = RowMemory(recogniser.config, recogniser.rate)
@@ -89,7 +89,7 @@ class StepStream:
     @property
     def seconds(self) -> float:
         """Time up to which rows were seen."""
-        return self._count / self.recogniser.rate
+        return self._count / float(self.recogniser.rate)
 
     def observe(self, row: NDArray[np.floating[Any]] | None, at: float | None = None) -> bool:
         """Add the row [D] of a time in seconds, the next one by default; None if it is lost.

@@ -246,7 +246,7 @@ class NearestRecogniser(_YardstickRecogniser):
     def tensors(self) -> dict[str, Tensor]:
         """Return rows and labels."""
         rows, labels, _ = self.fitted
-        return {"rows": torch.from_numpy(rows), "labels": torch.from_numpy(labels)}
+        return {"rows": torch.from_numpy(rows), "labels": torch.from_numpy(labels).double()}
 
     @classmethod
     def of_tensors(
@@ -261,6 +261,7 @@ class NearestRecogniser(_YardstickRecogniser):
             "labels": Expected((size,), 0, count - 1),
         }
         check_tensors(arrays, expected, place)
-        if not size:
-            raise RunError(f"{place}: holds no row.")
-        return arrays["rows"], arrays["labels"], count
+        labels = arrays["labels"].astype(np.int64)
+        if not size or (labels != arrays["labels"]).any():
+            raise RunError(f"{place}: expected rows and the whole numbers of their labels.")
+        return arrays["rows"], labels, count
