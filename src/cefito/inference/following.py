@@ -21,7 +21,7 @@ from cefito.inference.outlook import (
     GOAL_DOUBT,
     OWN,
     Begin,
-    DoneBelief,
+    BelievedStep,
     Likely,
     change,
     doubted,
@@ -84,12 +84,12 @@ class FilmSession:
         return self.stream.seconds
 
     @cached_property
-    def steps(self) -> tuple[DoneBelief, ...]:
+    def steps(self) -> tuple[BelievedStep, ...]:
         """Steps that were recognised, oldest first; those done before, until a row is new."""
         if not self._seen:
             return self._begin.done or ()
         return tuple(
-            DoneBelief(
+            BelievedStep(
                 F.one_hot(torch.tensor(step.action), len(self._run.taxonomy.actions))
                 * step.probability,
                 reported=step.start in self.told,

@@ -44,7 +44,7 @@ class Likely(Record):
 
 
 @dataclass(frozen=True)
-class DoneBelief:
+class BelievedStep:
     """A step that is believed to be done."""
 
     weights: torch.Tensor  # probabilities of actions [K]; one-hot if it was reported
@@ -71,7 +71,7 @@ class Begin:
     model: SessionModel
     task: int | None
     goal: Encoded | None
-    done: tuple[DoneBelief, ...] | None
+    done: tuple[BelievedStep, ...] | None
     read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None
 
     @property
@@ -80,7 +80,7 @@ class Begin:
         return self.model.model.states
 
     def posterior(
-        self, initial: Encoded | None, steps: Sequence[DoneBelief], *, goal: Encoded | None
+        self, initial: Encoded | None, steps: Sequence[BelievedStep], *, goal: Encoded | None
     ) -> SequencePosterior:
         """Return the network's distribution of what follows steps done, of all tasks."""
         weights = [step.weights for step in steps if step.reported or step.shown]
@@ -89,7 +89,7 @@ class Begin:
         none = None if self.done is None else torch.zeros(0, self.states.lookup.shape[1])
         return self.model.posterior(initial, goal, none)
 
-    def outlook(self, initial: Encoded | None, steps: Sequence[DoneBelief]) -> SequencePosterior:
+    def outlook(self, initial: Encoded | None, steps: Sequence[BelievedStep]) -> SequencePosterior:
         """Return the same of the task and to the goal, if they are known."""
         posterior = self.posterior(initial, steps, goal=self.goal)
         if self.task is None:
@@ -107,10 +107,10 @@ class Begin:
         """Encode features [E]."""
         return self.model.encode(torch.from_numpy(features))
 
-    def certain(self, action: int) -> DoneBelief:
+    def certain(self, action: int) -> BelievedStep:
         """Return a step that was reported."""
         weights = torch.nn.functional.one_hot(torch.tensor(action), len(self.run.taxonomy.actions))
-        return DoneBelief(weights.float(), reported=True)
+        return BelievedStep(weights.float(), reported=True)
 
 
 def change(outlook: SequencePosterior, expected: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.following import FINDING, Followed
 from cefito.inference.observer import Observation
-from cefito.inference.outlook import Begin, DoneBelief, Likely
+from cefito.inference.outlook import Begin, BelievedStep, Likely
 from cefito.inference.step_session import StepSession
 from cefito.planners.any_length.guidance import (
     SequencePosterior,
@@ -76,7 +76,7 @@ class Events(Protocol):
         """Remarks on steps that were not expected, oldest first."""
 
     @property
-    def steps(self) -> tuple[DoneBelief, ...]:
+    def steps(self) -> tuple[BelievedStep, ...]:
         """Steps that are believed to be done, oldest first."""
 
     @property

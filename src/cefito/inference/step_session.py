@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError
 from cefito.inference.following import FilmSession, Followed
 from cefito.inference.observer import Observation
-from cefito.inference.outlook import DOUBT, OWN, Begin, DoneBelief, Likely, change, doubted
+from cefito.inference.outlook import DOUBT, OWN, Begin, BelievedStep, Likely, change, doubted
 from cefito.planners.any_length.guidance import Encoded, SequencePosterior, Update
 
 STAY = 0.2
@@ -50,7 +50,7 @@ UNEXPECTED = 0.01
 class _State:
     """All that is known after some events."""
 
-    done: tuple[DoneBelief, ...] = ()
+    done: tuple[BelievedStep, ...] = ()
     features: NDArray[np.float32] | None = None  # the latest observation [E]
     initial: Encoded | None = None  # the same encoded; None after a step was done since
     expected: torch.Tensor | None = None  # log p(next state | all events) [S]; None if unknown
@@ -85,7 +85,7 @@ class StepSession:
         return self._states[-1].notes
 
     @property
-    def steps(self) -> tuple[DoneBelief, ...]:
+    def steps(self) -> tuple[BelievedStep, ...]:
         """Steps that are believed to be done, oldest first."""
         return self._states[-1].done
 
@@ -153,7 +153,7 @@ class StepSession:
         )
         return True
 
-    def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[DoneBelief, ...]:
+    def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[BelievedStep, ...]:
         """Return the steps done before an event; the first may be what was seen before it."""
         rows = [row for row in update.steps.cpu() if float(row.sum()) >= SURE]
         shown = [False] * len(rows)
@@ -167,7 +167,7 @@ class StepSession:
                     for logs in (self.outlook.log_first, usual)
                 ]
             shown[0] = odds[0] - odds[1] >= math.log(EVIDENCE)
-        return tuple(DoneBelief(row, shown=one) for row, one in zip(rows, shown, strict=True))
+        return tuple(BelievedStep(row, shown=one) for row, one in zip(rows, shown, strict=True))
 
     def done(self, action: int) -> None:
         """Add a step that was done.
@@ -192,7 +192,7 @@ class StepSession:
         before = self.outlook
         with torch.inference_mode():
             told = torch.where(states.actions == action, 0.0, -torch.inf)
-            between: tuple[DoneBelief, ...] = ()
+            between: tuple[BelievedStep, ...] = ()
             if bool((before.log_first + told).isfinite().any()):
                 update = before.seen_later(told, OPEN)
                 between = self._inferred_steps(update, looking=state.initial is not None)
