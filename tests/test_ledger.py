@@ -45,7 +45,7 @@ REGISTERED = {
     "plans out": plan_formats.FORMATS,
     "steps out": WRITERS,
     "tables and figures of the paper": EXPERIMENTS,
-    "recognisers": RECOGNISERS,
+    "recognisers": [row for method in RECOGNISERS.values() for row in method.rows],
     "executors": EXECUTORS,
     "presets": preset_names(),
     "distances": DISTANCES,

@@ -143,28 +143,28 @@ def contradictions(
         taxonomy: Names of the tasks and actions.
         task: The task of its best plan.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     if query.tasks is not None and query.done is not None:
-        given = taxonomy.tasks[query.tasks[0]]
-        foreign = sorted(set(query.done[0].tolist()) - {-1, *given.actions})
+        task_given = taxonomy.tasks[query.tasks[0]]
+        foreign = sorted(set(query.done[0].tolist()) - {-1, *task_given.actions})
         names = taxonomy.names(foreign)
-        found += [
-            f"'{name}' was done but is not among the steps of '{given.name}'" for name in names
+        sentences += [
+            f"'{name}' was done but is not among the steps of '{task_given.name}'" for name in names
         ]
     if replace(query, tasks=None).empty.any():  # nothing that could contradict
-        return found
+        return sentences
     tasks, steps = planner.marginals(query)
     if tasks is not None and task is not None and _is_unlikely(tasks[0], task):
         likely, other = (
-            f"'{taxonomy.tasks[one].name}' ({_percent(tasks[0, one])})"
-            for one in (int(tasks[0].argmax()), task)
+            f"'{taxonomy.tasks[number].name}' ({_percent(tasks[0, number])})"
+            for number in (int(tasks[0].argmax()), task)
         )
         led = "with these constraints the best plan is of" if query.tasks is None else "given is"
-        found.append(f"the observations point to the task {likely}; {led} {other}")
+        sentences.append(f"the observations point to the task {likely}; {led} {other}")
     if steps is not None and constraints:
         names = [action.name for action in taxonomy.actions]
-        found += _of_steps(steps[0], constraints, names)
-    return list(dict.fromkeys(found))  # actions of one name give one sentence
+        sentences += _of_steps(steps[0], constraints, names)
+    return list(dict.fromkeys(sentences))  # actions of one name give one sentence
 
 
 def _of_steps(
@@ -182,8 +182,11 @@ def _of_steps(
         step = number - 1
         if _is_unlikely(steps[step] / steps[step].sum(), action):  # if a plan has the step
             likely = seen(step, [int(steps[step].argmax())])
-            own = _percent(steps[step, action])
-            yield f"the observations point to {likely}; '{names[action]}' is pinned there ({own})"
+            likelihood = _percent(steps[step, action])
+            yield (
+                f"the observations point to {likely}; "
+                f"'{names[action]}' is pinned there ({likelihood})"
+            )
     for action in constraints.required:
         if _is_unlikely(steps.sum(axis=0), action):  # p(it occurs) ≤ Σ_t p(a_t = action)
             most = _percent(steps[:, action].sum())

@@ -36,7 +36,7 @@ def _named(kind: Any) -> Any:
     if kind in _ACTIONS:
         return Name
     if get_origin(kind) is tuple:
-        parts = tuple(part if part is ... else _named(part) for part in get_args(kind))
+        parts = tuple(inner if inner is ... else _named(inner) for inner in get_args(kind))
         return tuple.__class_getitem__(parts)
     return StrictBool if kind is bool else StrictInt
 
@@ -79,8 +79,8 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
                 return [value]
             kinds = get_args(kind)
             if kinds[1:] == (...,):  # every meaning of every item, each once
-                every = [one for item in value for one in ids(kinds[0], item, setting)]
-                return [tuple(dict.fromkeys(every))]
+                meanings = [meaning for item in value for meaning in ids(kinds[0], item, setting)]
+                return [tuple(dict.fromkeys(meanings))]
             return list(product(*map(ids, kinds, value, [setting] * len(kinds))))
 
         kinds = {name: kind for name, (kind, _) in declared().items()}
@@ -88,15 +88,19 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
 
 
 def parse_constraints(
-    taxonomy: Taxonomy, given: Mapping[str, Any], *, task: int | None = None
+    taxonomy: Taxonomy, texts_by_field: Mapping[str, Any], *, task: int | None = None
 ) -> NamedConstraints:
     """Parse constraints from the text of the command line, by field."""
 
     def entries(name: str, texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for text in texts:
             if name == "before" and text.endswith(".json"):
-                found = read_orders(Path(text), taxonomy)
-                pairs = [reached(edges) for own, edges in found.items() if task in (None, own)]
+                orders = read_orders(Path(text), taxonomy)
+                pairs = [
+                    reached(edges)
+                    for order_task, edges in orders.items()
+                    if task in (None, order_task)
+                ]
                 yield from sorted(frozenset().union(*pairs))
             else:
                 yield _entry(name, text, taxonomy, task)
@@ -105,7 +109,7 @@ def parse_constraints(
     return NamedConstraints(
         **{
             name: tuple(entries(name, value)) if name in joined else value
-            for name, value in given.items()
+            for name, value in texts_by_field.items()
         }
     )
 
@@ -120,14 +124,14 @@ def _entry(name: str, text: str, taxonomy: Taxonomy, task: int | None) -> tuple[
     splits = [split for split in splits if all(map(_fits, kinds, split))]
     if len(splits) > 1:
         actions = [place for place, kind in enumerate(kinds) if kind in _ACTIONS]
-        known = partial(_known, taxonomy=taxonomy, task=task)
-        splits = [split for split in splits if all(known(split[place]) for place in actions)]
+        is_action = partial(_known, taxonomy=taxonomy, task=task)
+        splits = [split for split in splits if all(is_action(split[place]) for place in actions)]
     if len(splits) != 1:
         form, example = how.help.partition(":")[0], sign.join(map(str, how.example[0]))
         more = "; it is ambiguous, so give ids" if splits else f", such as {example}"
         raise ConfigError(f"{text!r}: expected {form}{more}.", setting=name)
     return tuple(
-        part if kind in _ACTIONS else int(part) for kind, part in zip(kinds, splits[0], strict=True)
+        word if kind in _ACTIONS else int(word) for kind, word in zip(kinds, splits[0], strict=True)
     )
 
 
@@ -135,9 +139,9 @@ def _fits(kind: Any, text: str) -> bool:
     return bool(text.strip() if kind in _ACTIONS else re.fullmatch(r"\s*[0-9]{1,9}\s*", text))
 
 
-def _known(given: str, taxonomy: Taxonomy, task: int | None) -> bool:
+def _known(word: str, taxonomy: Taxonomy, task: int | None) -> bool:
     try:
-        find_actions(taxonomy, given, task=task)
+        find_actions(taxonomy, word, task=task)
     except ConfigError:
         return False
     return True

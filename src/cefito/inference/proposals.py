@@ -56,8 +56,12 @@ def compare(
         sums["steps"] += len(corrected)
         for step in corrected:
             name = plain(step.name)
-            same = [one for one in free if plain(one.name) == name and _shared(one, step) > 0]
-            best = max(same, key=lambda one: _shared(one, step), default=None)
+            same = [
+                proposal
+                for proposal in free
+                if plain(proposal.name) == name and _shared(proposal, step) > 0
+            ]
+            best = max(same, key=lambda proposal: _shared(proposal, step), default=None)
             if best is None:
                 sums["added"] += 1
                 continue

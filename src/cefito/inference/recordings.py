@@ -229,9 +229,9 @@ def verified_steps(
     if task is not None:
         choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
     for path in paths:
-        found = read([path], choices)
-        notes = found.notes
-        for track in bound(found.tracks, verifier.taxonomy, task=task, place=path):
+        tracks = read([path], choices)
+        notes = tracks.notes
+        for track in bound(tracks.tracks, verifier.taxonomy, task=task, place=path):
             yield verified(verifier, track, least=least, notes=notes)
             notes = ()
 
@@ -244,8 +244,8 @@ def verified(
     if task is None:
         raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
     sure = [step.probability * track.task_probability for step in steps]
-    found, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
-    overlapping = sum(one.start < before.end - 1 for before, one in pairwise(steps))
+    verification, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
+    overlapping = sum(after.start < before.end - 1 for before, after in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
             f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
@@ -256,7 +256,7 @@ def verified(
         notes.append("no video of the task without errors was seen in training")
     return VerifiedVideo(
         **dict(track) | {"task": taxonomy.tasks[task].name},
-        deviations=found.deviations,
-        repair=tuple(taxonomy.names([*found.repair])),
+        deviations=verification.deviations,
+        repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )

@@ -245,7 +245,7 @@ class Session:
     @full_precision()
     def next_steps(self, top_k: int = 5) -> list[tuple[str, float]]:
         """Return the names of the likeliest next steps and their probabilities, likeliest first."""
-        return [(one.name, one.probability) for one in self.likely_next(top_k)]
+        return [(step.name, step.probability) for step in self.likely_next(top_k)]
 
     @full_precision()
     def likely_next(self, top_k: int = 5) -> list[Likely]:
@@ -254,8 +254,8 @@ class Session:
             raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
         names, shares = self.run.taxonomy.actions, self._events.next_actions
         order = shares.argsort(descending=True, stable=True)[:top_k].tolist()
-        found = (Likely(id=a, name=names[a].name, probability=float(shares[a])) for a in order)
-        return [one for one in found if one.probability > 0]
+        ranked = (Likely(id=a, name=names[a].name, probability=float(shares[a])) for a in order)
+        return [step for step in ranked if step.probability > 0]
 
     @torch.inference_mode()
     @full_precision()
@@ -278,7 +278,7 @@ class Session:
         outlook = self.outlook
         kept = [lengths.index(length) for length in planner.lengths]
         scores = [outlook.scores[place] for place in kept]
-        log_tasks = torch.stack([each.log_tasks()[0] for each in scores])
+        log_tasks = torch.stack([length_scores.log_tasks()[0] for length_scores in scores])
         log_lengths = outlook.log_lengths[kept].log_softmax(dim=0)
         (ranked,) = planner.ranked(query, scores, log_lengths[None], log_tasks[None], top_k)
         assert ranked.tasks is not None  # of `ranked`

@@ -161,13 +161,17 @@ class StepSession:
         if rows and looking and usual is not None:
             action = int(rows[0].argmax())
             with torch.inference_mode():
-                own = self._begin.states.actions == action
+                of_action = self._begin.states.actions == action
                 odds = [
-                    float(torch.logit(logs[own].exp().sum(), eps=1e-6))
+                    float(torch.logit(logs[of_action].exp().sum(), eps=1e-6))
                     for logs in (self.outlook.log_first, usual)
                 ]
             shown[0] = odds[0] - odds[1] >= math.log(EVIDENCE)
+<<<<<<< HEAD
         return tuple(BelievedStep(row, shown=one) for row, one in zip(rows, shown, strict=True))
+=======
+        return tuple(Done(row, shown=is_shown) for row, is_shown in zip(rows, shown, strict=True))
+>>>>>>> names
 
     def done(self, action: int) -> None:
         """Add a step that was done.
@@ -236,8 +240,8 @@ class StepSession:
         before, mean = self._states[-1].features, self._begin.planner.mean_observation
         if before is None or mean is None:
             return STAY, 0.0
-        rest = float(np.square(features - mean).sum() + np.square(before - mean).sum())
-        change = float(np.square(features - before).sum()) / max(rest, 1e-30)
+        scale = float(np.square(features - mean).sum() + np.square(before - mean).sum())
+        change = float(np.square(features - before).sum()) / max(scale, 1e-30)
         still = math.exp(-change / STILL) / STILL
         step = max(change, 1e-6) * math.exp(-change / STEP) / STEP**2
         same = (1 - STIRRED) * still / step
@@ -251,4 +255,6 @@ class StepSession:
             if done[place].reported:
                 break
             places.append(place)
-        return max(places, key=lambda one: float(done[one].weights[action]), default=None)
+        return max(
+            places, key=lambda place_done: float(done[place_done].weights[action]), default=None
+        )

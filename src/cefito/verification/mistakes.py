@@ -149,7 +149,9 @@ class Mistake(Generic[Subject]):
         if Mistake in cls.__bases__:
             return
         declared = ("name", "words", "applies", "probability", "evidence")
-        lacking = [part for part in declared if _declaration(cls, part) in (None, "")]
+        lacking = [
+            attribute for attribute in declared if _declaration(cls, attribute) in (None, "")
+        ]
         if lacking:
             raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
         if cls.name in KINDS:
@@ -169,10 +171,10 @@ class Mistake(Generic[Subject]):
         raise NotImplementedError
 
 
-def _declaration(kind: type[Mistake[Any]], part: str) -> Any:
+def _declaration(kind: type[Mistake[Any]], attribute: str) -> Any:
     """Return what a kind declares; None if it is that of `Mistake`."""
-    value = getattr(kind, part, None)
-    return None if value is getattr(Mistake, part, None) else value
+    value = getattr(kind, attribute, None)
+    return None if value is getattr(Mistake, attribute, None) else value
 
 
 class StepMistake(Mistake[SeenStep]):

@@ -59,8 +59,8 @@ class TaskOrder:
     @classmethod
     def of(cls, videos: Sequence[Video], actions: Sequence[int]) -> Self:
         """Count the steps of videos."""
-        own = np.array(sorted(actions), dtype=np.int64)
-        size, index = len(own), {action: place for place, action in enumerate(sorted(actions))}
+        ids = np.array(sorted(actions), dtype=np.int64)
+        size, index = len(ids), {action: place for place, action in enumerate(sorted(actions))}
         before, follows = np.zeros((size, size)), np.zeros((size + 1, size + 1))
         occurs, lengths = np.zeros(size), [list[float]() for _ in range(size)]
         places = [list[float]() for _ in range(size)]
@@ -74,23 +74,25 @@ class TaskOrder:
             for number, (action, step) in enumerate(zip(row, video.steps, strict=True)):
                 lengths[action].append(log_length(step.start, step.end))
                 places[action].append((number + 0.5) / len(row))
-        every = [one for own_ in lengths for one in own_]
-        usual = float(np.mean(every)) if every else np.log(30.0)
+        all_lengths = [length for values in lengths for length in values]
+        usual = float(np.mean(all_lengths)) if all_lengths else np.log(30.0)
         squares, count = _SHRINK
         return cls(
-            actions=own,
+            actions=ids,
             videos=len(videos),
             before=before,
             follows=follows,
             occurs=occurs,
-            length=np.array([(sum(one) + usual) / (len(one) + 1) for one in lengths]),
+            length=np.array([(sum(values) + usual) / (len(values) + 1) for values in lengths]),
             spread=np.array(
                 [
-                    np.sqrt((len(one) * np.var(one or [0.0]) + squares) / (len(one) + count))
-                    for one in lengths
+                    np.sqrt(
+                        (len(values) * np.var(values or [0.0]) + squares) / (len(values) + count)
+                    )
+                    for values in lengths
                 ]
             ),
-            place=np.array([np.mean(one) if one else np.nan for one in places]),
+            place=np.array([np.mean(values) if values else np.nan for values in places]),
         )
 
     @property
@@ -106,21 +108,21 @@ class TaskOrder:
     @cached_property
     def probability(self) -> Floats:
         """p(a before b) [A, A]."""
-        found: Floats = (self.before + 0.5) / (self.before + self.before.T + 1)
-        return found
+        shares: Floats = (self.before + 0.5) / (self.before + self.before.T + 1)
+        return shares
 
     @cached_property
     def usual(self) -> Floats:
         """p(the action occurs in a video) [A]."""
-        found: Floats = (self.occurs + 0.5) / (self.videos + 1)
-        return found
+        shares: Floats = (self.occurs + 0.5) / (self.videos + 1)
+        return shares
 
     @cached_property
     def repeated(self) -> Floats:
         """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
         again = self.follows.sum(axis=0)[: self.size] - self.occurs
-        found: Floats = (np.maximum(again, 0) + 0.5) / (self.videos + 1)
-        return found
+        repetitions: Floats = (np.maximum(again, 0) + 0.5) / (self.videos + 1)
+        return repetitions
 
     @cached_property
     def earlier(self) -> Bools:
@@ -130,11 +132,11 @@ class TaskOrder:
         pairs = np.argwhere((share >= _KEPT) & (seen > 0))
         # the surest first; none that contradicts those before it
         order = np.lexsort((-seen[tuple(pairs.T)], -share[tuple(pairs.T)]))
-        found, self_ = np.zeros(self.before.shape, dtype=bool), np.eye(self.size, dtype=bool)
+        precedes, self_ = np.zeros(self.before.shape, dtype=bool), np.eye(self.size, dtype=bool)
         for a, b in pairs[order]:
-            if not found[b, a]:
-                found |= np.outer(found[:, a] | self_[a], found[b] | self_[b])
-        return found
+            if not precedes[b, a]:
+                precedes |= np.outer(precedes[:, a] | self_[a], precedes[b] | self_[b])
+        return precedes
 
     @property
     def edges(self) -> Edges:
@@ -149,15 +151,15 @@ class TaskOrder:
         Raises:
             ConfigError: Edges in a circle.
         """
-        found = np.zeros((self.size, self.size), dtype=bool)
+        precedes = np.zeros((self.size, self.size), dtype=bool)
         for a, b in reached(edges):
-            found[self.index[a], self.index[b]] = True
-        even = np.where(found | found.T, 0.0, 1.0) * (1 - np.eye(self.size))
-        return replace(self, before=even + _CERTAIN * found, given=True)
+            precedes[self.index[a], self.index[b]] = True
+        even = np.where(precedes | precedes.T, 0.0, 1.0) * (1 - np.eye(self.size))
+        return replace(self, before=even + _CERTAIN * precedes, given=True)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that `of_arrays` needs."""
-        return {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:
@@ -198,8 +200,8 @@ class _Graph(Record, extra="ignore"):
 def orders_value(procedures: Iterable[Procedure]) -> dict[str, Any]:
     """Return the orders of procedures, for a file that `read_orders` and `written_orders` read."""
     return {
-        one.task: {"edges": [*map(list, one.edges())], "optional": one.optional}
-        for one in procedures
+        procedure.task: {"edges": [*map(list, procedure.edges())], "optional": procedure.optional}
+        for procedure in procedures
     }
 
 
@@ -210,14 +212,14 @@ def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
         DataError: Another content.
         ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
-    graphs, found = _read_graphs(path, taxonomy), []
+    graphs, orders = _read_graphs(path, taxonomy), []
     for task in taxonomy.tasks:
         edges, names = graphs.get(task.id, ((), ()))
         order = TaskOrder.of([], task.actions).with_edges(edges)
         free = {find_action(taxonomy, name, task=task.id, setting="order") for name in names}
         optional = [action in free for action in task.actions]
         places = np.argsort(np.argsort(order.earlier.sum(axis=0), kind="stable")) + 0.5
-        found.append(
+        orders.append(
             replace(
                 order,
                 occurs=np.where(optional, *_WRITTEN) - 0.5,
@@ -225,7 +227,7 @@ def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
                 place=places / max(order.size, 1),
             )
         )
-    return tuple(found)
+    return tuple(orders)
 
 
 def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
