@@ -167,11 +167,9 @@ class StepSession:
                     for logs in (self.outlook.log_first, usual)
                 ]
             shown[0] = odds[0] - odds[1] >= math.log(EVIDENCE)
-<<<<<<< HEAD
-        return tuple(BelievedStep(row, shown=one) for row, one in zip(rows, shown, strict=True))
-=======
-        return tuple(Done(row, shown=is_shown) for row, is_shown in zip(rows, shown, strict=True))
->>>>>>> names
+        return tuple(
+            BelievedStep(row, shown=is_shown) for row, is_shown in zip(rows, shown, strict=True)
+        )
 
     def done(self, action: int) -> None:
         """Add a step that was done.
