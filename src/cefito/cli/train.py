@@ -26,7 +26,7 @@ from cefito.executors.processes import cores
 from cefito.inference.question import steps_range
 from cefito.markup import counted
 from cefito.planners.methods import load_config, precisions
-from cefito.runs.options import TrainArguments, TrainChoices, TrainOptions
+from cefito.runs.options import PartName, TrainArguments, TrainChoices, TrainOptions
 from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
@@ -55,18 +55,20 @@ class TrainingOptions(TrainChoices):
         """Return options of functions that train."""
         import torch
 
+        both: tuple[PartName, ...] = ("recogniser", "verifier")
+        parts = both if self.recogniser else both[1:]
         choices: Any = {field.name: getattr(self, field.name) for field in fields(TrainChoices)}
         options = TrainOptions(
             **choices,
             device=pick_device(self.device),
             progress=progress,
             workers=max(1, cores() // torch.get_num_threads()),
+            parts=parts,
         )
-        if not self.recogniser:
-            options = TrainOptions.of(options, {"parts": ("verifier",)})
         return TrainOptions.of(options, changes)
 
 
+@said_as_json
 def train(
     dataset: DataFolder,
     /,
