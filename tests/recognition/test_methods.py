@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
-from cefito.planners.methods import load_config
+from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, find_recogniser
 from cefito.recognition.settings import MSTCNConfig, NearestConfig
@@ -50,7 +50,7 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
     config = load_config("small", method="any-length", overrides=changes)
     run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
     opened = open_run(tmp_path)
-    assert opened.info.config["recogniser"] == {"method": "nearest"}
+    assert opened.info.config["recogniser"] == {"method": "nearest", "precision": "float32"}
     rows = films.timeline.videos[12].astype(np.float32)
     found = opened.recognise(rows)
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
@@ -58,6 +58,14 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
     with pytest.raises(ConfigError, match=r"cannot recognise row by row.*method=segmental"):
         opened.own_recogniser.stream()
+
+
+@pytest.mark.parametrize("method", RECOGNISERS)
+def test_every_recogniser_has_a_precision(method):
+    """So that --precision is of all trainings of a run."""
+    changes = {"recogniser.method": method, **precisions("bfloat16", "any-length")}
+    config = load_config("small", method="any-length", overrides=changes)
+    assert config.parts["recogniser"].precision == "bfloat16"
 
 
 def test_settings_of_each_recogniser():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -27,21 +26,17 @@ from cefito.executors.processes import cores
 from cefito.inference.question import steps_range
 from cefito.markup import counted
 from cefito.planners.methods import load_config, precisions
-from cefito.progress import Progress
-from cefito.runs.options import PartName, TrainArguments, TrainOptions
+from cefito.runs.options import PartName, TrainArguments, TrainChoices, TrainOptions
 from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
 
 
-_Hidden = Parameter(parse=False)
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(TrainOptions):
-    """Options of commands that train runs: those of `TrainOptions` that a command line can give.
+class TrainingOptions(TrainChoices):
+    """Options of commands that train runs.
 
     Attributes:
         out: Run folder to write.
@@ -55,23 +50,22 @@ class TrainingOptions(TrainOptions):
     out: Path
     device: Device = "auto"
     recogniser: bool = True
-    errors: Annotated[Errors, _Hidden] = "keep"  # of train alone
-    progress: Annotated[Progress, _Hidden] = progress
-    trainings: Annotated[Path | str | None, _Hidden] = None
-    reuse: Annotated[bool, _Hidden] = False
-    workers: Annotated[int, _Hidden] = 0
-    parts: Annotated[Collection[PartName], _Hidden] = ()
 
     def options(self, **changes: Unpack[TrainArguments]) -> TrainOptions:
         """Return options of functions that train."""
         import torch
 
-        given = {field.name: getattr(self, field.name) for field in fields(TrainOptions)} | {
-            "device": pick_device(self.device),
-            "workers": max(1, cores() // torch.get_num_threads()),
-            "parts": ("recogniser", "verifier") if self.recogniser else ("verifier",),
-        }
-        return TrainOptions(**{**given, **changes})
+        both: tuple[PartName, ...] = ("recogniser", "verifier")
+        parts = both if self.recogniser else both[1:]
+        choices: Any = {field.name: getattr(self, field.name) for field in fields(TrainChoices)}
+        options = TrainOptions(
+            **choices,
+            device=pick_device(self.device),
+            progress=progress,
+            workers=max(1, cores() // torch.get_num_threads()),
+            parts=parts,
+        )
+        return TrainOptions.of(options, changes)
 
 
 @said_as_json

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import MSTCNConfig
+from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
 
@@ -117,11 +118,17 @@ def fit_mstcn(
 
         def train() -> None:
             rate, setting = config.learning_rate, "recogniser.learning_rate"
-            steps = Steps(count=count, learning_rate=rate, setting=setting, one_cycle=False)
+            steps = Steps(
+                count=count,
+                learning_rate=rate,
+                setting=setting,
+                one_cycle=False,
+                precision=resolve(config.precision, device),
+            )
             take_steps(network.to(device), loss, steps, advance)
             network.cpu()
 
-        settings = config.model_dump(mode="json")
+        settings = [config.model_dump(mode="json"), resolve(config.precision, device)]
         if not context.keep("mstcn", network, train, seed=seed, settings=settings):
             advance(count)
     return network.eval()

@@ -14,6 +14,9 @@ class RecogniserSettings(Settings):
     """Base of the settings of recognisers."""
 
     method: str = Field("segmental", description="The recogniser: segmental, mstcn or nearest.")
+    precision: Precision = Field(
+        "float32", description="Precision of matrix products in training: float32, bfloat16, auto."
+    )
 
 
 class NearestConfig(RecogniserSettings):
@@ -124,9 +127,6 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     )
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
-    )
-    precision: Precision = Field(
-        "float32", description="Precision of matrix products in training: float32, bfloat16, auto."
     )
 
 

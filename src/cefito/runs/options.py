@@ -32,13 +32,26 @@ class TrainArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """How runs are trained, apart from their settings.
+class TrainChoices:
+    """Options of training that are options of every command that trains runs, too.
 
     Attributes:
         seed: Seed of everything drawn: weights, batches and negatives.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+    """
+
+    seed: int = 0
+    selection: Selection = "held-out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(TrainChoices):
+    """How runs are trained, apart from their settings.
+
+    Attributes:
+        seed: Seed of everything drawn.
+        selection: Where epochs and weights are chosen: "held-out" or "published".
         errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
             with an error.
         device: Where to train; the CPU by default.
@@ -54,8 +67,6 @@ class TrainOptions:
             "verifier".
     """
 
-    seed: int = 0
-    selection: Selection = "held-out"
     errors: Errors = "keep"
     device: Any = None
     progress: Progress = silent
