@@ -13,6 +13,7 @@ with a matrix M of transitions between rows, so that the sums below are exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -239,25 +240,32 @@ class StepChain:
         α_t ∝ (α_t−1 M) · p(row t | label), by positive likelihoods [n, K + 1] up to a factor of
         each row.
         """
-        labels, matrix, count = self.labels, self.matrix, len(likelihoods)
-        within, growth = np.empty((count, *labels.shape)), np.empty((count, len(labels)))
-        logs = np.empty((count, 2, len(labels)))
+        labels, matrix, background = self.labels, self.matrix, self.background
         latest = self.start if before is None else before
-        states, (going, ended) = latest.within[-1], latest.logs[-1].T
+        states, logs = latest.within[-1], latest.logs[-1]
+        rows = list[tuple[Floats, Floats, Floats]]()
         with np.errstate(divide="ignore"):  # the end cannot be reached at first
-            pauses = np.log(likelihoods[:, self.background])
-            for place in range(count):
-                if place or before is not None:
+            for row in likelihoods:
+                if rows or before is not None:
                     states = (states[:, None, :] @ matrix)[:, 0]
-                joint = states * likelihoods[place][labels]
-                # α_t(end) = (α_t−1(end) + flow) p(row t | background)
-                ended = np.logaddexp(ended + pauses[place], going + np.log(joint[:, -1]))
+                joint = states * row[labels]
+                sides = joint @ self._sides
                 joint[:, -1] = 0
-                growth[place] = sums = joint.sum(axis=1)
-                going = going + np.log(sums)
-                logs[place] = going, ended
-                states = np.divide(joint, sums[:, None], out=within[place])
-        return Filtered(within, logs.transpose(0, 2, 1), growth)
+                joint /= sides[:, :1]
+                # α_t(end) = (α_t−1(end) + flow) p(row t | background)
+                after = np.log(sides) + logs[:, :1]
+                after[:, 1] = np.logaddexp(after[:, 1], logs[:, 1] + math.log(row[background]))
+                states, logs = joint, after
+                rows.append((states, logs, sides[:, 0]))
+        if len(rows) == 1:  # as in a stream, whose cost is that of calls
+            return Filtered(states[None], logs[None], rows[0][2][None])
+        return Filtered(*map(np.array, zip(*rows, strict=True)))
+
+    @cached_property
+    def _sides(self) -> Floats:
+        """Sums over the states but the end, and over the end [S, 2]."""
+        end = np.arange(self.labels.shape[1]) == self.labels.shape[1] - 1
+        return np.stack([~end, end], axis=1).astype(np.float64)
 
     def ahead(self, states: Filtered, rows: int) -> Filtered:
         """Return the present states after a number of rows that were not seen.
@@ -362,15 +370,15 @@ class StepChain:
                 most = after[:, :-1].max(axis=1)
                 after /= most[:, None]
                 scale[:, 0] += np.log(most[:, 0])
-            shares = logs + scale
-            shares = np.exp(shares - shares.max())
+            else:
+                total = np.logaddexp.reduce(logs, axis=None)  # log p(all rows)
+            shares = np.exp(logs + scale - total)
             joint = within * after[:, :, 0]
             joint *= shares[:, :1]
             joint[:, -1] = shares[:, 1]
-            joint /= joint.sum()
             yield joint
             seen = likelihoods[labels][:, :, None]
-            scale[:, 1] += np.log(likelihoods[self.background])
+            scale[:, 1] += math.log(likelihoods[self.background])
 
     def next_states(self, filtered: Filtered) -> Floats:
         """Return p(task, next action) [n, C, A] by the present states, but no end."""
