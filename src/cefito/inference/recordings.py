@@ -110,7 +110,7 @@ def open_recordings(
         else:
             try:
                 match = match or match_dataset(run, run.dataset(dataset))
-                stored[one] = _of_dataset(match, one)
+                stored[one] = recording_of(match, one)
             except (ConfigError, RunError) as problem:
                 which = f"{one}: no such file, and " if dataset is None else ""
                 raise type(problem)(f"{which}{problem}", setting="") from problem
@@ -159,8 +159,8 @@ def _address(path: Path) -> str:
     return nfc(Path(normpath(path.absolute())).with_suffix("").as_posix())
 
 
-def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
-    """Return a video of a data set, with its annotated steps."""
+def recording_of(match: DatasetMatch, video_id: str) -> Recording:
+    """Return a video of a data set, with its annotated steps (DataError without rows)."""
     opened = match.dataset
     index, timeline = find_video(opened, video_id), opened.timeline
     if timeline is None:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VerifiedVideo", "follow", "graph", "recognise", "verify"]
 
-Source = ArrayLike | Path | str
-"""Rows of a video [n, D], its file, or its id in the run's data set."""
+Source = ArrayLike | Path | str | Recording
+"""Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
 
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""
@@ -330,6 +330,8 @@ def _recordings(
     for source in sources:
         if isinstance(source, str | Path):
             files.append(str(source))
+        elif isinstance(source, Recording):
+            yield source
         else:
             rows: Any = source  # which the recogniser checks
             yield Recording(video, "", rows, row_rate(run, reading.get("rate")))
