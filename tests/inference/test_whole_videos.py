@@ -1,6 +1,9 @@
 """Whole videos from Python: recognised, followed and verified; the orders of a task's steps."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,3 +154,16 @@ def test_refusals(run_with_recogniser, source, given, words):
     with pytest.raises(CefitoError, match=words) as refusal:
         cefito.verify(run_with_recogniser, source, **given)
     assert isinstance(refusal.value, ConfigError | DataError)
+
+
+def test_the_python_of_the_pages(run_with_recogniser, film, tmp_path, monkeypatch, capsys):
+    shutil.copytree(run_with_recogniser.folder, tmp_path / "RUN")
+    np.save(tmp_path / "NEW.npy", film[1].astype(np.float32))
+    lines = [f"monday,{TASK},{one.name},{one.start},{one.end}\n" for one in SWAPPED.steps]
+    (tmp_path / "NEW.csv").write_text("video,task,step,start,end\n" + "".join(lines))
+    monkeypatch.chdir(tmp_path)
+    for page in ("recognise.md", "verify.md"):
+        text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+        (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        exec(code.replace("change tyre", TASK), {})
+    assert "crush spices out of order" in capsys.readouterr().out
