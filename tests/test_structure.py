@@ -19,14 +19,14 @@ BUDGETS = {
     "executors": 550,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_400,
+    "inference": 3_720,
     "pages": 3_200,
     "planners": 13_140,
     "recognition": 2_730,
     "report": 1_350,
     "runs": 2_040,
     "search": 2_910,
-    "serve": 3_750,
+    "serve": 4_300,
     "study": 2_100,
     "testing": 640,
     "tests": 45_300,
@@ -40,7 +40,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 273
+MODULES = 275
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.015

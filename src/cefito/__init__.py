@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from cefito.inference.planning_run import train_run as train_run
     from cefito.inference.planning_run import train_runs as train_runs
     from cefito.inference.session import Session as Session
+    from cefito.inference.whole_videos import VerifiedVideo as VerifiedVideo
+    from cefito.inference.whole_videos import follow as follow
+    from cefito.inference.whole_videos import graph as graph
+    from cefito.inference.whole_videos import recognise as recognise
+    from cefito.inference.whole_videos import verify as verify
     from cefito.planners.cefito.planner import CefitoPlanner as CefitoPlanner
     from cefito.planners.methods import RunConfig as RunConfig
     from cefito.planners.methods import load_config as load_config
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from cefito.search import Plans as Plans
     from cefito.search import Problem as Problem
     from cefito.search import make_search as make_search
+    from cefito.tracks import TimedStep as TimedStep
+    from cefito.tracks import Track as Track
 
 __version__ = version("cefito")
 
@@ -54,6 +61,7 @@ _NAMES = {
     "inference.answer": ("Answer",),
     "inference.planning_run": ("PlanningRun", "finetune", "open_run", "train_run", "train_runs"),
     "inference.session": ("Session",),
+    "inference.whole_videos": ("VerifiedVideo", "follow", "graph", "recognise", "verify"),
     "planners.cefito.planner": ("CefitoPlanner",),
     "planners.methods": ("RunConfig", "load_config"),
     "planners.queries": ("Queries",),
@@ -69,6 +77,7 @@ _NAMES = {
         "Problem",
         "make_search",
     ),
+    "tracks": ("TimedStep", "Track"),
 }
 """Public names by the modules that have them."""
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -202,7 +202,7 @@ def test_refusals(films, tmp_path, refused, call):
         ((tmp_path / "no.mp4",), "no.mp4: no such file, and no video"),
         (("v1", "v1"), "another video is called 'v1', too"),
         (("v1", "--task", "coffee"), "unknown task 'coffee'; "),
-        (("v1", "--steps-known", "boil"), "Give --task, too."),
+        (("v1", "--steps-known", "boil"), "need their task. Give it, too. (--task)"),
         (("v1", *known, "cut"), "action 'cut' is not one of the task 'tea' but of 'toast'."),
         (("v1", *known, ","), "not steps of one task"),
         (("v1", "--min-probability", "2"), "expected 0 to 1."),

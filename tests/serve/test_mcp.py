@@ -70,7 +70,7 @@ def test_tools_are_listed_with_their_schemas(address):
     assert "plans" in tools["plan"].output_schema["properties"]
     assert all(tool.description for tool in tools.values())
     reading = [name for name, tool in tools.items() if tool.annotations.read_only_hint]
-    assert reading == ["steps", "videos", "plan", "next_steps"]
+    assert reading == ["steps", "videos", "plan", "recognise", "verify", "next_steps"]
 
 
 def test_tasks_and_their_steps(address, run_of_lengths):

@@ -6,7 +6,7 @@ import pytest
 
 from cefito.data.annotations import Step, Taxonomy
 from cefito.errors import ConfigError, DataError
-from cefito.inference.recordings import VerifiedVideo
+from cefito.inference.whole_videos import VerifiedVideo
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices, Format
 from cefito.tracks.formats import FORMATS, WRITERS

@@ -66,17 +66,15 @@ def follow(
     """
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
-    from cefito.inference.session import Session
-    from cefito.runs.run import open_run
+    from cefito.inference.whole_videos import follow as open_session
 
     sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
     chosen = [name for name, value in sources.items() if value is not None]
     if len(chosen) != 1 or stdin not in (None, "-"):
         raise ConfigError("give one of --features FILE, --video FILE, --camera NUMBER, or -.")
     with log_warnings():
-        opened = open_run(run)
-        _ = opened.own_recogniser  # refuses a run without one before the first row comes
-        session, least = Session(opened, task=task), FINDING
+        session, least = open_session(run, task=task), FINDING
+        opened = session.run
         if false_alarms is not None:
             least = opened.own_verifier.threshold(false_alarms)
         rows: Iterator[tuple[float, Any]]
@@ -88,7 +86,7 @@ def follow(
             (whole,) = open_recordings(
                 opened,
                 [str(features or video)],
-                feature_rate=feature_rate,
+                rate=feature_rate,
                 encoder=encoder,
                 weights=weights,
                 progress=passing_progress,

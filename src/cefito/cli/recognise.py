@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +13,6 @@ from cefito.cli.console import log_warnings, passing_progress, print_json, table
 from cefito.cli.options import OUTPUT, Json, said_as_json
 from cefito.cli.prepare import AS_WRITTEN, FileOptions
 from cefito.data.annotations import json_lines
-from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, file_names, write_text
 from cefito.markup import counted, percent
@@ -21,9 +20,7 @@ from cefito.runtime import pick_device
 from cefito.settings import parse_record
 
 if TYPE_CHECKING:
-    from cefito.data.annotations import Taxonomy
-    from cefito.inference.recordings import Recording
-    from cefito.runs.run import Run
+    from cefito.inference.whole_videos import Reading
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
@@ -52,24 +49,16 @@ class RecordingOptions:
     weights: Path | None = None
     device: str = "auto"
 
-    def open(self, run: Run, inputs: Iterable[str]) -> Iterator[Recording]:
-        """Yield the recordings of inputs, as `open_recordings` does."""
-        from cefito.inference.recordings import open_recordings
-
-        return open_recordings(
-            run,
-            inputs,
-            dataset=self.dataset,
-            feature_rate=self.feature_rate,
-            encoder=self.encoder,
-            weights=self.weights,
-            device=pick_device(self.device, float64=False),
-            progress=passing_progress,
-        )
-
-    def task_in(self, taxonomy: Taxonomy) -> int | None:
-        """Return the id of the task; None if it is recognised."""
-        return None if self.task is None else find_task(taxonomy, self.task)
+    def reading(self) -> Reading:
+        """Return how videos are read."""
+        return {
+            "dataset": self.dataset,
+            "rate": self.feature_rate,
+            "encoder": self.encoder,
+            "weights": self.weights,
+            "device": pick_device(self.device, float64=False),
+            "progress": passing_progress,
+        }
 
 
 AS_RECORDED = RecordingOptions()
@@ -106,48 +95,41 @@ def recognise(
         format_: Format of the files.
         plot: Picture of the steps over time to write, .svg; with the annotated steps, if known.
     """
+    from cefito.inference.whole_videos import recognised_videos, with_orders
     from cefito.runs.run import open_run
 
     if not inputs:
         raise ConfigError("give files of features, video files, or ids of videos.")
     if not 0 <= min_probability <= 1:
         raise ConfigError(f"--min-probability {min_probability:g}: expected 0 to 1.")
-    if steps_known is not None and reading.task is None:
-        raise ConfigError("--steps-known needs the task of the steps. Give --task, too.")
     chosen = None if out is None else _format(out, format_, len(inputs))
     if chosen is None and format_ is not None:
         raise ConfigError("--format is of a file. Give --out, too.")
     if plot is not None:
         check_target(plot, (".svg",), "plot")
+    known = None
+    if steps_known is not None:
+        known = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
-        opened = open_run(run)
-        if order is not None:
-            from cefito.verification.order import read_orders
-
-            own = opened.own_recogniser.given_orders(read_orders(order, opened.taxonomy))
-            opened = opened.changed(recogniser=own)
-        known, plan = reading.task_in(opened.taxonomy), None
-        if steps_known is not None:
-            plan = [
-                find_action(opened.taxonomy, name, task=known, setting="steps_known")
-                for name in steps_known.split(",")
-                if name.strip()
-            ]
-        found = [
-            each.recognised(opened, task=known, plan=plan, least=min_probability)
-            for each in reading.open(opened, inputs)
-        ]
+        tracks = recognised_videos(
+            with_orders(open_run(run), order),
+            inputs,
+            task=reading.task,
+            steps_known=known,
+            least=min_probability,
+            **reading.reading(),
+        )
     if out is not None and chosen is not None:
-        _write(found, out, chosen)
+        _write(tracks, out, chosen)
     if plot is not None:
         from cefito.report.picture import timeline_picture
 
-        write_text(plot, timeline_picture(found))
+        write_text(plot, timeline_picture(tracks))
         talk(f"wrote {plot}")
     if json:
-        print_json([each.to_dict() for each in found])
+        print_json([each.to_dict() for each in tracks])
     elif out is None:
-        _show(found)
+        _show(tracks)
 
 
 def _format(out: Path, name: str | None, count: int) -> Format:
@@ -226,6 +208,7 @@ def annotate(
     if corrected:
         return _report(out / PROPOSALS, corrected, files.choices)
     from cefito.inference.proposals import doubt
+    from cefito.inference.whole_videos import recognised_videos
     from cefito.runs.run import open_run
     from cefito.tracks.formats import WRITERS
     from cefito.tracks.formats.json_lines import write
@@ -233,9 +216,7 @@ def annotate(
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
     with log_warnings():
-        opened = open_run(run)
-        known = reading.task_in(opened.taxonomy)
-        found = [each.recognised(opened, task=known) for each in reading.open(opened, films)]
+        found = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
     found.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
     _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])

@@ -19,12 +19,10 @@ from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
 from cefito.markup import percent
-from cefito.verification.order import graph_text, reached, read_orders
+from cefito.verification.order import graph_text
 
 if TYPE_CHECKING:
-    from cefito.inference.recordings import VerifiedVideo
-    from cefito.runs.run import Run
-    from cefito.verification.verifier import Verifier
+    from cefito.inference.whole_videos import VerifiedVideo
 
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
@@ -60,8 +58,7 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong.
     """
-    from cefito.inference.recordings import verified_recording, verified_steps
-    from cefito.tracks.reading import holds_steps
+    from cefito.inference.whole_videos import open_verifier, verified_videos
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -71,21 +68,10 @@ def verify(
         if path is not None:
             check_target(path, endings, setting)
     with log_warnings():
-        opened, verifier = _opened(run, order)
+        opened, verifier = open_verifier(run, order)
         least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
-        settings: dict[str, Any] = {"task": reading.task_in(verifier.taxonomy), "least": least}
-        tables = [one for one in inputs if not reading.dataset and holds_steps(Path(one))]
-        paths = [Path(one) for one in tables]
-        found = [*verified_steps(verifier, paths, choices=files.choices, **settings)]
-        if others := [one for one in inputs if one not in tables]:
-            if opened is None:
-                raise ConfigError(
-                    "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
-                )
-            found += [
-                verified_recording(opened, verifier, one, **settings)
-                for one in reading.open(opened, others)
-            ]
+        asked: dict[str, Any] = {"task": reading.task, "least": least, "choices": files.choices}
+        found = verified_videos(opened, verifier, inputs, **asked, **reading.reading())
         if log is not None:
             _log(found, log)
     if out is not None:
@@ -98,20 +84,6 @@ def verify(
     else:
         _show(found, least)
     return FOUND * (check and any(one.deviations for one in found))
-
-
-def _opened(run: Path, order: Path | None) -> tuple[Run | None, Verifier]:
-    """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
-    from cefito.inference.recordings import written_verifier
-    from cefito.runs.run import open_run
-
-    opened, verifier = None, written_verifier(run)
-    if verifier is None:
-        opened = open_run(run)
-        verifier = opened.own_verifier
-    if order is not None:
-        verifier = verifier.given(read_orders(order, verifier.taxonomy))
-    return opened, verifier
 
 
 def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
@@ -174,6 +146,7 @@ def graph(
         out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
             default JSON is printed.
     """
+    from cefito.inference.whole_videos import edited_orders, open_verifier
     from cefito.report.picture import graph_picture
 
     form = "json"
@@ -183,21 +156,16 @@ def graph(
     if (add or remove) and task is None:
         raise ConfigError("--add and --remove are of one task. Give --task, too.")
     with log_warnings():
-        _, verifier = _opened(run, order)
+        _, verifier = open_verifier(run, order)
         taxonomy = verifier.taxonomy
         chosen = [one.id for one in taxonomy.tasks]
         if task is not None:
             chosen = [find_task(taxonomy, task)]
-            shown = {*verifier.orders[chosen[0]].edges}
-            edges = {*reached(shown)}  # an edge that goes takes no order along
-            for given, adding in ((add, True), (remove, False)):
-                named = parse_constraints(taxonomy, {"before": given}, task=chosen[0])
-                pairs = {*named.resolved(taxonomy, task=chosen[0]).before}
-                if not adding and (strange := pairs - shown):
-                    edge = " → ".join(taxonomy.names([*strange.pop()]))
-                    raise ConfigError(f"the graph has no edge {edge}.", setting="remove")
-                edges = edges | pairs if adding else edges - pairs
-            verifier = verifier.given({chosen[0]: tuple(edges)}) if add or remove else verifier
+            pairs = {
+                name: parse_constraints(taxonomy, {"before": texts}, task=chosen[0]).before
+                for name, texts in (("add", add), ("remove", remove))
+            }
+            verifier = edited_orders(verifier, chosen[0], **pairs)
     orders = {one: verifier.orders[one].edges for one in chosen}
     if form == "svg":
         text = graph_picture(orders, taxonomy)

@@ -1,10 +1,9 @@
-"""Whole videos whose steps are recognised or verified: files of features, films, data sets."""
+"""Rows of whole videos, whose steps are recognised: files of features, films, data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
-from cefito.data.annotations import Taxonomy, nfc
+from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features, load_features
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
@@ -21,11 +20,8 @@ from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
 from cefito.tracks import TimedStep, Track
-from cefito.tracks.document import Choices, shortest_ends
-from cefito.tracks.reading import read
-from cefito.tracks.track import GivenSteps, bound, named, stored
-from cefito.verification.order import written_orders
-from cefito.verification.verifier import Deviation, Verifier
+from cefito.tracks.document import shortest_ends
+from cefito.tracks.track import named
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +32,7 @@ class Recording:
     """The rows of a whole video."""
 
     name: str
-    place: str  # for messages
+    place: str  # for messages; empty if there is none
     rows: NDArray[Any]  # [n, D]
     rate: float  # rows a second
     file: str | None = None  # the video file, if it is one
@@ -58,7 +54,8 @@ class Recording:
         try:
             found = run.recognise(self.rows, rate=self.rate, task=task, plan=plan)
         except (ConfigError, DataError) as problem:
-            raise type(problem)(f"{self.place}: {problem}", setting=problem.setting) from problem
+            place = f"{self.place}: " * bool(self.place)
+            raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
         best = int(found.tasks.argmax())
         return Track(
             video=self.name,
@@ -77,7 +74,7 @@ def open_recordings(
     inputs: Iterable[str],
     *,
     dataset: Path | str | None = None,
-    feature_rate: float | None = None,
+    rate: float | None = None,
     encoder: str | None = None,
     weights: Path | None = None,
     device: torch.device | None = None,
@@ -91,7 +88,7 @@ def open_recordings(
         run: A run with a recogniser.
         inputs: Files of features, video files, or ids of videos of the run's data set.
         dataset: Data set of all inputs, which are then ids.
-        feature_rate: Rows of features a second; as in the run's data set by default.
+        rate: Rows of features a second; as in the run's data set by default.
         encoder: Encoder of video files; that of the run's features by default.
         weights: File of its weights, for s3d.
         device: Where it works.
@@ -101,7 +98,7 @@ def open_recordings(
         ConfigError: No such file or video, two of one name, or a rate out of range.
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
-    rate, match, observer = row_rate(run, feature_rate), None, None
+    rate, match, observer = row_rate(run, rate), None, None
     given = [*inputs]
     files = [Path(one) for one in given if dataset is None and _is_file(Path(one))]
     ends, _ = shortest_ends(map(_address, files))
@@ -113,7 +110,7 @@ def open_recordings(
         else:
             try:
                 match = match or match_dataset(run, run.dataset(dataset))
-                stored[one] = _of_dataset(match, one)
+                stored[one] = recording_of(match, one)
             except (ConfigError, RunError) as problem:
                 which = f"{one}: no such file, and " if dataset is None else ""
                 raise type(problem)(f"{which}{problem}", setting="") from problem
@@ -162,8 +159,8 @@ def _address(path: Path) -> str:
     return nfc(Path(normpath(path.absolute())).with_suffix("").as_posix())
 
 
-def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
-    """Return a video of a data set, with its annotated steps."""
+def recording_of(match: DatasetMatch, video_id: str) -> Recording:
+    """Return a video of a data set, with its annotated steps (DataError without rows)."""
     opened = match.dataset
     index, timeline = find_video(opened, video_id), opened.timeline
     if timeline is None:
@@ -173,90 +170,3 @@ def _of_dataset(match: DatasetMatch, video_id: str) -> Recording:
     place = f"{opened.folder}, video '{video.video_id}'"
     annotated = named(video.steps, opened.taxonomy)
     return Recording(video.video_id, place, rows, timeline.rate, annotated=annotated)
-
-
-_OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
-
-
-class VerifiedVideo(Track):
-    """What was wrong in a video, and how to go on."""
-
-    recognised: bool = True  # whether the steps were recognised, else they were given
-    steps: GivenSteps
-    deviations: tuple[Deviation, ...]  # the likeliest first
-    repair: tuple[str, ...]  # names of the actions that lead to the end
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to a value for JSON."""
-        beside = {"task_id", "annotated", "file", "split"}
-        return self.model_dump(mode="json", exclude_none=True, exclude=beside)
-
-
-def written_verifier(folder: Path) -> Verifier | None:
-    """Open a folder of `cefito data procedure`; None if it is another one."""
-    order = folder / "order.json"
-    if not order.exists():
-        return None
-    taxonomy = Taxonomy.read(folder / "taxonomy.json")
-    return Verifier(written_orders(order, taxonomy), taxonomy)
-
-
-def verified_recording(
-    run: Run, verifier: Verifier, recording: Recording, *, task: int | None, least: float
-) -> VerifiedVideo:
-    """Recognise the steps of a recording and verify them.
-
-    Raises:
-        ConfigError: No step was recognised.
-        DataError: Rows of another width than the run's, or with NaN or infinity.
-    """
-    track = recording.recognised(run, task=task)
-    if not track.steps:
-        raise ConfigError(f"{recording.place}: no step was recognised.")
-    return verified(verifier, track, least=least)
-
-
-def verified_steps(
-    verifier: Verifier, paths: Sequence[Path], *, choices: Choices, task: int | None, least: float
-) -> Iterator[VerifiedVideo]:
-    """Verify the steps that files give; arguments as of `read` and `verified_recording`.
-
-    Raises:
-        ConfigError: A task or an action that the run does not know.
-        DataError: A file that is not read.
-    """
-    if task is not None:
-        choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
-    for path in paths:
-        tracks = read([path], choices)
-        notes = tracks.notes
-        for track in bound(tracks.tracks, verifier.taxonomy, task=task, place=path):
-            yield verified(verifier, track, least=least, notes=notes)
-            notes = ()
-
-
-def verified(
-    verifier: Verifier, track: Track, *, least: float, notes: Sequence[str] = ()
-) -> VerifiedVideo:
-    """Verify the steps of a track with ids, with notes on what may mislead."""
-    task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
-    if task is None:
-        raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
-    sure = [step.probability * track.task_probability for step in steps]
-    verification, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
-    overlapping = sum(after.start < before.end - 1 for before, after in pairwise(steps))
-    if overlapping > _OVERLAP * len(steps):
-        notes.append(
-            f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
-            "several people are at work, verify each alone"
-        )
-    order = verifier.orders[task]
-    if not (order.videos or order.given):
-        notes.append("no video of the task without errors was seen in training")
-    return VerifiedVideo(
-        **dict(track) | {"task": taxonomy.tasks[task].name},
-        deviations=verification.deviations,
-        repair=tuple(taxonomy.names([*verification.repair])),
-        notes=tuple(notes),
-    )

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import Calibration, RunEvaluation
 from cefito.files import check_target, write_text
-from cefito.inference.recordings import VerifiedVideo
+from cefito.inference.whole_videos import VerifiedVideo
 from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
 from cefito.report.picture import timeline_picture, verified_picture

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -30,14 +30,20 @@ from cefito.serve.schemas import (
     Health,
     ModelAnswer,
     PlanAnswer,
+    RecogniseUploadRequest,
+    TrackAnswer,
     UploadForm,
     UploadRequest,
+    VerifyAnswer,
+    VerifyUploadRequest,
+    VideoForm,
     VideosAnswer,
     VideosRequest,
 )
 from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
+from cefito.serve.whole_videos import WholeVideos
 from cefito.verification.order import graph_text
 
 
@@ -86,6 +92,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     for kind in (CefitoError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
     _add_plans(app, service)
+    _add_whole_videos(app, WholeVideos(service))
     _add_sessions(app, sessions)
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
@@ -96,8 +103,31 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     return app
 
 
-_PARTS = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
-_FORM: dict[str, Any] = {"requestBody": {"required": True, "content": _PARTS}}  # for OpenAPI
+def _form(kind: type[BaseModel]) -> dict[str, Any]:
+    """The body of an upload, for OpenAPI."""
+    parts = {"multipart/form-data": {"schema": kind.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": parts}}
+
+
+_Form = TypeVar("_Form", UploadForm, VideoForm)
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+@asynccontextmanager
+async def _parts(
+    request: Request, kind: type[_Form], body: type[_Body]
+) -> AsyncIterator[tuple[_Form, _Body]]:
+    """Read an upload: its form, and the request in it."""
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
+    async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as parts:
+        try:
+            form = kind.model_validate(dict(parts))
+            asked = body.model_validate(form.request)
+        except ValidationError as error:
+            raise to_problem(error, {}) from error
+        yield form, asked
+
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
@@ -106,19 +136,31 @@ _PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image
 def _add_plans(app: FastAPI, service: Service) -> None:
     app.add_api_route("/v1/plan", service.plan, methods=["POST"], tags=["plans"])
 
-    @app.post(f"/v1/plan{UPLOAD}", openapi_extra=_FORM, tags=["plans"])
+    @app.post(f"/v1/plan{UPLOAD}", openapi_extra=_form(UploadForm), tags=["plans"])
     async def upload(request: Request) -> PlanAnswer:
         """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
         service.check_upload()  # before the body is read
-        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
-        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as parts:
-            try:
-                form = UploadForm.model_validate(dict(parts))
-                body = UploadRequest.model_validate(form.request)
-            except ValidationError as error:
-                raise to_problem(error, {}) from error
+        async with _parts(request, UploadForm, UploadRequest) as (form, body):
             return await service.upload(request, form, body)
+
+
+def _add_whole_videos(app: FastAPI, videos: WholeVideos) -> None:
+    add = partial(app.add_api_route, methods=["POST"], tags=["videos"])
+    add("/v1/recognise", videos.recognise)
+    add("/v1/verify", videos.verify)
+    post = partial(app.post, openapi_extra=_form(VideoForm), tags=["videos"])
+
+    @post(f"/v1/recognise{UPLOAD}")
+    async def recognise_upload(request: Request) -> TrackAnswer:
+        """Recognise the steps of an uploaded video, or of its features."""
+        async with _parts(request, VideoForm, RecogniseUploadRequest) as (form, body):
+            return await videos.recognise_upload(request, form, body)
+
+    @post(f"/v1/verify{UPLOAD}")
+    async def verify_upload(request: Request) -> VerifyAnswer:
+        """Recognise and verify the steps of an uploaded video, or of its features."""
+        async with _parts(request, VideoForm, VerifyUploadRequest) as (form, body):
+            return await videos.verify_upload(request, form, body)
 
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:

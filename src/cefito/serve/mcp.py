@@ -54,15 +54,20 @@ from cefito.serve.schemas import (
     PlaceRequest,
     PlanAnswer,
     PlanRequest,
+    RecogniseRequest,
     ResponseBody,
     RunRequest,
     SessionAnswer,
     SessionRequest,
+    TrackAnswer,
+    VerifyAnswer,
+    VerifyRequest,
     VideosAnswer,
     VideosRequest,
 )
 from cefito.serve.service import Watch
 from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
+from cefito.serve.whole_videos import WholeVideos
 
 _NOTICE = "notifications/"  # the methods of MCP that are no requests begin so
 
@@ -196,6 +201,19 @@ TOOLS: Mapping[str, _Tool] = {
         "task or the steps done alone.",
         lambda sessions, request, body: sessions.service.plan(request, body),
         *(PlanRequest, PlanAnswer),
+    ),
+    "recognise": _Tool(
+        "Recognise the steps of a whole video, with their times and probabilities: a video of an "
+        "opened data set, or rows of features.",
+        lambda sessions, request, body: WholeVideos(sessions.service).recognise(request, body),
+        *(RecogniseRequest, TrackAnswer),
+    ),
+    "verify": _Tool(
+        "Say which steps of a video were skipped, out of order, added, repeated or done wrongly, "
+        "and which remain. Give one source: a track (names and times of steps, as 'recognise' "
+        "answers them), a video of an opened data set, or rows of features.",
+        lambda sessions, request, body: WholeVideos(sessions.service).verify(request, body),
+        *(VerifyRequest, VerifyAnswer),
     ),
     "next_steps": _Tool(
         "Say which steps probably come next, after the steps done and the present scene. For runs "

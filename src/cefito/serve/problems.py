@@ -22,6 +22,8 @@ _FIELDS = {
     **{name: f"constraints.{how.option}" for name, (_, how) in declared().items()},
     "budget_gflop": "budget",
     "encoder": "",
+    "feature_rate": "rate",
+    "least": "min_probability",
     "features": "observations",
     "from_step": "video.step",
     "to_step": "video.last",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import nfc
 from cefito.data.vocabulary import similar_names
-from cefito.errors import DataError
+from cefito.errors import DataError, RunError
 from cefito.inference.answer import Answer
 from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
@@ -26,8 +27,8 @@ from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
+    FilmRequest,
     ObservationsRequest,
-    PlaceRequest,
     PlanAnswer,
     PlanRequest,
     UploadRequest,
@@ -128,6 +129,24 @@ def read_numbers(sent: Sequence[float] | str, field: str) -> NDArray[np.floating
     return np.frombuffer(data, dtype="<f4").copy()  # writable, as torch expects
 
 
+def read_row(sent: Sequence[float] | str, field: str, width: int) -> NDArray[np.floating[Any]]:
+    """The row [width] of a video in a field of a request."""
+    row = read_numbers(sent, field)
+    if len(row) != width:
+        detail = f"{field}: {len(row)} numbers; expected [{width}], as in training."
+        raise ProblemError(detail, field)
+    return row
+
+
+@contextmanager
+def of_field(name: str) -> Iterator[None]:
+    """Name the field of a request in refusals of its features."""
+    try:
+        yield
+    except (DataError, RunError) as problem:
+        raise ProblemError(str(problem), name) from problem
+
+
 def _window(
     served: Served, run: Run, wanted: VideoRequest
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
@@ -139,7 +158,7 @@ def _window(
     return query, truth, None if match.own else DatasetName.of(match.dataset)
 
 
-def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch:
+def find_video(served: Served, wanted: FilmRequest, field: str) -> DatasetMatch:
     """The data set of the video that a field of a request names.
 
     Args:
@@ -187,6 +206,16 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
+def answered(served: Served, horizon: int, began: float) -> dict[str, Any]:
+    """What every answer says of its request, which arrived at `began`, by `time.monotonic`."""
+    return {
+        "request_id": correlation_id.get() or "",
+        "run": served.name,
+        "horizon": horizon,
+        "milliseconds": round(1e3 * (time.monotonic() - began), 3),
+    }
+
+
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     """The answer in JSON to a request that arrived at `began`, by `time.monotonic`.
 
@@ -199,10 +228,7 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     operations = prepared.operations
     return PlanAnswer(
         **dict(answer),
-        request_id=correlation_id.get() or "",
-        run=prepared.served.name,
-        horizon=prepared.asked.run.horizon,
-        milliseconds=round(1e3 * (time.monotonic() - began), 3),
+        **answered(prepared.served, prepared.asked.run.horizon, began),
         most_gflop=None if operations is None else _rounded(operations / 1e9),
         walked_with=job.together - 1,
     )

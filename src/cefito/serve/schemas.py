@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, BinaryIO, Literal, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
 
 from fastapi import UploadFile
 from pydantic import (
@@ -26,6 +26,7 @@ from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
+from cefito.inference.whole_videos import LEAST, VerifiedVideo
 from cefito.search.constraints import (
     Constraints,
     EachAction,
@@ -38,10 +39,14 @@ from cefito.search.constraints import (
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
 from cefito.times import Seconds
+from cefito.tracks import TimedStep, Track
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
 MOST_ROWS = 600  # of a request
+MOST_VIDEO_ROWS = 7200
+"""Rows of a whole video: two hours at one a second."""
+_MOST_STEPS = 2000  # of a track
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Title = Annotated[str, Field(max_length=300)] | None
@@ -74,6 +79,12 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def _check_one(body: BaseModel, *names: str) -> None:
+    """Refuse a request that has none or several of some fields (ValueError)."""
+    if sum(getattr(body, name) is not None for name in names) != 1:
+        raise ValueError(f"expected exactly one of {', '.join(map(repr, names))}")
+
+
 class RunRequest(RequestBody):
     """The choice of a run."""
 
@@ -94,17 +105,22 @@ class ObservationsRequest(RequestBody):
         return self
 
 
-class PlaceRequest(RequestBody):
-    """A step of an annotated video of a data set that the service has opened."""
+class FilmRequest(RequestBody):
+    """An annotated video of a data set that the service has opened."""
 
     id: Text
-    step: Place = Field(1, description="Number of the step, from 1; of a window, its first.")
     split: Literal["train", "val", "test"] | None = Field(None, description="Split of the video.")
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
 
 
+class PlaceRequest(FilmRequest):
+    """A step of such a video."""
+
+    step: Place = Field(1, description="Number of the step, from 1; of a window, its first.")
+
+
 class VideoRequest(PlaceRequest):
-    """A window of such a video."""
+    """A window of an annotated video."""
 
     last: Place | None = Field(None, description="Its last step; by default as far as it can be.")
     goal: StrictBool = Field(True, description="Whether its goal observation is known.")
@@ -293,9 +309,149 @@ class EventRequest(RequestBody):
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
-        names = ("observation", "video", "rows", "done", "undo")
-        if sum(getattr(self, name) is not None for name in names) != 1:
-            raise ValueError(f"expected exactly one of {', '.join(map(repr, names))}")
+        _check_one(self, "observation", "video", "rows", "done", "undo")
+        return self
+
+
+VideoRows = Annotated[
+    list[Observation],
+    Field(
+        min_length=1,
+        max_length=MOST_VIDEO_ROWS,
+        description="Rows of the whole video, as the run's recogniser reads them, each as numbers "
+        "or as base64 of little-endian float32.",
+    ),
+]
+
+
+class WholeVideoRequest(RunRequest):
+    """What is asked about a whole video."""
+
+    task: Name | None = Field(None, description="The task, instead of the recognised one.")
+    rate: float | None = Field(
+        None, gt=0, description="Rows of features a second; by default as in training."
+    )
+    deadline_seconds: float | None = Field(
+        None, gt=0, description="From the arrival, or the end of an upload's encoding, to the end."
+    )
+
+
+class RecogniseUploadRequest(WholeVideoRequest):
+    """What is recognised in an uploaded video."""
+
+    steps_known: Done | None = Field(
+        None, description="All steps in order: only their times are recognised. Needs the task."
+    )
+    min_probability: float = Field(0.0, ge=0, le=1, description="Leave out less probable steps.")
+
+
+class RecogniseRequest(RecogniseUploadRequest):
+    """A whole video whose steps are recognised."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"rows": [[0.1, -0.4], [0.3, -0.2]], "task": "make tea"}]}
+    )
+
+    rows: VideoRows | None = None
+    video: FilmRequest | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_one(self, "rows", "video")
+        return _check_rate(self, self.rows)
+
+
+class VerifyUploadRequest(WholeVideoRequest):
+    """What is verified in an uploaded video."""
+
+    min_probability: float = Field(LEAST, ge=0, le=1, description="Leave out what is less likely.")
+    false_alarms: float | None = Field(
+        None, ge=0, description="Greatest number an hour, instead of `min_probability`."
+    )
+
+
+class TrackStepRequest(TimedStep):
+    """A step in time of a track; its name counts, not its id."""
+
+    model_config = RequestBody.model_config
+
+    name: Text
+    probability: float = Field(1.0, ge=0, le=1)
+    errors: Annotated[tuple[Text, ...], Field(strict=False, max_length=_MOST_NAMED)] = ()
+
+
+_TrackSteps = Annotated[
+    tuple[TrackStepRequest, ...], Field(strict=False, min_length=1, max_length=_MOST_STEPS)
+]
+
+
+class TrackRequest(Track):
+    """Steps in time that are given, also as `POST /v1/recognise` answers them."""
+
+    model_config = RequestBody.model_config
+
+    video: Text = "video"
+    task: Text = Field("", description="Its name; not needed beside `task` of the request.")
+    task_probability: float = Field(1.0, ge=0, le=1)
+    seconds: float = Field(0, ge=0, description="Length of the video.")
+    steps: _TrackSteps
+    annotated: _TrackSteps | None = None
+    file: None = None
+
+
+class VerifyRequest(VerifyUploadRequest):
+    """A whole video, or steps in time, that are verified."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "track": {
+                        "task": "make tea",
+                        "steps": [
+                            {"name": "boil water", "start": 0, "end": 40},
+                            {"name": "pour", "start": 45, "end": 52.5},
+                        ],
+                    }
+                }
+            ]
+        }
+    )
+
+    rows: VideoRows | None = None
+    video: FilmRequest | None = None
+    track: TrackRequest | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_one(self, "rows", "video", "track")
+        return _check_rate(self, self.rows)
+
+
+_Asked = TypeVar("_Asked", bound=WholeVideoRequest)
+
+
+def _check_rate(body: _Asked, rows: object | None) -> _Asked:
+    """Refuse a rate of what has no rows."""
+    if body.rate is not None and rows is None:
+        raise ValueError("'rate' is of rows of features; leave it out")
+    return body
+
+
+class VideoForm(BaseModel):
+    """An upload of a whole video: its rows or itself; and the other fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: File = Field(None, description="Rows [n, D], as numpy.save writes them (.npy).")
+    video: File = Field(None, description="A video, which the run's encoder encodes.")
+    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=dict, description="JSON of the request without its source."
+    )
+
+    @model_validator(mode="after")
+    def _one_file(self) -> Self:
+        _check_one(self, "features", "video")
         return self
 
 
@@ -331,6 +487,22 @@ class PlanAnswer(Answer):
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
     most_gflop: float | None = Field(description="Most 10⁹ operations; null if they do not vary.")
     walked_with: int = Field(description="Other queries in the same batch.")
+
+
+class TrackAnswer(ResponseBody):
+    """The steps of a video, and how the service found them."""
+
+    request_id: str
+    run: str
+    horizon: int
+    milliseconds: float = Field(description="Milliseconds from the request's arrival.")
+    track: Track
+
+
+class VerifyAnswer(TrackAnswer):
+    """What was wrong in a video, as `cefito verify --json` gives it."""
+
+    track: VerifiedVideo
 
 
 class SessionAnswer(Belief):

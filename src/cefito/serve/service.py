@@ -32,7 +32,7 @@ from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
-from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
+from cefito.serve.uploads import Decoder, Encoded, EncodingProcess, Upload, kept
 
 logger = logging.getLogger(__name__)
 
@@ -190,14 +190,23 @@ class Service:
             raise ProblemError(f"{detail} {width}. {remedy}", kind="no-encoder")
         return row
 
-    async def _encoded(self, served: Served, files: Mapping[str, BinaryIO], **what: Any) -> Queries:
+    async def observed_film(self, served: Served, film: BinaryIO) -> NDArray[np.float32]:
+        """The rows [n, D] of a whole film for a run's recogniser, one a second."""
+        self.check_upload()
+        if not served.video:
+            detail = f"the run {served.title} takes no films here; no encoder of its features is"
+            raise ProblemError(f"{detail} open. Send features.", kind="no-encoder")
+        rows: NDArray[np.float32] = await self._encoded(served, {"video": film}, whole=True)
+        return rows
+
+    async def _encoded(self, served: Served, files: Mapping[str, BinaryIO], **what: Any) -> Any:
         """What the encoding process makes of an upload, unless too many wait for it."""
         encoding = self.check_upload()
         if self._uploads >= self.limits.uploads:
             detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
             raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
 
-        def encode() -> Queries:
+        def encode() -> Encoded:
             with kept(files) as paths:
                 recipe = ObservationRecipe.of(served.run).digest
                 return encoding(Upload(recipe, paths, **what), paths)
@@ -264,6 +273,7 @@ class Service:
         *,
         alone: str | None = None,
         expensive: bool = False,
+        seconds: float | None = None,
     ) -> _Value:
         """The value of a function, run as a search is; calls of the same `alone` never overlap.
 
@@ -275,12 +285,13 @@ class Service:
             function: Takes a function that it calls now and then.
             alone: Name of calls that never overlap.
             expensive: Whether it takes a place of expensive searches.
+            seconds: From now to its deadline; that of the limits by default.
         """
         job = SearchJob(
             work=_Call(served, function),
             kind=None,
             expensive=expensive,
-            deadline=self._deadline(time.monotonic()),
+            deadline=self._deadline(time.monotonic(), seconds),
             client=request.state.client,
             alone=alone,
         )

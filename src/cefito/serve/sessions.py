@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Literal
@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
+from cefito.errors import CefitoError, ConfigError, explained
 from cefito.files import NOT_JSON, lines_of
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
-from cefito.serve.requests import find_video, read_numbers
+from cefito.serve.requests import find_video, of_field, read_numbers, read_row
 from cefito.serve.schemas import (
     EventRequest,
     OpenRequest,
@@ -49,7 +49,8 @@ from cefito.serve.service import Service, Watch
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (OSError, *NOT_JSON, CefitoError, ProblemError)
-_MANY = 30  # rows, seen or lost, of a request that leaves a worker to others
+MANY = 30
+"""Rows, seen or lost, from which on a request leaves a worker to others."""
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""
 
@@ -205,7 +206,7 @@ class Sessions:
             live.session, live.number = session, answer.number
             return _published(live, answer, loop)
 
-        large = live.session is None or _rows_between(live.session, event) > _MANY
+        large = live.session is None or _rows_between(live.session, event) > MANY
         work = live.served, change
         return await self.service.call(request, *work, alone=live.id, expensive=large)
 
@@ -431,7 +432,7 @@ def _begun(live: LiveSession, body: OpenRequest) -> Session:
     live.goal = goal is not None
     if body.false_alarms is not None:
         live.least = run.own_verifier.threshold(body.false_alarms)
-    with _of_field("goal"):
+    with of_field("goal"):
         return Session(run, goal=goal, task=body.task, done=body.done)
 
 
@@ -469,7 +470,7 @@ def apply_event(
     elif event.video is not None:
         session.observe(_observation(served, event.video, "video", "start"))
     elif event.observation is not None:
-        with _of_field("observation"):
+        with of_field("observation"):
             session.observe(read_numbers(event.observation, "observation"))
     return True
 
@@ -480,11 +481,7 @@ def _read_rows(
     """Yield the time of each row and its numbers [width]; None if it was lost."""
     for place, sent in enumerate(rows):
         name = f"rows.{place}.row"
-        row = None if sent.row is None else read_numbers(sent.row, name)
-        if row is not None and len(row) != width:
-            detail = f"{name}: {len(row)} numbers; expected [{width}], as in training."
-            raise ProblemError(detail, name)
-        yield sent.at, row
+        yield sent.at, None if sent.row is None else read_row(sent.row, name, width)
 
 
 def _observation(
@@ -496,12 +493,3 @@ def _observation(
         return observation_of_step(match.dataset, place.id, place.step, moment)
     except ConfigError as problem:
         raise ProblemError(str(problem), f"{field}.step") from problem
-
-
-@contextmanager
-def _of_field(name: str) -> Iterator[None]:
-    """Name the field of a request in refusals of its features."""
-    try:
-        yield
-    except (DataError, RunError) as problem:
-        raise ProblemError(str(problem), name) from problem

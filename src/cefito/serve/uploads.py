@@ -6,6 +6,7 @@ process answers is read as JSON, so that one that was taken over cannot go furth
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
 from cefito.executors.base import attempt
@@ -33,18 +35,26 @@ _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with
 _HEAD = 16  # bytes that tell formats apart
 _PICTURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|RIFF.{4}WEBP", re.DOTALL)
+_FEATURES = re.compile(rb"\x93NUMPY")
 _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4}AVI", re.DOTALL)
+_FORMATS = {
+    "video": (_VIDEO, "MP4, MOV, MKV, WebM or AVI"),
+    "features": (_FEATURES, "an array of NumPy (.npy)"),
+}
+Encoded = Queries | NDArray[np.float32]
+"""Observations of an upload, or the rows [n, D] of a whole video."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What is to be encoded: pictures, one as a row, moments of a video, or a goal in words."""
+    """What is to be encoded: pictures, one as a row, a video or moments of it, a goal in words."""
 
     recipe: str  # digest of the run's
     paths: Mapping[str, Path]  # files by their names in the form
     start: float | None = None  # seconds of a video
     end: float | None = None
     text: str | None = None
+    whole: bool = False  # whether all of a video is
 
 
 @dataclass
@@ -59,7 +69,7 @@ class Decoder:
     texts: frozenset[str] = frozenset()  # digests of those that take goals in words
     opened: dict[str, Observer] = field(default_factory=dict)
 
-    def __call__(self, upload: Upload | None) -> Queries | str:
+    def __call__(self, upload: Upload | None) -> Encoded | str:
         """Return an upload's observations, or why it has none; None prepares for uploads."""
         try:
             if upload is None:
@@ -87,7 +97,7 @@ class Decoder:
         finally:
             _limit_memory(self.memory)
 
-    def _observe(self, upload: Upload) -> Queries:
+    def _observe(self, upload: Upload) -> Encoded:
         observer, paths = self._open(upload.recipe), upload.paths
         if upload.text is not None:
             goal = observer.of_text(upload.text)
@@ -101,6 +111,11 @@ class Decoder:
                 return Queries.partial(size=len(row), initial=row)
             return observer.of_pictures(paths.get("initial"), paths.get("goal"))
         self._check_video(paths["video"])
+        if upload.whole:
+            rows = observer.rows(paths["video"])
+            if rows.nbytes > _ANSWER // 2:
+                raise DataError(f"{paths['video']}: is too long. Send it in parts.")
+            return rows
         return observer.of_video(paths["video"], upload.start, upload.end)
 
     def _open(self, digest: str) -> Observer:
@@ -149,11 +164,11 @@ class EncodingProcess:
         self._worker: WorkerProcess | None = None
         self.loading = False  # whether the process starts and loads its encoders
 
-    def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
+    def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Encoded:
         """Encode an upload with these files."""
         until = time.monotonic() + self._seconds
 
-        def encoded() -> Queries | str:
+        def encoded() -> Encoded | str:
             if time.monotonic() >= until:
                 detail = "too many uploads came before. Try again in a moment."
                 raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
@@ -189,10 +204,10 @@ class EncodingProcess:
         self._thread.submit(self._end)
         self._thread.shutdown()
 
-    def _encode(self, upload: Any) -> Queries | str:
+    def _encode(self, upload: Any) -> Encoded | str:
         worker = self._running()
         try:
-            outcome: Queries | str = self._ask(worker, upload, self._seconds)
+            outcome: Encoded | str = self._ask(worker, upload, self._seconds)
             return outcome
         except (EOFError, OSError) as problem:
             fault = "crashed the decoder; it is damaged. Convert it and send it again."
@@ -230,6 +245,9 @@ class EncodingProcess:
             value = outcome["value"]
             if not isinstance(value, dict):
                 return value
+            if "rows" in value:
+                row_bytes = base64.b64decode(value["rows"], validate=True)
+                return np.frombuffer(row_bytes, "<f4").reshape(-1, int(value["width"])).copy()
             rows: dict[str, Any] = {name: np.array(row, np.float32) for name, row in value.items()}
             return Queries.partial(size=max(map(len, rows.values())), **rows)
         except (EOFError, OSError, LookupError, TypeError, ValueError) as problem:
@@ -246,6 +264,9 @@ def _outcome(function: CalledFunction, argument: bytes) -> bytes:
     """Call a function in the process; the outcome in JSON, of observations those that are known."""
 
     def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            numbers = base64.b64encode(value.astype("<f4").tobytes()).decode()
+            return {"rows": numbers, "width": value.shape[1]}
         ends = zip(("initial", "goal"), value.known[0], strict=True)
         return {name: getattr(value, name)[0].tolist() for name, there in ends if there}
 
@@ -265,11 +286,7 @@ def kept(files: Mapping[str, BinaryIO]) -> Iterator[dict[str, Path]]:
         paths = {}
         for name, file in files.items():
             head = file.read(_HEAD)
-            pattern, formats = (
-                (_VIDEO, "MP4, MOV, MKV, WebM or AVI")
-                if name == "video"
-                else (_PICTURE, "JPEG, PNG, WebP or BMP")
-            )
+            pattern, formats = _FORMATS.get(name, (_PICTURE, "JPEG, PNG, WebP or BMP"))
             if not pattern.match(head):
                 raise ProblemError(f"'{name}' is not {formats}.", name, kind="upload")
             paths[name] = Path(folder) / name

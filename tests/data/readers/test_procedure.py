@@ -10,7 +10,7 @@ from cefito.cli import main
 from cefito.data.readers.procedure import read_procedures
 from cefito.errors import DataError
 from cefito.inference.constraints import parse_constraints
-from cefito.inference.recordings import written_verifier
+from cefito.inference.whole_videos import written_verifier
 
 TEA = """\ufeff
 # Make tea

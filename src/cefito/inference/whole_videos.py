@@ -1,0 +1,396 @@
+"""Whole videos: steps that are recognised, followed and verified, and the orders that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from numpy.typing import ArrayLike
+
+from cefito.data.annotations import Taxonomy, make_step
+from cefito.data.vocabulary import find_action, find_task, name_or_id
+from cefito.errors import ConfigError
+from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.observer import Observation
+from cefito.inference.planning_run import PlanningRun, open_run
+from cefito.inference.recordings import Recording, open_recordings, row_rate
+from cefito.inference.session import Session
+from cefito.markup import listed
+from cefito.progress import Progress
+from cefito.runs.run import Run
+from cefito.tracks import Track
+from cefito.tracks.document import Choices
+from cefito.tracks.reading import holds_steps, read
+from cefito.tracks.track import GivenSteps, bound, stored
+from cefito.verification.order import reached, read_orders, written_orders
+from cefito.verification.verifier import Deviation, Verifier
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["VerifiedVideo", "follow", "graph", "recognise", "verify"]
+
+Source = ArrayLike | Path | str | Recording
+"""Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
+
+LEAST = 0.5
+"""Least probability of a mistake that is reported, by default."""
+_UNNAMED = "video"  # name of the video of rows
+_AS_WRITTEN = Choices()
+_OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
+
+
+class Reading(TypedDict, total=False):
+    """How videos are read: arguments of `open_recordings`."""
+
+    dataset: Path | str | None
+    rate: float | None
+    encoder: str | None
+    weights: Path | None
+    device: torch.device | None
+    progress: Progress
+
+
+class VerifiedVideo(Track):
+    """What was wrong in a video, and how to go on."""
+
+    recognised: bool = True  # whether the steps were recognised, else they were given
+    steps: GivenSteps
+    deviations: tuple[Deviation, ...]  # the likeliest first
+    repair: tuple[str, ...]  # names of the actions that lead to the end
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a value for JSON."""
+        beside = {"task_id", "annotated", "file", "split"}
+        return self.model_dump(mode="json", exclude_none=True, exclude=beside)
+
+
+def recognise(
+    run: Run | Path | str,
+    source: Source,
+    *,
+    task: Name | None = None,
+    steps_known: Sequence[Name] | None = None,
+    least: float = 0.0,
+    order: Path | str | None = None,
+    video: str = _UNNAMED,
+    **reading: Unpack[Reading],
+) -> Track:
+    """Recognise the steps of a whole video, with times in seconds and probabilities.
+
+    Args:
+        run: A run with a recogniser, or its folder.
+        source: Rows [n, D] as the recogniser was trained on, a file of such rows (.npy, .npz, .pt,
+            .h5), a video file, or the id of a video of the run's data set.
+        task: Id or name of the task; by default it is recognised.
+        steps_known: Ids or names of all steps in order: only their times are recognised. Needs the
+            task.
+        least: Leave out steps that are less probable.
+        order: File of orders that the steps keep, as `cefito graph --out` writes it.
+        video: Name of the video, if rows are given.
+        reading: How the video is read: `rate` (rows a second; by default as in training),
+            `dataset` (whose video it is), and of video files `encoder`, `weights`, `device` and
+            `progress`, as of `cefito.inference.recordings.open_recordings`.
+
+    Raises:
+        ConfigError: An unknown task or step, or a rate or probability out of range.
+        DataError: Rows of another width than the run's, or with NaN or infinity, or a file that
+            cannot be read.
+        RunError: The run has no recogniser.
+    """
+    opened = with_orders(_opened(run), order)
+    asked: dict[str, Any] = {"task": task, "steps_known": steps_known, "least": least}
+    (track,) = recognised_videos(opened, [source], **asked, video=video, **reading)
+    return track
+
+
+def recognised_videos(
+    run: Run,
+    sources: Iterable[Source],
+    *,
+    task: Name | None = None,
+    steps_known: Sequence[Name] | None = None,
+    least: float = 0.0,
+    video: str = _UNNAMED,
+    **reading: Unpack[Reading],
+) -> list[Track]:
+    """Recognise the steps of videos, as `recognise` does of each."""
+    task_id, plan = _task_in(run.taxonomy, task), None
+    if steps_known is not None:
+        if task_id is None:
+            raise ConfigError("steps that are known need their task. Give it, too.", setting="task")
+        plan = [
+            find_action(run.taxonomy, step, task=task_id, setting="steps_known")
+            for step in steps_known
+        ]
+    recordings = _recordings(run, sources, video, reading)
+    return [whole.recognised(run, task=task_id, plan=plan, least=least) for whole in recordings]
+
+
+def follow(
+    run: PlanningRun | Path | str, *, task: Name | None = None, goal: Observation | None = None
+) -> Session:
+    """Open a session that follows a video row by row, which `Session.observe` takes with its time.
+
+    Args:
+        run: A run of several lengths with a recogniser, or its folder.
+        task: Id or name of the task; by default it is inferred.
+        goal: The observation after the last step, as in `PlanningRun.session`.
+
+    Raises:
+        ConfigError: A run that cannot follow, or an unknown task.
+        RunError: The run has no recogniser, or a goal of another width.
+    """
+    opened = run if isinstance(run, PlanningRun) else open_run(Path(run))
+    _ = opened.own_recogniser.stream()  # refuses before the first row comes
+    return opened.session(task=task, goal=goal)
+
+
+def verify(
+    run: Run | Path | str,
+    source: Track | Source,
+    *,
+    task: Name | None = None,
+    least: float = LEAST,
+    false_alarms: float | None = None,
+    order: Path | str | None = None,
+    video: str | None = None,
+    choices: Choices = _AS_WRITTEN,
+    **reading: Unpack[Reading],
+) -> VerifiedVideo:
+    """Say which steps of a video were skipped, out of order, added, repeated or done wrongly.
+
+    Args:
+        run: A run of several lengths, or its folder; for steps that are given also a folder of
+            `cefito data procedure`.
+        source: Steps that are given: a `Track`, or a file of annotated steps; else a video as of
+            `recognise`, whose steps are recognised first.
+        task: Id or name of the task; by default that of the track, or the recognised one.
+        least: Leave out what is less probable.
+        false_alarms: Choose the least probability that gives at most so many false alarms an hour.
+        order: File of orders to keep instead of those learned, as `cefito graph --out` writes it.
+        video: Name of the video, of rows; of a file with several videos, the one to verify.
+        choices: What a file of steps leaves open.
+        reading: How a video is read, as of `recognise`.
+
+    Raises:
+        ConfigError: An unknown task or action, no step, several videos, or a number out of range.
+        DataError: A file that cannot be read, rows as of `recognise`, or times of steps that are
+            not in order.
+        RunError: The run knows no orders of steps, or has no recogniser for rows.
+    """
+    opened, verifier = open_verifier(run, order)
+    if false_alarms is not None:
+        least = verifier.threshold(false_alarms)
+    if isinstance(source, Track):
+        track = _bound_track(source, verifier.taxonomy, _task_in(verifier.taxonomy, task))
+        return verified(verifier, track, least=least)
+    asked: dict[str, Any] = {"task": task, "least": least, "video": video or _UNNAMED}
+    videos = verified_videos(opened, verifier, [source], choices=choices, **asked, **reading)
+    chosen = [one for one in videos if video in (None, one.video)]
+    if len(chosen) != 1:
+        names = listed([one.video for one in videos], most=5)
+        raise ConfigError(f"{source}: holds the videos {names}. Name one.", setting="video")
+    return chosen[0]
+
+
+def verified_videos(
+    run: Run | None,
+    verifier: Verifier,
+    sources: Sequence[Source],
+    *,
+    task: Name | None,
+    least: float,
+    choices: Choices = _AS_WRITTEN,
+    video: str = _UNNAMED,
+    **reading: Unpack[Reading],
+) -> list[VerifiedVideo]:
+    """Verify videos, as `verify` does of each: those in files of steps first."""
+    task_id = _task_in(verifier.taxonomy, task)
+    files = [
+        source
+        for source in sources
+        if isinstance(source, str | Path)
+        and not reading.get("dataset")
+        and holds_steps(Path(source))
+    ]
+    videos = [*_verified_steps(verifier, files, choices=choices, task=task_id, least=least)]
+    others = [source for source in sources if not any(source is file for file in files)]
+    if not others:
+        return videos
+    if run is None:
+        raise ConfigError(
+            "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
+        )
+    for whole in _recordings(run, others, video, reading):
+        track = whole.recognised(run, task=task_id)
+        if not track.steps:
+            raise ConfigError(f"{whole.place or video}: no step was recognised.")
+        videos.append(verified(verifier, track, least=least))
+    return videos
+
+
+def graph(
+    run: Run | Path | str,
+    task: Name,
+    *,
+    order: Path | str | None = None,
+    add: Sequence[tuple[Name, Name]] = (),
+    remove: Sequence[tuple[Name, Name]] = (),
+) -> list[tuple[str, str]]:
+    """Return the order of a task's steps: pairs of names, of which the first one comes first.
+
+    Orders that follow from others are left out. The name of several actions is "id:" and the id.
+
+    Args:
+        run: A run of several lengths, or its folder, or a folder of `cefito data procedure`.
+        task: Id or name of the task.
+        order: File of orders to start from instead, as `cefito graph --out` writes it.
+        add: Pairs to add, by ids or names.
+        remove: Pairs to remove.
+
+    Raises:
+        ConfigError: An unknown task or action, orders in a circle, or no such pair to remove.
+        RunError: The run knows no orders of steps.
+    """
+    _, verifier = open_verifier(run, order)
+    task_id = find_task(verifier.taxonomy, task)
+    edges = edited_orders(verifier, task_id, add=add, remove=remove).orders[task_id].edges
+    actions = [verifier.taxonomy.actions[one] for one in verifier.taxonomy.tasks[task_id].actions]
+    return [(name_or_id(actions, a), name_or_id(actions, b)) for a, b in edges]
+
+
+def edited_orders(
+    verifier: Verifier,
+    task: int,
+    *,
+    add: Sequence[tuple[Name, Name]] = (),
+    remove: Sequence[tuple[Name, Name]] = (),
+) -> Verifier:
+    """Return a verifier with edges added to the graph of a task, and removed, as of `graph`."""
+    if not add and not remove:
+        return verifier
+    taxonomy, shown = verifier.taxonomy, {*verifier.orders[task].edges}
+    edges = {*reached(shown)}  # an edge that goes takes no order along
+    for named, adding in ((add, True), (remove, False)):
+        constraints = NamedConstraints(before=tuple(named)).resolved(taxonomy, task=task)
+        pairs = {*constraints.before}
+        if not adding and (strange := pairs - shown):
+            edge = " → ".join(taxonomy.names([*strange.pop()]))
+            raise ConfigError(f"the graph has no edge {edge}.", setting="remove")
+        edges = edges | pairs if adding else edges - pairs
+    return verifier.given({task: tuple(edges)})
+
+
+def open_verifier(run: Run | Path | str, order: Path | str | None) -> tuple[Run | None, Verifier]:
+    """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
+    opened, verifier = None, None if isinstance(run, Run) else written_verifier(Path(run))
+    if verifier is None:
+        opened = _opened(run)
+        verifier = opened.own_verifier
+    if order is not None:
+        verifier = verifier.given(read_orders(Path(order), verifier.taxonomy))
+    return opened, verifier
+
+
+def written_verifier(folder: Path) -> Verifier | None:
+    """Open a folder of `cefito data procedure`; None if it is another one."""
+    order = folder / "order.json"
+    if not order.exists():
+        return None
+    taxonomy = Taxonomy.read(folder / "taxonomy.json")
+    return Verifier(written_orders(order, taxonomy), taxonomy)
+
+
+def with_orders(run: Run, order: Path | str | None) -> Run:
+    """Return a run whose recogniser keeps the orders of a file, if one is given."""
+    if order is None:
+        return run
+    orders = read_orders(Path(order), run.taxonomy)
+    return run.changed(recogniser=run.own_recogniser.given_orders(orders))
+
+
+def _opened(run: Run | Path | str) -> Run:
+    return run if isinstance(run, Run) else open_run(Path(run))
+
+
+def _task_in(taxonomy: Taxonomy, task: Name | None) -> int | None:
+    """Return the id of a task; None if it is to be recognised."""
+    return None if task is None else find_task(taxonomy, task)
+
+
+def _recordings(
+    run: Run, sources: Iterable[Source], video: str, reading: Reading
+) -> Iterator[Recording]:
+    """Yield the rows of videos; those of files are named before the first is encoded."""
+    files: list[str] = []
+    for source in sources:
+        if isinstance(source, str | Path):
+            files.append(str(source))
+        elif isinstance(source, Recording):
+            yield source
+        else:
+            rows: Any = source  # which the recogniser checks
+            yield Recording(video, "", rows, row_rate(run, reading.get("rate")))
+    yield from open_recordings(run, files, **reading)
+
+
+def _bound_track(track: Track, taxonomy: Taxonomy, task: int | None) -> Track:
+    """Return a track of a program with ids, its steps in the order of their times."""
+    place = f"video '{track.video}'"
+    if task is None and not track.task:
+        raise ConfigError(f"{place}: names no task. Give it, too.", setting="task")
+    for number, step in enumerate(track.steps, 1):
+        make_step(step.start, step.end, 0, place=f"{place}, step {number}")
+    (ours,) = bound([track], taxonomy, task=task)
+    steps = sorted(ours.steps, key=lambda step: (step.start, step.end))
+    return ours.model_copy(update={"steps": tuple(steps)})
+
+
+def _verified_steps(
+    verifier: Verifier,
+    sources: Iterable[Path | str],
+    *,
+    choices: Choices,
+    task: int | None,
+    least: float,
+) -> Iterator[VerifiedVideo]:
+    """Verify the steps that files give, with notes on how they were read."""
+    if task is not None:
+        choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
+    for path in map(Path, sources):
+        tracks = read([path], choices)
+        notes = tracks.notes
+        for track in bound(tracks.tracks, verifier.taxonomy, task=task, place=path):
+            yield verified(verifier, track, least=least, notes=notes)
+            notes = ()
+
+
+def verified(
+    verifier: Verifier, track: Track, *, least: float, notes: Sequence[str] = ()
+) -> VerifiedVideo:
+    """Verify the steps of a track with ids, with notes on what may mislead."""
+    task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
+    if task is None:
+        raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
+    sure = [step.probability * track.task_probability for step in steps]
+    verification, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
+    overlapping = sum(after.start < before.end - 1 for before, after in pairwise(steps))
+    if overlapping > _OVERLAP * len(steps):
+        notes.append(
+            f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
+            "several people are at work, verify each alone"
+        )
+    order = verifier.orders[task]
+    if not (order.videos or order.given):
+        notes.append("no video of the task without errors was seen in training")
+    return VerifiedVideo(
+        **{name: getattr(track, name) for name in Track.model_fields}
+        | {"task": taxonomy.tasks[task].name},
+        deviations=verification.deviations,
+        repair=tuple(taxonomy.names([*verification.repair])),
+        notes=tuple(notes),
+    )

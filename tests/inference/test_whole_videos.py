@@ -1,0 +1,169 @@
+"""Whole videos from Python: recognised, followed and verified; the orders of a task's steps."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cefito
+from cefito.cli import main
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.tracks.track import named
+from tiny_runs import rows_of
+
+TASK = "Brew Spiced Tea"
+STEPS = ["boil water", "crush spices", "add tea leaves", "pour milk", "add honey", "stir mixture"]
+
+
+def track(steps, *, task=TASK, seconds=15.0):
+    timed = [
+        cefito.TimedStep(name=step, start=20.0 * place, end=20.0 * place + seconds)
+        for place, step in enumerate(steps)
+    ]
+    facts = {"video": "v", "task": task, "seconds": 200.0, "recognised": False}
+    return cefito.Track(**facts, steps=tuple(timed))
+
+
+SWAPPED = track([*STEPS, "strain tea"])
+
+
+@pytest.fixture(scope="module")
+def film(world):
+    """A test video and its rows."""
+    place = next(i for i, one in enumerate(world.videos) if one.split == "test")
+    return world.videos[place], rows_of(world, place)
+
+
+def test_rows_a_file_and_the_command_line_are_recognised_alike(
+    run_with_recogniser, film, world, tmp_path, capsys
+):
+    video, rows = film
+    np.save(tmp_path / "film.npy", rows.astype(np.float32))
+    by_rows = cefito.recognise(run_with_recogniser, rows.astype(np.float32), video="film")
+    by_file = cefito.recognise(run_with_recogniser.folder, tmp_path / "film.npy")
+    assert by_rows == by_file
+    assert [step.name for step in by_rows.steps] == [
+        step.name for step in named(video.steps, world.taxonomy)
+    ]
+    folder = str(run_with_recogniser.folder)
+    assert main(["recognise", folder, str(tmp_path / "film.npy"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [by_rows.to_dict()]
+    fast = cefito.recognise(run_with_recogniser, rows.repeat(2, axis=0), rate=2.0, video="film")
+    assert fast.seconds == by_rows.seconds
+    assert [one.name for one in fast.steps] == [one.name for one in by_rows.steps]
+
+
+def test_known_steps_and_likely_ones(run_with_recogniser, film, world):
+    video, rows = film
+    task = world.taxonomy.tasks[video.task].name
+    names = [step.name for step in named(video.steps, world.taxonomy)][:2]
+    found = cefito.recognise(run_with_recogniser, rows, task=task, steps_known=names)
+    assert [step.name for step in found.steps] == names
+    assert cefito.recognise(run_with_recogniser, rows.tolist(), least=1.0).steps == ()
+    with pytest.raises(ConfigError, match="need their task"):
+        cefito.recognise(run_with_recogniser, rows, steps_known=names)
+
+
+def test_a_session_that_takes_rows(run_with_recogniser, run_of_lengths, film):
+    _, rows = film
+    session = cefito.follow(run_with_recogniser.folder, task=0)
+    other = cefito.open_run(run_with_recogniser.folder).session(task=0)
+    for place, row in enumerate(rows[:30]):
+        assert session.observe(row, at=float(place))
+        other.observe(row, at=float(place))
+    assert session.followed() == other.followed()
+    with pytest.raises(RunError, match="cannot recognise steps"):
+        cefito.follow(run_of_lengths.folder)
+
+
+def test_a_track_is_verified_as_its_table(run_of_lengths, tmp_path):
+    found = cefito.verify(run_of_lengths, SWAPPED)
+    assert [(one.name, one.words) for one in found.deviations] == [("crush spices", "out of order")]
+    assert (found.video, found.recognised, found.repair) == ("v", False, ())
+    lines = [f"v,{TASK},{one.name},{one.start},{one.end}\n" for one in SWAPPED.steps]
+    table = tmp_path / "STEPS.csv"
+    table.write_text("video,task,step,start,end\n" + "".join(lines))
+    assert cefito.verify(run_of_lengths.folder, table).deviations == found.deviations
+    backwards = SWAPPED.model_copy(update={"steps": SWAPPED.steps[::-1]})
+    assert cefito.verify(run_of_lengths, backwards) == found
+    assert cefito.verify(run_of_lengths, found) == found
+    assert cefito.verify(run_of_lengths, SWAPPED, least=1.0).deviations == ()
+    other = SWAPPED.model_copy(update={"task": "unknown"})
+    assert cefito.verify(run_of_lengths, other, task=TASK) == found
+    table.write_text(table.read_text() + f"w,{TASK},boil water,0,4\n")
+    assert cefito.verify(run_of_lengths, table, video="v").deviations == found.deviations
+    with pytest.raises(ConfigError, match=r"holds the videos v, w\. Name one"):
+        cefito.verify(run_of_lengths, table)
+
+
+def test_rows_are_recognised_and_verified(run_with_recogniser, film):
+    _, rows = film
+    seen = cefito.recognise(run_with_recogniser, rows)
+    found = cefito.verify(run_with_recogniser, rows, least=0.0)
+    assert (found.steps, found.recognised) == (seen.steps, True)
+    assert found == cefito.verify(run_with_recogniser, seen, least=0.0)
+
+
+def test_a_written_procedure_verifies_and_has_a_graph(tmp_path, capsys):
+    (tmp_path / "TEA.txt").write_text("# tea\n1. boil\n2. pour\n")
+    folder = tmp_path / "TEA"
+    assert main(["data", "procedure", str(tmp_path / "TEA.txt"), str(folder)]) == 0
+    assert cefito.graph(folder, "tea") == [("boil", "pour")]
+    assert cefito.graph(folder, "tea", remove=[("boil", "pour")]) == []
+    found = cefito.verify(folder, track(["pour", "boil"], task="tea"))
+    assert [one.words for one in found.deviations] == ["out of order"]
+    with pytest.raises(ConfigError, match="Give a run"):
+        cefito.verify(folder, np.zeros((3, 4)))
+
+
+def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
+    folder = str(run_of_lengths.folder)
+    assert main(["graph", folder, "--task", TASK]) == 0
+    edges = json.loads(capsys.readouterr().out)[TASK]["edges"]
+    assert cefito.graph(run_of_lengths, TASK) == [tuple(edge) for edge in edges] != []
+    swapped = {"add": [("boil water", "crush spices")], "remove": [("crush spices", "boil water")]}
+    assert ("boil water", "crush spices") in cefito.graph(folder, TASK, **swapped)
+    plan = cefito.open_run(folder).plan(task=TASK, before=cefito.graph(folder, TASK), steps=3)
+    assert plan.plans
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "words"),
+    [
+        (np.zeros((3, 5)), {}, r"rows \[3, 5\]: expected \[rows, 24\]"),
+        (np.zeros(24), {}, r"rows \[24\]: expected"),
+        (np.zeros((0, 24)), {}, r"rows \[0, 24\]: expected"),
+        (np.full((3, 24), np.nan), {}, "row 0 .* holds NaN"),
+        ([[1.0], [1.0, 2.0]], {}, "expected numbers"),
+        (np.zeros((3, 24)), {"task": "coffee"}, "unknown task 'coffee'"),
+        (np.zeros((3, 24)), {"rate": 0.0}, "expected 0.01 to 1000 rows"),
+        (np.zeros((1, 24)), {}, "video: no step was recognised"),
+        (track([]), {}, "without steps"),
+        (track(["fly"]), {}, "video 'v': unknown action 'fly'"),
+        (track(STEPS, task=""), {}, "video 'v': names no task"),
+        (track(STEPS, seconds=-50.0), {}, "video 'v', step 1: .* 0 ≤ start ≤ end"),
+        ("no.csv", {}, "no.csv"),
+        (SWAPPED, {"least": float("nan")}, "expected at least 0"),
+        (SWAPPED, {"false_alarms": 1}, "named too few errors"),
+    ],
+)
+def test_refusals(run_with_recogniser, source, given, words):
+    with pytest.raises(CefitoError, match=words) as refusal:
+        cefito.verify(run_with_recogniser, source, **given)
+    assert isinstance(refusal.value, ConfigError | DataError)
+
+
+def test_the_python_of_the_pages(run_with_recogniser, film, tmp_path, monkeypatch, capsys):
+    shutil.copytree(run_with_recogniser.folder, tmp_path / "RUN")
+    np.save(tmp_path / "NEW.npy", film[1].astype(np.float32))
+    lines = [f"monday,{TASK},{one.name},{one.start},{one.end}\n" for one in SWAPPED.steps]
+    (tmp_path / "NEW.csv").write_text("video,task,step,start,end\n" + "".join(lines))
+    monkeypatch.chdir(tmp_path)
+    for page in ("recognise.md", "verify.md"):
+        text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+        (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        exec(code.replace("change tyre", TASK), {})
+    assert "crush spices out of order" in capsys.readouterr().out
