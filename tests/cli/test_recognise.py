@@ -117,6 +117,24 @@ def test_what_is_wrong_in_recognised_steps(recognised, call, refused, films, tmp
     assert "still.npy: no step was recognised.\n" in problem
 
 
+def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, films, tmp_path):
+    rows = np.load(films / "FEATURES" / "v10.npy")
+    (seen,) = recognised("v10")
+    step = next(step for step in seen["steps"] if step["name"] == "pour")
+    start, end = round(step["start"]), round(step["end"])
+    cut = tmp_path / "cut.npy"
+    np.save(cut, np.concatenate([rows[:start], rows[end:]]))
+    code, out, err = call("verify", films / "RUN", cut, "--check", "--json")
+    (video,) = json.loads(out)
+    # five films of the task cannot say whether the usual order or the pictures are right
+    assert (code, video["deviations"]) == (4, [])
+    assert [step["name"] for step in video["unsure"]] == ["pour"]
+    assert 0.5 < video["unsure"][0]["probability"] < 1
+    _, _, err = call("verify", films / "RUN", cut)
+    assert "does not show surely" in err
+    assert "nothing was found" in err
+
+
 def test_a_step_against_an_order_given_is_less_likely(recognised, films, tmp_path):
     order, dim, last = tmp_path / "order.json", tmp_path / "dim.npy", []
     np.save(dim, 0.1 * np.load(films / "FEATURES" / "v10.npy"))  # which leave room for doubt

@@ -53,6 +53,27 @@ def test_what_is_wrong_by_counts(counts, actions, more, expected):
         assert one.evidence.startswith(expected[3])
 
 
+def test_steps_of_films_are_missing_as_far_as_the_film_shows_that(counts):
+    """p(missing) = p(usual) · (1 − p(done)), of both orders: the usual one, and any."""
+    usual = 9.5 / 10  # of 'wait'
+
+    def found(present, in_any_order, actions=(0, 1, 3, 4, 5)):
+        both = ([1, 1, done, 1, 1, 1, 0] for done in (present, in_any_order))
+        options = dict(zip(("present", "in_any_order"), both, strict=True))
+        verification = counts.verify(steps_of(actions), 0, **options)
+        return tuple(
+            [(step.name, pytest.approx(step.probability)) for step in steps]
+            for steps in (verification.deviations, verification.unsure)
+        )
+
+    assert found(0.3, 0.3) == ([("wait", 0.7 * usual)], [])
+    assert found(0.9, 0.9) == ([], [])
+    assert found(0.9, 0.2) == ([], [("wait", 0.8 * usual)])  # filled in by the usual order alone
+    assert found(0.9, 0.2, range(6)) == ([], [("wait", 0.8 * usual)])
+    with pytest.raises(ConfigError, match="expected 7 probabilities"):
+        counts.verify(steps_of([0]), 0, present=[1.0])
+
+
 def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     steps = [*steps_of([0, 2, 1, 3]), Step(100, 4000, 4)]
     found = {one.name: one for one in counts.verify(steps, 0).deviations}

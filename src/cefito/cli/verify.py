@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
+UNSURE = 4
+"""Exit code of `--check` if nothing was found, but it is not sure that all steps were done."""
 
 
 def verify(
@@ -56,7 +58,8 @@ def verify(
         false_alarms: Choose the least probability that gives at most so many false alarms an hour.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
-        check: Exit with the code 3 if something was wrong.
+        check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
+            do not show whether a usual step was done.
     """
     from cefito.inference.whole_videos import open_verifier, verified_videos
 
@@ -83,7 +86,11 @@ def verify(
         print_json([one.to_dict() for one in found])
     else:
         _show(found, least)
-    return FOUND * (check and any(one.deviations for one in found))
+    if not check:
+        return 0
+    if any(one.deviations for one in found):
+        return FOUND
+    return UNSURE * any(one.unsure for one in found)
 
 
 def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
@@ -106,6 +113,9 @@ def _show(found: Sequence[VerifiedVideo], least: float) -> None:
             talk(note)
         if not video.deviations:
             talk(f"nothing was found to be wrong, from {percent(least)} on")
+        if video.unsure:
+            steps = (f"{step.name} ({percent(step.probability)})" for step in video.unsure)
+            talk(f"the film does not show surely that these were done: {', '.join(steps)}")
         if video.repair:
             talk(f"to do: {', '.join(video.repair)}")
     rows = [

@@ -8,6 +8,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
@@ -45,8 +46,11 @@ class Recording:
         task: int | None = None,
         plan: Sequence[int] | None = None,
         least: float = 0.0,
+        evidence: bool = False,
     ) -> Track:
         """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
+
+        With `evidence`, the track says which actions the film shows at all.
 
         Raises:
             DataError: Rows of another width than the run's, or with NaN or infinity.
@@ -64,9 +68,15 @@ class Recording:
             task_probability=float(found.tasks[best]),
             seconds=len(self.rows) / self.rate,
             steps=tuple(found.steps(least)),
+            present=_shares(found.present) if evidence else None,
+            present_in_any_order=_shares(found.present_in_any_order) if evidence else None,
             annotated=self.annotated,
             file=self.file,
         )
+
+
+def _shares(present: NDArray[np.float64] | None) -> tuple[float, ...] | None:
+    return None if present is None else tuple(present.tolist())
 
 
 def open_recordings(

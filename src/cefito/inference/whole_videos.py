@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy, make_step
 from cefito.data.vocabulary import find_action, find_task, name_or_id
@@ -25,7 +26,7 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import GivenSteps, bound, stored
 from cefito.verification.order import reached, read_orders, written_orders
-from cefito.verification.verifier import Deviation, Verifier
+from cefito.verification.verifier import Deviation, UnsureStep, Verifier
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +60,8 @@ class VerifiedVideo(Track):
     recognised: bool = True  # whether the steps were recognised, else they were given
     steps: GivenSteps
     deviations: tuple[Deviation, ...]  # the likeliest first
+    # usual steps of a film of which it is not sure whether they were done
+    unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
 
@@ -226,7 +229,7 @@ def verified_videos(
             "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
         )
     for whole in _recordings(run, others, video, reading):
-        track = whole.recognised(run, task=task_id)
+        track = whole.recognised(run, task=task_id, evidence=True)
         if not track.steps:
             raise ConfigError(f"{whole.place or video}: no step was recognised.")
         videos.append(verified(verifier, track, least=least))
@@ -376,8 +379,16 @@ def verified(
     task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
     if task is None:
         raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
-    sure = [step.probability * track.task_probability for step in steps]
-    verification, notes = verifier.verify(stored(steps), task, sure=sure, least=least), [*notes]
+    share = track.task_probability
+    verification = verifier.verify(
+        stored(steps),
+        task,
+        sure=[step.probability * share for step in steps],
+        present=_of_task(track.present, share),
+        in_any_order=_of_task(track.present_in_any_order, share),
+        least=least,
+    )
+    notes = [*notes]
     overlapping = sum(after.start < before.end - 1 for before, after in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
@@ -391,6 +402,12 @@ def verified(
         **{name: getattr(track, name) for name in Track.model_fields}
         | {"task": taxonomy.tasks[task].name},
         deviations=verification.deviations,
+        unsure=verification.unsure,
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )
+
+
+def _of_task(present: Sequence[float] | None, share: float) -> tuple[float, ...] | None:
+    """Return p(done), where p(not done) is multiplied by the probability of the task."""
+    return None if present is None else tuple(1 - share * (1 - done) for done in present)

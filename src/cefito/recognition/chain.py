@@ -166,6 +166,13 @@ class StepChain:
                 found[task, place[b], place[a]] *= _AGAINST
         return replace(self, transitions=_normalised(found))
 
+    def in_any_order(self) -> Self:
+        """Return the chain in which each action of the task, or the end, may follow as likely."""
+        follows = np.ones((len(self.actions), self.actions.shape[1] + 1))  # the end, too
+        follows[:, :-1] = self.actions < self.background
+        even = np.broadcast_to(follows[:, None], self.transitions.shape)
+        return replace(self, transitions=_normalised(even))
+
     @property
     def labels(self) -> NDArray[np.int64]:
         """Label of each state [C, S]; the number of actions K stands for the background."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -38,6 +38,18 @@ class Recognition:
     rate: float  # rows a second
     taxonomy: Taxonomy
     plan: tuple[int, ...] | None = None  # the steps, if they were known
+    # begins as above, if every order of the task's steps were as likely; None if not available
+    in_any_order: Callable[[], Floats] | None = None
+
+    @property
+    def present(self) -> Floats:
+        """p(a step of each action was done) [K], at most the expected number of its steps."""
+        return _done(self.begin)
+
+    @property
+    def present_in_any_order(self) -> Floats | None:
+        """The same if every order of the task's steps were as likely; None if not available."""
+        return None if self.in_any_order is None else _done(self.in_any_order())
 
     def steps(self, least: float = 0.0) -> list[TimedStep]:
         """Return the likeliest steps in order, but those below a probability.
@@ -62,6 +74,11 @@ class Recognition:
             for one in found
         ]
         return [step for step in steps if step.probability >= least]
+
+
+def _done(begin: Floats) -> Floats:
+    done: Floats = np.minimum(1.0, begin.sum(axis=0))
+    return done
 
 
 class Recogniser(Protocol):

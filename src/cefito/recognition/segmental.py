@@ -271,6 +271,9 @@ class SegmentalRecogniser(BaseRecogniser):
             rate=self.rate,
             taxonomy=self.taxonomy,
             plan=None if plan is None else tuple(plan),
+            in_any_order=None
+            if plan is not None
+            else lambda: chain.given([int(tasks.argmax())]).in_any_order().smoothed(seen).begin,
         )
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:

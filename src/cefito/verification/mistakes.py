@@ -127,7 +127,7 @@ class OmittedAction:
     video: SeenVideo
     index: int  # place in the order of the task
     later: int | None  # place of the action done that it most probably precedes; None without one
-    certainty: float  # mean p(it was done) of the steps of the video
+    certainty: float  # p(it was not done)
 
     @property
     def action(self) -> int:

@@ -24,3 +24,9 @@ class VerifierConfig(RowNetworksConfig):
     fewest_errors: int = Field(
         20, ge=1, description="Steps with an error, without which networks are not trained."
     )
+    unsure: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="From which probability on a usual step of a film may be missing.",
+    )

@@ -9,7 +9,7 @@ probabilities are smoothed frequencies. `mistakes` says what each kind of mistak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -56,10 +56,19 @@ class Deviation(Record):
     evidence: str  # in words
 
 
+class UnsureStep(Record):
+    """A usual step of which a film shows neither that it was done nor that it was not."""
+
+    action: int
+    name: str
+    probability: float  # that it was not done
+
+
 class Verification(Record):
     """What was wrong in a video, and how to go on."""
 
     deviations: tuple[Deviation, ...]  # the likeliest first
+    unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
     repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 
 
@@ -219,6 +228,8 @@ class Verifier:
         task: int,
         *,
         sure: Sequence[float] | None = None,
+        present: Sequence[float] | None = None,
+        in_any_order: Sequence[float] | None = None,
         finished: bool = True,
         least: float = 0.5,
     ) -> Verification:
@@ -228,6 +239,10 @@ class Verifier:
             steps: The steps in the order of their times; actions of other tasks count as added.
             task: Id of the task.
             sure: Probability of each step, if they were recognised; 1 by default.
+            present: Probability that each action of the taxonomy was done at all [K], if they were
+                recognised; by default no other steps were done.
+            in_any_order: The same if every order of steps were as likely [K]. A step that is only
+                present by its place in the usual order is one of which nobody can be sure.
             finished: Whether the video is over; else steps are missing only if later ones are done.
             least: Leave out what is less probable.
 
@@ -242,6 +257,8 @@ class Verifier:
             raise ConfigError("sure: expected the probability of each step.", setting="sure")
         if not 0 <= least <= np.inf:
             raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
+        if present is not None and len(present) != count:
+            raise ConfigError(f"present: expected {count} probabilities.", setting="present")
         for place, step in enumerate(steps, 1):
             if not (step.action in range(count) and abs(step.start) + abs(step.end) < _MOST):
                 problem = f"step {place} ({step.start} to {step.end} s, action {step.action})"
@@ -260,11 +277,16 @@ class Verifier:
             SeenStep(video, place, right, misplaced, mishandled, certainty)
             for place, (right, misplaced, mishandled, certainty) in enumerate(shares)
         ]
-        subjects += _omitted(video, float(certain.mean()))
+        subjects += _omitted(video, float(certain.mean()), present)
         deviations = (_deviation(subject, max(least, _LEAST)) for subject in subjects)
         likely = [deviation for deviation in deviations if deviation is not None]
         return Verification(
             deviations=tuple(sorted(likely, key=lambda deviation: -deviation.probability)),
+            unsure=()
+            if present is None
+            else _unsure(
+                video, np.minimum(present, in_any_order or present), likely, self.config.unsure
+            ),
             repair=repair(order, {step.action for step in steps}),
         )
 
@@ -338,13 +360,44 @@ def _labels(video: Video) -> NDArray[np.int64]:
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
 
 
-def _omitted(video: SeenVideo, certainty: float) -> Iterator[OmittedAction]:
-    """Yield the actions of the task that were not done."""
+def _omitted(
+    video: SeenVideo, certainty: float, present: Sequence[float] | None
+) -> Iterator[OmittedAction]:
+    """Yield the actions of the task that were not done.
+
+    Args:
+        video: The video.
+        certainty: Mean probability of its steps, which stands for p(not done) without `present`.
+        present: p(each action was done), as of `Verifier.verify`.
+    """
     order = video.order
     done = {order.index[step.action] for step in video.steps if step.action in order.index}
     for index in sorted(set(range(order.size)) - done):
         later = max(done, key=lambda other: order.probability[index, other], default=None)
+        if present is not None:
+            certainty = 1 - present[int(order.actions[index])]
         yield OmittedAction(video, index, later, certainty)
+
+
+def _unsure(
+    video: SeenVideo,
+    present: Floats,
+    deviations: Iterable[Deviation],
+    least: float,
+) -> tuple[UnsureStep, ...]:
+    """Return the usual steps that may be missing, but are not among the deviations."""
+    order = video.order
+    missing = {deviation.action for deviation in deviations if deviation.step is None}
+    shares = {
+        int(action): float(usual) * (1 - present[int(action)])
+        for action, usual in zip(order.actions, order.usual, strict=True)
+    }
+    steps = [
+        UnsureStep(action=action, name=video.name(action), probability=share)
+        for action, share in shares.items()
+        if share >= least and action not in missing
+    ]
+    return tuple(sorted(steps, key=lambda step: -step.probability))
 
 
 def _deviation(subject: SeenStep | OmittedAction, least: float) -> Deviation | None:
