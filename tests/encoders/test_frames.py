@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 import torch
-from drawn_videos import grey, mux_silence, steady, write_video
+from encoders.drawn_videos import grey, mux_silence, steady, write_video
 from hypothesis import given
 from hypothesis import strategies as st
 

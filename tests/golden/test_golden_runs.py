@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_files import QUERIES, TOP_K, WRITES, check, printed, processor, table, train
+from golden.golden_files import QUERIES, TOP_K, WRITES, check, printed, processor, table, train
 
 import cefito
 from cefito.cli import main

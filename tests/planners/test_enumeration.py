@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_chains import every_score, random_chain
+from planners.random_chains import every_score, random_chain
 
 from cefito.errors import ConfigError
 from cefito.field.fields import incremental_field

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from released_page import PAGE, SECTIONS, TABLE, page, values, variants
+from planners.released_page import PAGE, SECTIONS, TABLE, page, values, variants
 
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.methods import load_config

@@ -14,8 +14,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from bad_files import ARRAYS, PRESETS, TABLES, TEXTS, Maker, annotations
-from bad_inputs import Case
+from robustness.bad_files import ARRAYS, PRESETS, TABLES, TEXTS, Maker, annotations
+from robustness.bad_inputs import Case
 
 TRAIN = ("train", "{data}", "--horizon", "3", "--out", "{out}", "--method", "frequent")
 TRAIN = (*TRAIN, "--set", "classifier_training.optimiser.epochs=1")

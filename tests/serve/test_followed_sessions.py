@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
+from serve.live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
 from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from test_connections import HALF, answer, connected, healthy
+from serve.test_connections import HALF, answer, connected, healthy
 
 from cefito.cli import main
 from cefito.errors import install_command

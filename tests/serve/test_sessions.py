@@ -9,7 +9,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
+from serve.live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 
 from cefito.inference.session import Session
 from tiny_runs import next_actions

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_uploads import behave, load_until, take
+from serve.odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run

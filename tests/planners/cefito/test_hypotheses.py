@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from random_chains import every_score, random_chain
+from planners.random_chains import every_score, random_chain
 
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from random_chains import every_score, random_chain
+from planners.random_chains import every_score, random_chain
 
 from cefito.errors import ConfigError
 from cefito.planners.chain.model import ChainModel

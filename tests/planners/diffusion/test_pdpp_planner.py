@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_methods import small_method
+from planners.small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import DiffusionLoss, PdppNetwork, PdppPlanner, best_plans

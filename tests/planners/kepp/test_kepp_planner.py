@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_methods import small_method
+from planners.small_methods import small_method
 
 from cefito.data.windows import video_folds
 from cefito.planners.base import Queries

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from slow_layers import linear, norm
+from planners.slow_layers import linear, norm
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape

@@ -1,4 +1,4 @@
-from small_methods import small_method
+from planners.small_methods import small_method
 
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.shared.task_model import TaskModel

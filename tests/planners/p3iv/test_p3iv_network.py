@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from slow_layers import added, attention, linear, position
+from planners.slow_layers import added, attention, linear, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_methods import small_method
+from planners.small_methods import small_method
 
 from cefito.errors import ConfigError
 from cefito.planners.network import data_shape

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
+from planners.small_methods import small_method
 from torch import nn
 from torch.nn import functional as F
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from slow_layers import added, attention, linear, norm, position
+from planners.slow_layers import added, attention, linear, norm, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape

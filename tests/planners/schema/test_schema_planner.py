@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
+from planners.small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape

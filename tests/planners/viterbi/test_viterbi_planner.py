@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
+from planners.small_methods import small_method
 from torch.nn import functional as F
 
 from cefito.errors import RunError

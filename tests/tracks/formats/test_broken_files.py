@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
+from tracks.formats.samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import VTT
+from tracks.formats.samples import VTT
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError

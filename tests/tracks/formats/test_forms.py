@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from samples import spans
+from tracks.formats.samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError

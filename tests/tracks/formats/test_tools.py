@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import BORIS, CHAPTERS, CVAT, CVAT_TRACKS, SRT, VIA_JSON, VTT, cvat, spans
+from tracks.formats.samples import BORIS, CHAPTERS, CVAT, CVAT_TRACKS, SRT, VIA_JSON, VTT, cvat, spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
