@@ -23,9 +23,9 @@ from cefito.inference import plan_formats
 from cefito.inference.question import Question
 from cefito.planners.given import Given
 from cefito.planners.methods import METHODS, preset_names
+from cefito.recognition.methods import RECOGNISERS
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
-from cefito.study.recognition import RECOGNISERS
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.trials import ROWS
 from cefito.tracks.formats import FORMATS, WRITERS
@@ -80,7 +80,7 @@ def test_commands_have_their_options():
 
 
 def test_names_are_registered():
-    listed = dict(line.split(": ") for line in ledger()["names"])
+    listed: dict[str, str] = dict(line.split(": ") for line in ledger()["names"])
     assert set(listed) == set(REGISTERED)
     missing = {kind: {*names.split()} - {*REGISTERED[kind]} for kind, names in listed.items()}
     assert {kind: names for kind, names in missing.items() if names} == {}

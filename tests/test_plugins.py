@@ -236,8 +236,8 @@ def test_a_method_that_is_no_planner_is_refused():
     kept = type("Mine", (BasePlanner,), {})
     for method, fault in (
         (Method(name="mine", planner=kept), ""),
-        (Method(name="mine", planner=object), "its planner is not a Planner"),
-        (Method(name="mine", planner=kept, settings=dict), "its settings are not a class"),
+        (Method(name="mine", planner=object), "its planner is not a Planner"),  # type: ignore[arg-type]
+        (Method(name="mine", planner=kept, settings=dict), "its settings are not a class"),  # type: ignore[arg-type]
         (Method(name="other", planner=kept), "its entry point is not a Method of the name 'mine'"),
     ):
         found = METHODS.fault("mine", method)

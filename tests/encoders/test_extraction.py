@@ -112,7 +112,7 @@ def test_unreadable_videos_are_left_out(folder, stub, log, tmp_path):
 
 
 def test_a_video_that_fails_half_way(folder, stub, log, tmp_path, monkeypatch):
-    original = module.clips
+    original = clips
 
     def failing(info, rows, sampling):
         for number, one in enumerate(original(info, rows, sampling)):

@@ -96,7 +96,7 @@ def test_observations_for_a_planner_that_learned_from_others(stub, monkeypatch):
 def test_only_a_batch_is_held(clip, make_stub, monkeypatch):
     """Clips are made when the encoder wants them, not before."""
     made, seen = [], []
-    original = module.clips
+    original = clips
 
     def counting(*arguments):
         for one in original(*arguments):

@@ -42,7 +42,7 @@ def files(run):
     return sorted(path.name for path in run.folder.glob("evaluation*.json"))
 
 
-class Says:
+class Says(BasePlanner):
     """A planner whose plans and tasks are given; the effort of each window is its number."""
 
     name, horizon = "says", 3

@@ -53,4 +53,4 @@ def test_what_is_masked_has_no_weight(mask):
 def test_float32_is_pytorchs_own_to_the_bit(mask):
     exact = parts(torch.float32)
     assert prepared_mask(mask) is mask
-    assert torch.equal(attend(*exact, mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))
+    assert torch.equal(attend(*exact, mask=mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))

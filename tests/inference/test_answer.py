@@ -184,7 +184,7 @@ def test_an_answer_that_is_to_be_sure(run, baseline):
     several, (query, _) = run.with_search(tasks=3, objective="fitted"), query_of(run)
     found = answer(several, query)
     assert found.sure is None
-    shares = [plan.probability for plan in found.plans]
+    shares = [plan.probability or 0.0 for plan in found.plans]
     assert shares == sorted(shares, reverse=True)
     assert 0 < sum(shares) <= found.searched_mass + 1e-9 <= 1 + 1e-9
     best = shares[0]

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from robustness.bad_cases import all_cases
 from robustness.bad_inputs import GOOD, make_world, run_case
 

@@ -169,13 +169,14 @@ def test_heads_of_the_config_and_chosen_weights(
     tasks = {"0_12_tea": [2, 0, 1], "1_5_toast": [4, 3, 5], "2_7_tyre": [7, 6]}
     theirs = {key: {str(a): f"action {a}" for a in actions} for key, actions in tasks.items()}
     files["taxonomy"].write_text(json.dumps(theirs))
-    np.save(files["action_text"], {a: text[a] for a in (3, 1, 0, 2, 7, 6, 5, 4)}, allow_pickle=True)
+    vectors = np.array({a: text[a] for a in (3, 1, 0, 2, 7, 6, 5, 4)})
+    np.save(files["action_text"], vectors, allow_pickle=True)
     run = import_field(path, tmp_path / "run", weights=weights, **files)
     assert run.info.imported["energy field"]["weights"] == {"raw": "model"}.get(weights, "ema")
     (plans,) = open_run(run.folder).planner.plan(queries(observations[:, :1], [1]), 5)
     given = (torch.from_numpy(text), *torch.from_numpy(observations[:, 0]), plans.actions)
     chosen = raw if weights == "raw" else tensors[3]
-    np.testing.assert_allclose(plans.energies, energies_by_hand(chosen, *given, heads), rtol=5e-6)
+    np.testing.assert_allclose(plans.energies, energies_by_hand(chosen, *given, heads=heads), rtol=5e-6)
     assert set(plans.actions.ravel().tolist()) <= {3, 4, 5}
     if heads != 6:
         assert np.abs(plans.energies / energies_by_hand(chosen, *given) - 1).max() > 1e-4

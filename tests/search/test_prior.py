@@ -156,7 +156,7 @@ def test_every_distribution_sums_to_one_and_is_the_reference(corpus, task, order
 @example(corpus=SMALL, horizon=4, order=3, strengths=(1.0, 2.0, 3.0))
 def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, strengths):
     prior = corpus.fit(order=order, strengths=strengths)
-    places, sequences, tasks, costs = [], [], [], []
+    sequences, tasks, costs = [], [], []
     for task, ids in enumerate(ACTIONS):
         places = np.array(list(itertools.product(range(len(ids)), repeat=horizon)))
         costs.append(prior.costs(task, horizon).cost(places))
@@ -242,7 +242,7 @@ def test_tuned_leaves_out_windows_that_no_setting_explains():
     assert expected.strengths != DEFAULT_STRENGTHS
 
 
-NONE = Corpus(np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
+NONE = Corpus([], [])
 
 
 @pytest.mark.parametrize("val", [Corpus([[3, 3]], [0]), NONE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from serve.bad_requests import TABLE, sent
 
 

@@ -12,7 +12,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from serve.live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
 from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe
@@ -23,6 +22,7 @@ from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
 from cefito.verification.verifier import Verifier
 from grey_videos import jpeg
+from serve.live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 from tiny_models import tiny_dinov2
 from tiny_runs import next_actions, rows_of
 

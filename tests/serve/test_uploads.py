@@ -10,15 +10,16 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from serve.odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
+from serve.odd_uploads import behave, load_until, take
 from tiny_models import tiny_dinov2
 
 pytestmark = pytest.mark.usefixtures("encoding_here")
@@ -121,7 +122,7 @@ def decoder(model):
 
 
 def decoded(decoder, **files):
-    times = {"start": 0.0, "end": 1.0} if "video" in files else {}
+    times: dict[str, Any] = {"start": 0.0, "end": 1.0} if "video" in files else {}
     with kept(opened(**files)) as paths:
         return decoder(Upload(TEA, paths, **times))
 

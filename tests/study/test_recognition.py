@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def test_mstcn_learns_the_steps_of_films(films):
         row_labels(video.steps, len(own), 1.0, 6)
         for video, own in zip(films.videos, rows, strict=True)
     ]
-    given = {"config": MSTCNConfig(epochs=15), "seed": 0, "context": TrainingContext()}
+    given: dict[str, Any] = {"config": MSTCNConfig(epochs=15), "seed": 0, "context": TrainingContext()}
     predict = partial(mstcn_probabilities, fit_mstcn(rows[:10], labels[:10], 7, **given))
     found = predict(rows[12])
     assert found.sum(axis=1) == pytest.approx(1)

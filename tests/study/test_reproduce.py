@@ -1,5 +1,6 @@
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
 
 @pytest.mark.nightly
 def test_qualitative(world, tmp_path, drawn):
-    longer = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
+    longer: dict[str, Any] = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
     longer |= {"chain_training.optimiser.learning_rate": 0.01, "search.objective": "fitted"}
     settings = SETTINGS | longer  # some success is needed
     base = study(world, tmp_path, seeds=(0,), settings=settings)
@@ -188,7 +189,7 @@ def test_curves_of_one_and_of_several_seeds(tmp_path):
         Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]),
         Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
     ]
-    axes = {"labels": ("T", "T"), "values": ("s", "s"), "log_places": (True, False)}
+    axes: dict[str, Any] = {"labels": ("T", "T"), "values": ("s", "s"), "log_places": (True, False)}
     panels, path = {"a": curves, "b": []}, tmp_path / "curves.png"
     draw_curves(panels, path, **axes, log_values=True, title="$x_")
     draw_curves({"a": curves}, tmp_path / "one.svg", labels=("T",), values=("s",))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,8 +11,14 @@ from cefito.field import energy as energy_module
 from cefito.field.energy import EnergyField
 from cefito.field.settings import FieldConfig
 from cefito.training.field_loss import FieldLoss
-from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.settings import AuxiliaryConfig, FieldTrainingConfig, LossConfig, MarginConfig
+from cefito.training.negatives import ActionSets, NegativeSampler
+from cefito.training.settings import (
+    AuxiliaryConfig,
+    FieldTrainingConfig,
+    LossConfig,
+    MarginConfig,
+    NegativesConfig,
+)
 
 from .made import ACTIONS, ROWS, E, K, T, generator, windows
 from .reference import PlainFieldLoss, margin, reconstruct
@@ -128,7 +136,7 @@ def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
 RECONSTRUCTIONS = [("latents", "predicted"), ("states", "predicted"), ("states", "true")]
 
 
-def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: object):
+def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: Any):
     """Energies and cross-entropies of candidates [B, M, T], and the gradients of a sum of them."""
     made = field_loss(horizon=candidates.shape[2], **more)
     draws = generator(3)

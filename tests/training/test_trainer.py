@@ -3,6 +3,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -260,7 +261,7 @@ def test_a_count_of_zero_is_no_division():
     class Nothing(Regression):
         def terms(self, rows, generator):  # noqa: ARG002
             nothing = 0 * sum(parameter.sum() for parameter in self.module.parameters())
-            return {"none": Term(1.0, nothing, torch.tensor(0))}
+            return {"none": Term(1.0, torch.as_tensor(nothing), torch.tensor(0))}
 
     loss = Nothing()
     run(loss, epochs=1)
@@ -288,7 +289,7 @@ class KilledError(BaseException):
     """Stands for a kill; nothing in the library catches it."""
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "ema": EmaConfig(decay=0.8, every=2, warmup=3),
     "stopping": StoppingConfig(patience=3, every=2),
     "epochs": 8,

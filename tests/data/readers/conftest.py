@@ -23,7 +23,7 @@ DIM = 6
 
 
 @pytest.fixture
-def flag(tmp_path: Path) -> Path:
+def flag(tmp_path: Path) -> Iterator[Path]:
     """A file that exists only once something was unpickled."""
     path = tmp_path / "unpickled"
     yield path

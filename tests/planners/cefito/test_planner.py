@@ -82,7 +82,7 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(
     assert [problem.actions for problem in again] == [problem.actions for problem in problems]
 
 
-class Untouched:
+class Untouched(Search):
     """A search that must not be called."""
 
     def search(self, *_):
@@ -270,7 +270,7 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
     whole = several.plan(queries, 3)
     calls = []
 
-    class Counting:
+    class Counting(Search):
         def search(self, *arguments):
             calls.append(1)
             return ExhaustiveSearch().search(*arguments[:3])

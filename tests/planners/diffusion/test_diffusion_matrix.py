@@ -53,7 +53,7 @@ def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
                 expected.append(float(matrix[plan, row, 5 + action]) if opened else 0.0)
             seen = goal[plan] if row == horizon - 1 else initial[plan] if row == 0 else [0.0] * DIM
             expected += [float(value) for value in seen]
-            np.testing.assert_array_equal(result[plan, row].numpy(), np.float32(expected))
+            np.testing.assert_array_equal(result[plan, row].numpy(), np.array(expected, np.float32))
     assert torch.equal(project(result), result)
 
 

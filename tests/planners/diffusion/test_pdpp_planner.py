@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from planners.small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import DiffusionLoss, PdppNetwork, PdppPlanner, best_plans
 from cefito.planners.network import data_shape
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
+from planners.small_methods import small_method
 
 KNOBS = {"train": 48, "val": 12, "test": 12}
 TINY = {

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planners.slow_layers import added, attention, linear, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -13,6 +12,7 @@ from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.planner import Critic, P3ivNetwork
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
+from planners.slow_layers import added, attention, linear, position
 
 ACTIONS, DIM, LANGUAGE = 4, 6, 5
 SHAPE = Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=3, text_dim=LANGUAGE)

@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planners.small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
@@ -13,6 +12,7 @@ from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn
+from planners.small_methods import small_method
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
 SIZES = {"hidden": 16, "width": 16, "heads": 2, "name_width": 8}

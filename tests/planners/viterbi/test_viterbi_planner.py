@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planners.small_methods import small_method
 from torch.nn import functional as F
 
 from cefito.errors import RunError
@@ -23,6 +22,7 @@ from cefito.testing import assert_same_plans
 from drawn import drawn
 from learned import same_weights
 from made_windows import taxonomy_of, windows_of
+from planners.small_methods import small_method
 
 KNOBS = {"train": 72, "val": 24, "test": 12}
 SIZES = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20}
