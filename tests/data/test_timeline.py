@@ -33,7 +33,9 @@ def make(make_source):
         ]
         folder = make_source(name, taxonomy=taxonomy, videos=videos, features=None)
         rng = np.random.default_rng(0)
-        arrays: dict[str, Any] = {video: rng.standard_normal((size, 4)) for video, size in LENGTHS.items()}
+        arrays: dict[str, Any] = {
+            video: rng.standard_normal((size, 4)) for video, size in LENGTHS.items()
+        }
         arrays |= changed
         np.savez(folder / "timeline.npz", **{k: v for k, v in arrays.items() if v is not None})
         return folder

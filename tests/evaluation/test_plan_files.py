@@ -182,6 +182,7 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
 
 def test_a_run_is_scored_with_its_plans(run, world, tmp_path):
     scores, path = evaluate_run(run, plans_file=tmp_path / "plans.jsonl")
+    assert path is not None
     assert RunEvaluation.read(path) == scores
     saved = read_plans(tmp_path / "plans.jsonl")
     assert len(saved) == scores.windows

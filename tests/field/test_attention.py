@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,7 +9,8 @@ from cefito.field.predictor import attend, prepared_mask
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 3, 2, 5, 7, 8
 
 
-def parts(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def parts(dtype: torch.dtype) -> Any:
+    """Queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
     return tuple(
         torch.randn(BATCH, HEADS, length, WIDTH, generator=generator).to(dtype).requires_grad_()
@@ -53,4 +56,4 @@ def test_what_is_masked_has_no_weight(mask):
 def test_float32_is_pytorchs_own_to_the_bit(mask):
     exact = parts(torch.float32)
     assert prepared_mask(mask) is mask
-    assert torch.equal(attend(*exact, mask=mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))
+    assert torch.equal(attend(*exact, mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))

@@ -41,7 +41,9 @@ def asked(run, rows):
     opened, found = cefito.open_run(run), []
     for number, line in enumerate(rows.read_text().splitlines(), start=1):
         facts = json.loads(line)
-        seen: dict[str, Any] = {name: np.array(facts.pop(end)) for name, end in ENDS.items() if end in facts}
+        seen: dict[str, Any] = {
+            name: np.array(facts.pop(end)) for name, end in ENDS.items() if end in facts
+        }
         answer = opened.plan(**seen, **facts, top_k=TOP_K)
         found.append({"id": str(number), **answer.model_dump(mode="json")})
     return found

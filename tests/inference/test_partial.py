@@ -121,7 +121,7 @@ def test_nothing_done_is_a_fact(run_of_lengths, world):
         session = Session(run_of_lengths, task=1, done=done)
         told = dict(next_actions(session, 1000))
         assert {a: told[a] for a in shares[name]} == pytest.approx(shares[name], abs=1e-4)
-    assert max(shares["none"], key=lambda action: shares["none"][action]) == likely
+    assert max(shares["none"], key=lambda action: shares["none"][action] or 0.0) == likely
     assert shares["none"][likely] > shares["unknown"][likely] > shares["some"].get(likely, 0)
     session = Session(run_of_lengths, task=1)
     session.done(likely)

@@ -97,7 +97,9 @@ def attack_chain(generator, counts):
     compare(counts, plans, allowed, top_k)
     if not constraints:
         own = np.exp(-np.array([allowed[tuple(row)] for row in plans.actions.tolist()]))
-        counts["wrong probabilities"] += not np.allclose(own, plans.probabilities, rtol=1e-3)
+        counts["wrong probabilities"] += not np.allclose(
+            np.array(plans.probabilities), own, rtol=1e-3
+        )
     counts["wrong probabilities"] += plans.probabilities.sum() > 1 + NEAR
 
 

@@ -73,7 +73,8 @@ def new_steps(path: Path) -> list[tuple[str, float, float]]:
     """Read the steps of a proposal."""
     root = ElementTree.parse(path).getroot()
     slots = {
-        one.attrib["TIME_SLOT_ID"]: float(one.attrib["TIME_VALUE"]) for one in root.iter("TIME_SLOT")
+        one.attrib["TIME_SLOT_ID"]: float(one.attrib["TIME_VALUE"])
+        for one in root.iter("TIME_SLOT")
     }
     return [
         (

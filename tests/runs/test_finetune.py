@@ -306,8 +306,9 @@ def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(wo
     run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
     made = finetune(run, new, tmp_path / "further", epochs=1)
     assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
-    assert open_run(made.folder).planner.task_model.network.fc4.out_features == 3
-    vectors = made.planner.field.predictor.action_vectors.numpy()
+    opened: Any = open_run(made.folder).planner
+    assert opened.task_model.network.fc4.out_features == 3
+    vectors = opened.field.predictor.action_vectors.numpy()
     np.testing.assert_array_equal(vectors[: len(old.action_text)], old.action_text)
     added = {new.taxonomy.actions[action].name: action for action in new.taxonomy.tasks[0].actions}
     assert made.taxonomy.tasks[2].name == new.taxonomy.tasks[0].name

@@ -135,7 +135,8 @@ def test_on_a_network(name, kind, directions):
 
 
 def test_energies_in_bfloat16_are_near_and_differ():
-    field = IncrementalField(random_field(horizon=3, actions=8, **{**SMALL, "width": 32}))
+    wide: Any = SMALL | {"width": 32}
+    field = IncrementalField(random_field(horizon=3, actions=8, **wide))
     problems = random_problems(0, [range(8)], 24)
     fine, coarse = (
         ExhaustiveSearch().search(one, problems, 512)[0] for one in (field, field.coarse)

@@ -9,6 +9,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,10 +58,12 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
         assert answer.status_code == 200, answer.text
         for one in part:
             session.observe(np.array(one["row"], np.float32), at=one["at"])
-        plans = [(plan.actions, plan.probability) for plan in session.plans()]
-        assert [
+        plans: list[Any] = [
             (plan["actions"], pytest.approx(plan["probability"], rel=1e-4))
             for plan in answer.json()["plans"]
+        ]
+        assert [
+            (plan.actions, plan.probability) for plan in session.plans()
         ] == plans  # of these rows, not of those before with the same steps
     found, own = answer.json()["followed"], session.followed()
     assert [step["action"] for step in found["done"]] == [step.action for step in own.done]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
@@ -29,6 +30,9 @@ def films(tmp_path_factory):
 
 class Pauses(BaseRecogniser):
     """Says that every row is a pause."""
+
+    taxonomy: Taxonomy
+    rate: float
 
     @classmethod
     def fit(cls, dataset, videos, **_):
@@ -89,7 +93,11 @@ def test_mstcn_learns_the_steps_of_films(films):
         row_labels(video.steps, len(own), 1.0, 6)
         for video, own in zip(films.videos, rows, strict=True)
     ]
-    given: dict[str, Any] = {"config": MSTCNConfig(epochs=15), "seed": 0, "context": TrainingContext()}
+    given: dict[str, Any] = {
+        "config": MSTCNConfig(epochs=15),
+        "seed": 0,
+        "context": TrainingContext(),
+    }
     predict = partial(mstcn_probabilities, fit_mstcn(rows[:10], labels[:10], 7, **given))
     found = predict(rows[12])
     assert found.sum(axis=1) == pytest.approx(1)

@@ -61,7 +61,12 @@ def test_json_holds_what_is_known():
     assert checked == facts | empty | {"steps": [times]}
 
 
-READ: dict[str, Any] = {"name": "x", "endings": (".x",), "marks": ("x",), "read": lambda _: iter(())}
+READ: dict[str, Any] = {
+    "name": "x",
+    "endings": (".x",),
+    "marks": ("x",),
+    "read": lambda _: iter(()),
+}
 
 
 @pytest.mark.parametrize(

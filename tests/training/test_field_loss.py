@@ -27,7 +27,7 @@ from .reference import PlainFieldLoss, margin, reconstruct
 def field_loss(
     *,
     field: dict | None = None,
-    score: object = None,
+    score: Any = None,
     vectors: torch.Tensor | None = None,
     horizon: int = T,
     kind: type[FieldLoss] = FieldLoss,
@@ -166,7 +166,7 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
 ):
     """Of few actions many candidates share prefixes, and some are equal."""
     candidates = torch.randint(actions, (batch, count, horizon), generator=generator(seed))
-    made = {
+    made: dict[str, Any] = {
         "auxiliary": AuxiliaryConfig(states=kind[0], goal=kind[1], negatives=True),
         "field": {"goal_skip": skip, "action_encoding": "observed"},
         "vectors": torch.randn(K, E, generator=generator(seed)),

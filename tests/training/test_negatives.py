@@ -219,7 +219,10 @@ LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of thr
 @pytest.mark.parametrize(("exact", "hard"), [(True, 0.8), (False, 0)])
 def test_other_tasks_of_a_single_sequence(exact, hard):
     """Any sequences take the place of easy ones, if there are few enough to be listed."""
-    config: dict[str, Any] = {"config": NegativesConfig(count=24, hard=hard, exact=exact), "action_count": 121}
+    config: dict[str, Any] = {
+        "config": NegativesConfig(count=24, hard=hard, exact=exact),
+        "action_count": 121,
+    }
     given = torch.tensor([[0, 1, 2]]), torch.tensor([0]), generator()
     sets = [ActionSets.build({0: range(size), 1: [size]}) for size in (9, 120)]
     few, many = (NegativeSampler(actions=one, horizon=3, **config) for one in sets)

@@ -3,7 +3,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ class Regression:
         generator = torch.Generator().manual_seed(0)
         self.x = torch.randn(10, 3, generator=generator)
         self.y = self.x @ torch.tensor([1.0, -2.0, 0.5]) + 0.3
-        self.module = nn.Linear(3, 1)
+        self.module: Any = nn.Linear(3, 1)
         self.module.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         with torch.no_grad():
             for parameter in self.module.parameters():
@@ -72,8 +72,8 @@ def run(
     *,
     ema: EmaConfig | None = None,
     stopping: StoppingConfig | None = None,
-    given: Mapping[str, object] | None = None,
-    precision: str = "float32",
+    given: Mapping[str, Any] | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
     folder: Path | None = None,
     seed: int = 5,
     **optimiser: object,

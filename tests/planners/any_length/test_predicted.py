@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,11 @@ def lengths(dataset):
 def fitted(dataset, name, horizons, **overrides):
     """Planners of a method, one for each horizon."""
     config = load_config("small", method=name, overrides=overrides)
+    kind: Any = find_method(name).planner
     return tuple(
-        find_method(name)
-        .planner.fit(*fitting_windows(dataset, horizon=horizon), settings=config.settings, seed=0)
-        .planner
+        kind.fit(
+            *fitting_windows(dataset, horizon=horizon), settings=config.settings, seed=0
+        ).planner
         for horizon in horizons
     )
 

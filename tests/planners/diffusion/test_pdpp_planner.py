@@ -58,7 +58,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 
     def look(train, val, settings, known, val_known, *, config, task_model, **_):
         seen.append(val_known)
-        return PdppPlanner((), None, config, task_model), {}
+        return PdppPlanner((), task_model.shape, config, task_model), {}
 
     monkeypatch.setattr(PdppPlanner, "train", look)
     planner = fit(world).planner
@@ -71,7 +71,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 )
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
-    scores = np.round(scores) if ties else scores
+    scores = (np.round(scores) if ties else scores).astype(np.float32)
     (best,) = best_plans(scores[None], top_k, 0)
     every = sorted(
         (-sum(scores[step, action] for step, action in enumerate(row)), row)

@@ -69,7 +69,7 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
 
     def look(train, val, settings, walks, val_walks, config, step, **_):
         told.update(walks=walks, val_walks=val_walks)
-        return KeppPlanner((), None, config, step), {PLAN: None}
+        return KeppPlanner((), step.shape, config, step), {PLAN: None}
 
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})

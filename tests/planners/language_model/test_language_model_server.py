@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model import server

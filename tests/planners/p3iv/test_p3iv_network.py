@@ -77,6 +77,7 @@ def test_published_sizes():
     sizes = {"observation_dim": 3 * (512 + 128), "actions": 105 + 1, "text_dim": 512}
     made = P3ivNetwork(P3ivConfig(), replace(SHAPE, **sizes))
     made.add_critic()
+    assert made.critic is not None
     critic = count_parameters(made.critic)
     generator = count_parameters(made) - critic
     dead = 2 * 4 * (128 * 128 + 128)  # second projections of self-attention, never used

@@ -105,7 +105,8 @@ def test_without_the_additions_it_is_schema(world):
     schema = SchemaNetwork(config, SHAPE)
     schema.load_state_dict(plain.state_dict())  # the very same tensors
     losses: list[Any] = []
-    for kind, network in ((PlanLlmLoss, plain), (SchemaLoss, schema)):
+    pairs: Any = ((PlanLlmLoss, plain), (SchemaLoss, schema))
+    for kind, network in pairs:
         network.zero_grad()
         loss = kind(network, train, val)
         terms = loss.terms(torch.arange(8), generator_for("cpu", 0))

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,11 +146,12 @@ def test_losses_by_a_slow_loop():
             tasks.append((float(outputs.tasks[place, task]) - truth) ** 2)
         ends = zip(logits[place], windows.actions[row, [0, -1]], strict=True)
         alignment += [float(one.logsumexp(0) - one[action]) for one, action in ends]
-    assert means == {
+    expected: dict[str, Any] = {
         "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
         "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
         "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4)),
     }
+    assert means == expected
 
 
 def test_plans(world, planner):
