@@ -215,7 +215,7 @@ class Taskless(BasePlanner):
     def predict_tasks(self, _):
         return None
 
-    def plan(self, queries, top_k, **_):
+    def plan(self, queries, top_k, **_):  # noqa: ARG002
         energies = np.arange(float(top_k))
         actions = np.arange(3 * top_k).reshape(top_k, 3)
         return [Plans(actions, energies, energies, SearchCost(0, 0), exact=False)]
