@@ -6,6 +6,7 @@ What is new need not stand there at once, but what stands there may not be missi
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from cefito.tracks.formats import FORMATS, WRITERS
 from test_documentation import commands, options
 
 TESTS = Path(__file__).parent
-REGISTERED = {
+REGISTERED: dict[str, Iterable[str]] = {
     "methods": METHODS,
     "rows": ROWS,
     "searches": SEARCHES,

@@ -17,7 +17,6 @@ def tiny_dinov2(folder: Path, size: int = 16) -> Path:
     network = transformers.Dinov2Model(
         transformers.Dinov2Config(
             hidden_size=size,
-            intermediate_size=2 * size,
             num_hidden_layers=1,
             num_attention_heads=2,
             image_size=28,

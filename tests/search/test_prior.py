@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from cefito.files import load_tensors, write_tensors
 from cefito.search.prior import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, NGramPrior
@@ -19,8 +20,8 @@ START = "start"
 class Corpus:
     """Windows as lists; arrays where the library wants them."""
 
-    rows: list[list[int]]
-    owners: list[int]
+    rows: ArrayLike
+    owners: ArrayLike
 
     @property
     def sequences(self):
@@ -242,7 +243,7 @@ def test_tuned_leaves_out_windows_that_no_setting_explains():
     assert expected.strengths != DEFAULT_STRENGTHS
 
 
-NONE = Corpus([], [])
+NONE = Corpus(np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
 
 
 @pytest.mark.parametrize("val", [Corpus([[3, 3]], [0]), NONE])

@@ -50,7 +50,8 @@ class Pauses(BaseRecogniser):
 def pauses():
     """A row whose recogniser says that every row is a pause."""
     row = {"pauses": RecogniserRow("always a pause")}
-    method = RecogniserMethod(name="pauses", recogniser=Pauses, settings=NearestConfig, rows=row)
+    kind: Any = Pauses
+    method = RecogniserMethod(name="pauses", recogniser=kind, settings=NearestConfig, rows=row)
     RECOGNISERS["pauses"] = method
     yield
     del RECOGNISERS["pauses"]

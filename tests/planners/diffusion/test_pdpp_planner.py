@@ -74,7 +74,7 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = (np.round(scores) if ties else scores).astype(np.float32)
     (best,) = best_plans(scores[None], top_k, 0)
     every = sorted(
-        (-sum(scores[step, action] for step, action in enumerate(row)), row)
+        (-sum(float(scores[step, action]) for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
     )[:top_k]
     np.testing.assert_allclose(best.energies, [energy for energy, _ in every], atol=1e-12)
