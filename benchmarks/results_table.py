@@ -10,6 +10,8 @@ import argparse
 import re
 from pathlib import Path
 
+import numpy as np
+
 from cefito.study.rendering import markdown
 from cefito.study.results import Results
 from cefito.study.tables import result_tables

@@ -341,8 +341,7 @@ def test_another_executor(world, tmp_path, monkeypatch):
         def __init__(self, workers):
             self.workers = workers
 
-        def map(self, function, arguments, *, groups=None, **how):
-            assert groups is not None
+        def map(self, function, arguments, *, groups=(), advance=print):
             asked.append((self.workers, [trial.row.name for trial in arguments], groups))
             return make_executor("serial").map(function, arguments, groups=groups, **how)
 
@@ -356,8 +355,9 @@ def test_another_executor(world, tmp_path, monkeypatch):
 
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
     class Dies(SerialExecutor):
-        def map(self, function, arguments, *, groups, **how):
-            return [*super().map(function, arguments[:1], groups=groups[:1], **how), Killed(9)]
+        def map(self, function, arguments, *, groups=(), advance=print):
+            done = super().map(function, arguments[:1], groups=groups[:1], advance=advance)
+            return [*done, Killed(9)]
 
     monkeypatch.setitem(EXECUTORS, "dies", Dies)
     ours = made(world, tmp_path / "out", ("nearest",), seeds=(0, 1))
