@@ -54,6 +54,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks # by itself: batch.py is a folder of tests, too
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py tests/test_structure.py
 	$(BIN)/python tests/structure.py
 

@@ -27,7 +27,7 @@ def parser(doc: str | None, *, data: str | None = None) -> argparse.ArgumentPars
     """Options of a script: --out, and folders of data sets if `data` is `one` or `many`."""
     made = argparse.ArgumentParser(description=(doc or "").split("\n", maxsplit=1)[0])
     if data:
-        made.add_argument("data", type=Path, **({"nargs": "+"} if data == "many" else {}))
+        made.add_argument("data", type=Path, nargs="+" if data == "many" else None)
     made.add_argument("--out", type=Path, help="JSON file to write")
     return made
 

@@ -73,11 +73,12 @@ def set_sizes(run: Run, windows: Windows, condition: Condition, found: Any) -> d
     for row, plans in enumerate(planner.plan(queries, LARGEST_SET + 1)):
         query = queries.subset([row])
         steps, pairs = first_steps(planner, query)
-        for part, values in (
+        shares: tuple[tuple[str, Any], ...] = (
             ("plans", plans.probabilities),
             ("next_step", None if steps is None else steps[0]),
             ("next_two", None if pairs is None else pairs.ravel()),
-        ):
+        )
+        for part, values in shares:
             thresholds = getattr(found, part)
             if values is not None and thresholds is not None:
                 sizes[part].append(

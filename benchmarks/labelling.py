@@ -40,11 +40,11 @@ def proposed(data: PreparedDataset, films: int, draw: int) -> list[Corrections]:
     for place, video in enumerate(data.videos):
         if video.split == "test":
             seen = own.recognise(data.timeline.videos[place], rate=data.timeline.rate).steps()
-            both = (
+            seen_steps, annotated = (
                 [TimedStep(name=names[s.action].name, start=s.start, end=s.end) for s in steps]
                 for steps in (seen, video.steps)
             )
-            found.append(compare([tuple(both)]))
+            found.append(compare([(seen_steps, annotated)]))
     return found
 
 

@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from PIL import Image
@@ -64,7 +65,7 @@ def _place(page: Page, address: str, video: str, step: int) -> int:
     return found.index(True) + 1 if any(found) else 0
 
 
-def _around(page: Page, selector: str) -> dict[str, float]:
+def _around(page: Page, selector: str) -> Any:
     """The box around all elements of a selector."""
     boxes = [one.bounding_box() for one in page.locator(selector).all()]
     left, top = min(box["x"] for box in boxes), min(box["y"] for box in boxes)
@@ -88,7 +89,7 @@ def join(shots: dict[str, Image.Image], out: Path) -> None:
     width = max(frames.width + edge + shares.width, plans.width) + 2 * edge
     inner, timeline = width - 2 * edge, shots["timeline"]
     size = inner, round(timeline.height * inner / timeline.width)
-    timeline = timeline.resize(size, Image.LANCZOS)
+    timeline = timeline.resize(size, Image.Resampling.LANCZOS)
     below = timeline.height + 2 * edge
     joined = Image.new("RGB", (width, below + frames.height + plans.height + 2 * edge), "white")
     joined.paste(timeline, (edge, edge))

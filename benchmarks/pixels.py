@@ -167,7 +167,7 @@ def truth(data: PreparedDataset, folder: Path, noise: float) -> Path:
 
 def scores(data: Path, work: Path, method: str, seeds: int) -> dict[str, Any]:
     """Success rate and mean accuracy on test windows: mean of seeds, and half its interval."""
-    found: dict[str, list[float]] = {"success_rate": [], "mean_accuracy": []}
+    found: dict[str, list[Any]] = {"success_rate": [], "mean_accuracy": []}
     for seed in range(seeds):
         run = work / f"run-{data.name}-{method}-{seed}"
         train(data, run, method, seed)
@@ -194,7 +194,8 @@ def encoders(videos: Path) -> list[dict[str, Any]]:
     for _ in clips(film, range(film.seconds), Sampling(frames=1, rate=1, size=None)):
         pass
     rows = [{"encoder": "decoding", "seconds": (time.process_time() - began) / film.seconds}]
-    images = open_encoder().images
+    encoder: Any = open_encoder()
+    images = encoder.images
     made: dict[str, tuple[Callable[[Any], Any], Any]] = {
         "efficientnet-lite0": (images.encode, pictures.float() / 255),
         "clip": (

@@ -56,7 +56,7 @@ ROWS: dict[str, dict[str, Any]] = {
 GUIDED = {"proposals": 512, "starts": 12, "refinements": 256}  # the defaults, not those of `small`
 
 
-def annotations(horizon: int, queries: int) -> Annotations:
+def annotated(horizon: int, queries: int) -> Annotations:
     """Tasks of actions of their own; every test video has `WINDOWS` windows."""
     generator, ends = np.random.default_rng(0), np.cumsum(TASK_SIZES)
     owned = [
@@ -91,7 +91,7 @@ def prepared(work: Path, horizon: int, queries: int, dim: int, device: str) -> C
     name = f"{horizon}-{queries}-{dim}"
     data = work / f"data-{name}"
     if not data.exists():
-        made = annotations(horizon, queries)
+        made = annotated(horizon, queries)
         start, end = observe(made, ObservationKnobs(), dim=dim, seed=0)
         write_dataset(
             data,
@@ -118,6 +118,7 @@ def of_paper_size(planner: CefitoPlanner) -> CefitoPlanner:
     """The same with a field of the `paper` size and random weights."""
     config, generator = load_config("paper").settings.field, generator_for("cpu", 0)
     count = planner.vocabulary.actions
+    assert count is not None
     field = make_field(
         config=config,
         observation_dim=planner.observation_dim,

@@ -10,6 +10,8 @@ import argparse
 import re
 from pathlib import Path
 
+import numpy as np
+
 from cefito.study.rendering import markdown
 from cefito.study.results import Results
 from cefito.study.tables import result_tables
@@ -60,10 +62,8 @@ def _cell(results: Results, horizon: int, row: str, seeds: int) -> str:
     trials = results.scored(horizon, row)
     if not trials:
         return "–"
-    means = [
-        sum(trial.metrics[name] for trial in trials) / len(trials)
-        for name in ("success_rate", "mean_accuracy")
-    ]
+    names = "success_rate", "mean_accuracy"
+    means = np.mean([[trial.metrics[name] for name in names] for trial in trials], axis=0)
     return "/".join(f"{mean:.1f}" for mean in means) + "*" * (len(trials) != seeds)
 
 

@@ -63,7 +63,7 @@ clock = CLOCKS["wall"]
 settings: dict[str, Any] = {}  # of the preset `paper`, changed
 
 
-def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
+def timed(work: Callable[..., Any], device: torch.device) -> tuple[Any, float]:
     """What it gives, and the seconds it takes."""
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -225,6 +225,7 @@ def on_trained_field(
     """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
+    assert isinstance(planner, CefitoPlanner)
     horizon, field = planner.horizon, planner.incremental
     everything = cut_windows(dataset, horizon=horizon, split=split)
     likeliest = planner.predict_tasks(Queries.from_windows(everything))
@@ -307,6 +308,7 @@ def effort_on_trained_field(
     """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
+    assert isinstance(planner, CefitoPlanner)
     field = planner.incremental
     everything = cut_windows(dataset, horizon=planner.horizon, split=split)
     result: dict[str, Any] = {

@@ -44,7 +44,7 @@ from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
-from reference import PlainFieldLoss, SlowNegativeSampler, reconstruct
+from reference import PlainFieldLoss, SlowNegativeSampler, reconstruct  # type: ignore[import-not-found]
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = common.TASK_SIZES

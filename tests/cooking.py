@@ -84,7 +84,7 @@ def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str
             "step_info": [dict(step) for step in steps],
             "recipe_id": video.video_id.partition("_")[0],
         }
-        missed = {"step_id": ids[0], "start_time": -1.0, "end_time": -1.0}
+        missed: dict[str, Any] = {"step_id": ids[0], "start_time": -1.0, "end_time": -1.0}
         missed |= {"description": "Another-wrong description"}
         entries[video.video_id] = {
             "activity_id": int(video.video_id.partition("_")[0]),

@@ -117,10 +117,9 @@ def guard_lines(name: str) -> int:
     text = modules()[name].read_text(encoding="utf-8").splitlines()
     found: set[int] = set()
     for node in ast.walk(tree(name)):
-        refusing = (
+        if isinstance(node, ast.Raise | ast.ExceptHandler | ast.Assert) or (
             isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise) and not node.orelse
-        )
-        if refusing or isinstance(node, ast.Raise | ast.ExceptHandler | ast.Assert):
+        ):
             found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     inside = False
     for number, line in enumerate(text, 1):

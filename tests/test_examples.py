@@ -3,13 +3,14 @@
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-WORLD = {"train": 24, "val": 12, "test": 12, "dim": 8}
+WORLD: dict[str, Any] = {"train": 24, "val": 12, "test": 12, "dim": 8}
 SETTINGS = {"training.optimiser.epochs": 1, "training.stopping.windows": 5}
 SETTINGS |= {"training.negatives.count": 4, "chain_training.optimiser.epochs": 2}
 

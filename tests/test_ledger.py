@@ -6,6 +6,7 @@ What is new need not stand there at once, but what stands there may not be missi
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -23,16 +24,16 @@ from cefito.inference import plan_formats
 from cefito.inference.question import Question
 from cefito.planners.given import Given
 from cefito.planners.methods import METHODS, preset_names
+from cefito.recognition.methods import RECOGNISERS
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
-from cefito.study.recognition import RECOGNISERS
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.trials import ROWS
 from cefito.tracks.formats import FORMATS, WRITERS
 from test_documentation import commands, options
 
 TESTS = Path(__file__).parent
-REGISTERED = {
+REGISTERED: dict[str, Iterable[str]] = {
     "methods": METHODS,
     "rows": ROWS,
     "searches": SEARCHES,
@@ -80,9 +81,11 @@ def test_commands_have_their_options():
 
 
 def test_names_are_registered():
-    listed = dict(line.split(": ") for line in ledger()["names"])
+    listed: dict[str, str] = dict(line.split(": ") for line in ledger()["names"])
     assert set(listed) == set(REGISTERED)
-    missing = {kind: {*names.split()} - {*REGISTERED[kind]} for kind, names in listed.items()}
+    missing = {
+        kind: set(names.split()).difference(REGISTERED[kind]) for kind, names in listed.items()
+    }
     assert {kind: names for kind, names in missing.items() if names} == {}
 
 

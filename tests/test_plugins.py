@@ -1,6 +1,7 @@
 """Entries of other packages: found, imported late, and left out where they cannot be used."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,8 +119,11 @@ def test_a_search_of_a_package(install, monkeypatch, caplog):
     install("finder", {"narrow": "finder:NARROW", "odd": "finder:ODD"}, code, group=SEARCHES.group)
     again(SEARCHES, monkeypatch)
     assert isinstance(make_search(search_settings(SearchConfig(), method="narrow")), NarrowSearch)
-    assert make_search(search_settings(SearchConfig(), method="odd:far=5")).far == 5
-    assert make_search(search_settings(SearchConfig(), method="odd", memory_mib=9)).far == 3
+    searches: list[Any] = [
+        make_search(search_settings(SearchConfig(), method="odd:far=5")),
+        make_search(search_settings(SearchConfig(), method="odd", memory_mib=9)),
+    ]
+    assert [search.far for search in searches] == [5, 3]
     for wrong, message in (("odd:near=1", "setting 'near': there is none"), ("odd:far=x", "'far'")):
         with pytest.raises(ConfigError, match=f"search '{wrong}': .*{message}|{message}"):
             search_settings(SearchConfig(), method=wrong)
@@ -236,8 +240,8 @@ def test_a_method_that_is_no_planner_is_refused():
     kept = type("Mine", (BasePlanner,), {})
     for method, fault in (
         (Method(name="mine", planner=kept), ""),
-        (Method(name="mine", planner=object), "its planner is not a Planner"),
-        (Method(name="mine", planner=kept, settings=dict), "its settings are not a class"),
+        (Method(name="mine", planner=object), "its planner is not a Planner"),  # type: ignore[arg-type]
+        (Method(name="mine", planner=kept, settings=dict), "its settings are not a class"),  # type: ignore[arg-type]
         (Method(name="other", planner=kept), "its entry point is not a Method of the name 'mine'"),
     ):
         found = METHODS.fault("mine", method)

@@ -10,7 +10,7 @@ def processor(monkeypatch):
     """A processor of one's choice, as PyTorch sees it."""
 
     def choose(*, tile=None, wide=None, machine="x86_64"):
-        monkeypatch.setattr(module.platform, "machine", lambda: machine)
+        monkeypatch.setattr("platform.machine", lambda: machine)
         for name, answer in (("_is_amx_tile_supported", tile), ("_is_avx512_bf16_supported", wide)):
             monkeypatch.delattr(torch.cpu, name, raising=False)
             if answer is not None:

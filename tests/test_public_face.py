@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
+from typing import Any
 
 import cefito
 from cefito.data.windows import cut_windows
@@ -48,7 +49,7 @@ def test_packages_hide_nothing_public():
 
 def test_objects_and_the_package_say_what_they_are(tiny_dataset, nearest_run, video):
     windows = cut_windows(tiny_dataset, horizon=3, split="test")
-    ends = {"start": (video.video_id, 1), "goal": (video.video_id, 3)}
+    ends: dict[str, Any] = {"start": (video.video_id, 1), "goal": (video.video_id, 3)}
     answer = cefito.open_run(nearest_run.folder).plan(**ends, top_k=1)
     best = f"{answer.plans[0].score:.4f}  {' → '.join(answer.best)}"
     for one, said in (

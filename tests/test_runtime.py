@@ -3,6 +3,7 @@ import resource
 import sys
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,10 +64,10 @@ def draws(*parts):
 
 def test_a_generator_gives_the_same_again_and_leaves_the_global_one_alone():
     state = torch.get_rng_state()
-    numpy_state = np.random.get_state()[1].tolist()  # noqa: NPY002
+    numpy_state = np.random.get_state(legacy=True)[1].tolist()  # noqa: NPY002
     assert draws(3, 1) == draws(3, 1)
     assert torch.equal(state, torch.get_rng_state())
-    assert np.random.get_state()[1].tolist() == numpy_state  # noqa: NPY002
+    assert np.random.get_state(legacy=True)[1].tolist() == numpy_state  # noqa: NPY002
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_streams_differ(streams):
 
 def test_numbers_of_streams_stay():
     """Trained weights depend on them."""
-    kinds = [method.planner for method in METHODS.values()]
+    kinds: list[Any] = [method.planner for method in METHODS.values()]
     kinds += [TaskModel, StepModel]
     streams = {kind.title: kind.stream for kind in kinds if getattr(kind, "stream", None)}
     assert streams == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 def tiny_dinov2(folder: Path, size: int = 16) -> Path:
@@ -16,7 +17,6 @@ def tiny_dinov2(folder: Path, size: int = 16) -> Path:
     network = transformers.Dinov2Model(
         transformers.Dinov2Config(
             hidden_size=size,
-            intermediate_size=2 * size,
             num_hidden_layers=1,
             num_attention_heads=2,
             image_size=28,
@@ -80,10 +80,15 @@ def tiny_t5(folder: Path, texts: Iterable[str], size: int = 16) -> Path:
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=pieces, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
     ).save_pretrained(folder)
-    shape = {"vocab_size": 32, "d_model": size, "d_kv": 4, "d_ff": 32, "num_layers": 2}
-    config = transformers.T5Config(
-        **shape, num_heads=4, feed_forward_proj="gated-gelu", decoder_start_token_id=0
-    )
+    shape: dict[str, Any] = {
+        "vocab_size": 32,
+        "d_model": size,
+        "d_kv": 4,
+        "d_ff": 32,
+        "num_layers": 2,
+    }
+    shape |= {"decoder_start_token_id": 0}
+    config = transformers.T5Config(**shape, num_heads=4, feed_forward_proj="gated-gelu")
     transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from cefito.batch.planning import PIECE, QuerySettings
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed
+from cefito.executors.base import SerialExecutor
 from cefito.files import sha256, value_sealed, write_bytes
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_features
@@ -31,7 +33,7 @@ def interrupted(nearest, tmp_path, monkeypatch):
     """A function that plans the first shard alone into plans.jsonl; the next has an outcome."""
 
     def plan(path, outcome):
-        class Stopped(EXECUTORS["serial"]):
+        class Stopped(SerialExecutor):
             def map(self, function, arguments, **how):
                 return [*super().map(function, [arguments[0]], **how), outcome]
 
@@ -56,7 +58,12 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
     workers = 1 if name == "processes" else 2  # each has to import PyTorch
     for shard, executor in ((512, "serial"), (PIECE, name)):
         out = tmp_path / f"{shard}.jsonl"
-        how = {"split": "train", "shard": shard, "executor": executor, "workers": workers}
+        how: dict[str, Any] = {
+            "split": "train",
+            "shard": shard,
+            "executor": executor,
+            "workers": workers,
+        }
         assert plan_batch(trained, world, out, **how).problems == ()
         files[shard] = out.read_bytes()
     assert files[512] == files[PIECE]
@@ -185,7 +192,7 @@ def test_queries_whose_files_were_replaced_are_planned_again(
     named, nearest, listed, features, tmp_path, caplog
 ):
     for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.float32([*range(15)]))
+        np.save(tmp_path / f"{name}.npy", np.arange(15, dtype=np.float32))
     ends = {"initial": "a.npy", "goal": "b.npy"}
     part = {"features": "features/v3.npy", "start": 1, "end": 12}
     rows = [*observed(PIECE), ends, part]

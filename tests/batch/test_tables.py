@@ -15,7 +15,7 @@ from cefito.batch.sources import open_table
 from cefito.errors import ConfigError, DataError
 from refusals import refusal
 
-TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
 def parsed(path):

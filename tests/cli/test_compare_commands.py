@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def cheap_experiments(monkeypatch):
     """Experiments with cheap rows."""
     rows = (ROWS["frequent"], ROWS["nearest"])
     for name in ("crosstask", "classifier"):
-        changes = {"rows": lambda _: rows, "draw": lambda *_: ["plans.svg"]}
+        changes: dict[str, Any] = {"rows": lambda _: rows, "draw": lambda *_: ["plans.svg"]}
         monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], **changes))
 
 

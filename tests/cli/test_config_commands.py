@@ -31,7 +31,9 @@ def test_what_a_method_reads(ran):
 def test_what_a_run_changes_of_its_preset(world, tmp_path):
     config = load_config("small", method="pkg", overrides={"pkg.width": 3}, shared=True)
     run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
-    (change,) = changes_of_preset(run)
+    changes = changes_of_preset(run)
+    assert changes is not None
+    (change,) = changes
     assert (change.setting, change.ours) == ("pkg.width", 3)
 
 

@@ -59,7 +59,7 @@ def test_names_move_no_terminal(monkeypatch, capsys):
     def app(argv, **named):
         raise ConfigError("video '\x1b]0;title\x07\u202eabc' " + "x" * 100_000)
 
-    app.parse_commands = build_app().parse_commands
+    vars(app)["parse_commands"] = build_app().parse_commands
     monkeypatch.setattr("cefito.cli.build_app", lambda: app)
     assert main(["x"]) == 2
     said = capsys.readouterr().err

@@ -31,6 +31,7 @@ def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, ran):
     changed = {name for name, found in written.hashes.items() if found != tiny_dataset.hashes[name]}
     assert changed == {"action_text.safetensors"}
     names = [action.name for action in written.taxonomy.actions]
+    assert written.action_text is not None
     np.testing.assert_allclose(written.action_text, PretrainedText(t5).encode(names), atol=1e-6)
     about = written.provenance["action_text"]
     assert written.provenance == {**tiny_dataset.provenance, "action_text": about}

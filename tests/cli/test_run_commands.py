@@ -3,6 +3,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,8 @@ def test_train(world, tmp_path, ran):
     assert wrote == f"wrote {folder}; score it with: cefito evaluate {folder}"
     opened = open_run(folder)
     assert (opened.info.seed, opened.planner.horizon, opened.info.preset) == (5, 2, "paper")
-    assert opened.planner.settings.classifier.hidden == (8, 16, 8)
+    planner: Any = opened.planner
+    assert planner.settings.classifier.hidden == (8, 16, 8)
     again = ran(*command, "--json")
     (result,) = json.loads(again.out)["runs"]
     assert (result["run"], result["trained"]) == (str(folder), False)

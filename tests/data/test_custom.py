@@ -53,7 +53,7 @@ def test_provenance_names_the_folder_but_no_path_and_repeats_exactly(make_source
 @pytest.mark.parametrize(("stored", "expected"), [("<f2", "f2"), ("<f8", "f4"), (">f4", "f4")])
 def test_precision(make_source, tmp_path, stored, expected):
     values = np.random.default_rng(0).standard_normal((STEPS, 4)).astype(np.float16)
-    for order in "CF":
+    for order in ("C", "F"):
         arrays = features(np.asarray(values.astype(stored), order=order), values.astype(stored))
         source = make_source(f"{stored}{order}", features=arrays)
         dataset = prepare_custom(source, tmp_path / f"out{order}")

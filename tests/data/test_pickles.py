@@ -45,7 +45,7 @@ def test_pickles_of_every_protocol(protocol):
 
 def test_dictionaries_in_npy_files():
     buffer = io.BytesIO()
-    np.save(buffer, CONTENT, allow_pickle=True)
+    np.save(buffer, np.array(CONTENT), allow_pickle=True)
     assert is_pickled(buffer.getvalue())
     same(load(buffer.getvalue()), CONTENT)
     buffer = io.BytesIO()

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,9 @@ def make(make_source):
         ]
         folder = make_source(name, taxonomy=taxonomy, videos=videos, features=None)
         rng = np.random.default_rng(0)
-        arrays = {video: rng.standard_normal((size, 4)) for video, size in LENGTHS.items()}
+        arrays: dict[str, Any] = {
+            video: rng.standard_normal((size, 4)) for video, size in LENGTHS.items()
+        }
         arrays |= changed
         np.savez(folder / "timeline.npz", **{k: v for k, v in arrays.items() if v is not None})
         return folder
@@ -43,8 +46,8 @@ def make(make_source):
 def with_features(folder):
     rng = np.random.default_rng(1)
     steps = sum(map(len, STEPS))
-    arrays = {name: rng.standard_normal((steps, 5)).astype(np.float32) for name in ("start", "end")}
-    np.savez(folder / "features.npz", **arrays)
+    start, end = rng.standard_normal((2, steps, 5)).astype(np.float32)
+    np.savez(folder / "features.npz", start=start, end=end)
     return folder
 
 
@@ -150,7 +153,9 @@ def test_names_of_videos_are_no_paths_and_none_is_dropped(make_source, tmp_path)
         for name in ODD
     ]
     source = make_source(videos=videos, features=None)
-    arrays = {name: np.full((8, 2), number, np.float16) for number, name in enumerate(ODD)}
+    arrays: dict[str, Any] = {
+        name: np.full((8, 2), number, np.float16) for number, name in enumerate(ODD)
+    }
     np.savez(source / "timeline.npz", **arrays)
     dataset = prepare(source, tmp_path / "out")
     assert [video.video_id for video in dataset.videos] == [*ODD]

@@ -40,7 +40,7 @@ def test_equal_vocabularies():
     assert match.same
     assert match.tasks.tolist() == [0, 1]
     assert match.actions.tolist() == [[0, 1, 2, -1, -1], [0, -1, -1, 3, 4]]
-    assert match.new_tasks == match.new_actions == ()
+    assert (match.new_tasks, match.new_actions) == ((), ())
 
 
 def test_other_ids_and_names_that_stand_for_different_actions_in_different_tasks():
@@ -105,7 +105,7 @@ def test_an_extended_vocabulary_keeps_its_ids_and_knows_all():
     assert [task.actions for task in extended.tasks] == [(0, 1, 2, 5), (0, 3, 4), (3, 6, 7)]
     match = match_vocabulary(extended, other)
     assert match.tasks.tolist() == [2, 0]
-    assert match.new_tasks == match.new_actions == ()
+    assert (match.new_tasks, match.new_actions) == ((), ())
     assert match.actions.tolist() == [[6, 7, 3, -1, -1, -1], [-1, -1, -1, 5, 1, 0]]
     assert extended_taxonomy(extended, other) == extended
     assert extended_taxonomy(KNOWN, KNOWN) == KNOWN

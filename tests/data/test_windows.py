@@ -172,10 +172,12 @@ def test_times_that_are_not_in_order_are_unknown(make_source, tiny_videos, tmp_p
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "out")
     windows = cut_windows(dataset, horizon=2, shortest=1, split="test")
     (video,) = {index for index, one in enumerate(dataset.videos) if one.video_id == "e"}
+    elapsed = windows.elapsed
+    assert elapsed is not None
     found = {
         (start, length): seconds
         for start, length, seconds, place in zip(
-            windows.start, windows.lengths, windows.elapsed, windows.video, strict=True
+            windows.start, windows.lengths, elapsed, windows.video, strict=True
         )
         if place == video
     }

@@ -1,5 +1,7 @@
 """EfficientNet-Lite0, with the weights that its package brings."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,8 @@ PHOTOGRAPHS = {"china.jpg": 698, "flower.jpg": 985}
 
 @pytest.fixture(scope="module")
 def images():
-    return open_encoder("efficientnet-lite0").images
+    encoder: Any = open_encoder("efficientnet-lite0")
+    return encoder.images
 
 
 @pytest.fixture(scope="module")

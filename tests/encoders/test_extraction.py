@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from cefito.encoders import frames
 from cefito.encoders import video as module
 from cefito.encoders.extraction import Extraction, extract_videos
 from cefito.encoders.frames import Sampling
@@ -112,7 +113,7 @@ def test_unreadable_videos_are_left_out(folder, stub, log, tmp_path):
 
 
 def test_a_video_that_fails_half_way(folder, stub, log, tmp_path, monkeypatch):
-    original = module.clips
+    original = frames.clips
 
     def failing(info, rows, sampling):
         for number, one in enumerate(original(info, rows, sampling)):

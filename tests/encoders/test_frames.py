@@ -9,13 +9,13 @@ import struct
 import numpy as np
 import pytest
 import torch
-from drawn_videos import grey, mux_silence, steady, write_video
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
 from cefito.encoders.frames import Sampling, camera_clips, clips, gather, probe
 from cefito.errors import ConfigError, DataError
+from encoders.drawn_videos import grey, mux_silence, steady, write_video
 from refusals import refusal
 
 av = pytest.importorskip("av")

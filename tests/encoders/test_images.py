@@ -1,6 +1,7 @@
 import json
 import shutil
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     processor = AutoImageProcessor.from_pretrained(models / name, use_fast=False)
     paths = [tmp_path / f"{seed}.png" for seed in range(2)]
     for seed, path in enumerate(paths):
-        picture(*size, seed=seed).save(path)
+        picture(size[0], size[1], seed=seed).save(path)
     encoder = PretrainedImages(models / name, layer=layer)
     pixels = processor([Image.open(path) for path in paths], return_tensors="pt")["pixel_values"]
     prepared = torch.cat([encoder.prepared(load_image(path)[None]) for path in paths])
@@ -191,7 +192,7 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
     shown = [picture(*size, seed=second) for second in range(3)]
     for second, one in enumerate(shown):
         one.save(tmp_path / f"{second}.png")
-    how = {"width": size[1], "height": size[0], "crf": 1}
+    how: dict[str, Any] = {"width": size[1], "height": size[0], "crf": 1}
     how["picture"] = lambda number: np.array(shown[number // 4])
     drawn.write_video(tmp_path / "video.mp4", drawn.steady(3, 4), **how)
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))

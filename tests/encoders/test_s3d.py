@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,8 +146,9 @@ class Slow:
             for size, k, s in zip(x.shape[2:], kernel, stride, strict=True)
         ]
         y = np.empty((*x.shape[:2], *sizes))
+        place: tuple[Any, ...]
         for place in itertools.product(*map(range, sizes)):
-            window = tuple(
+            window: tuple[Any, ...] = tuple(
                 slice(i * s, i * s + k) for i, s, k in zip(place, stride, kernel, strict=True)
             )
             y[(..., *place)] = x[(..., *window)].max(axis=(2, 3, 4))

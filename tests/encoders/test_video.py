@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cefito.encoders import frames
 from cefito.encoders import video as module
 from cefito.encoders.video import Pictures, extract_features, open_encoder, record
 from cefito.errors import ConfigError, DataError
@@ -96,7 +97,7 @@ def test_observations_for_a_planner_that_learned_from_others(stub, monkeypatch):
 def test_only_a_batch_is_held(clip, make_stub, monkeypatch):
     """Clips are made when the encoder wants them, not before."""
     made, seen = [], []
-    original = module.clips
+    original = frames.clips
 
     def counting(*arguments):
         for one in original(*arguments):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
     knobs = WorldKnobs(train=48, val=600, test=600, dim=8)
     world = write_world(tmp_path / "world", seed=0, knobs=knobs)
     sizes = dict.fromkeys(("hidden", "width", "emission"), 16) | {"members": 1}
-    changes = {f"chain.{name}": size for name, size in sizes.items()}
+    changes: dict[str, Any] = {f"chain.{name}": size for name, size in sizes.items()}
     changes |= {"chain_training.optimiser.epochs": 5, "chain_training.all_videos": 0.0}
     run = small_run(world, tmp_path / "run", "chain", overrides=changes)
     calibrate_run(run, folds=0)

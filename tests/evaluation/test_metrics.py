@@ -1,4 +1,4 @@
-from collections import Counter
+from collections import defaultdict
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -132,7 +132,7 @@ KEPT = {0: {(1, 2), (3, 1)}, 1: {(2, 1)}}
 def slow(plans, actual, tasks, actual_tasks):
     """Every metric by plain loops over windows."""
     count, horizon = len(actual), len(actual[0])
-    values = Counter()
+    values: defaultdict[str, float] = defaultdict(float)
     positions = [0.0] * horizon
     for k_plans, truth, task, true_task in zip(
         plans.tolist(), actual.tolist(), tasks, actual_tasks, strict=True
@@ -252,6 +252,6 @@ def test_invalid_sequences(predicted, actual):
 
 def test_a_metric_without_a_meaning_cannot_be_declared():
     with pytest.raises(TypeError, match="total"):
-        Metric(head="SR", meaning="every step is right")
+        Metric(head="SR", meaning="every step is right")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="'SR' has no meaning"):
         Metric(lambda scored: (0.0, len(scored.actual)), "SR")

@@ -1,6 +1,7 @@
 """Orders that training keeps."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_in_the_ids_of_a_run():
     """Tasks 0 and 1 are the run's task 4, where actions 1, 2 are 6, 5; the rest is new."""
     actions = np.full((3, 4), -1)
     actions[:2, 1:3] = [6, 5]
-    match = VocabularyMatch(known=None, other=None, tasks=np.array([4, 4, -1]), actions=actions)
+    nobody: Any = None  # vocabularies are not asked
+    match = VocabularyMatch(known=nobody, other=nobody, tasks=np.array([4, 4, -1]), actions=actions)
     data = dataset((0, [1, 2, 3]), (1, [3, 1, 2]), (2, [1, 2]), (2, [1, 2]))
     assert training_orders(data, match) == {4: {(6, 5)}}
 

@@ -87,7 +87,7 @@ def test_difference_against_a_loop(study, draws):
 @pytest.mark.nightly
 def test_intervals_cover_the_truth_as_often_as_they_say():
     generator = np.random.default_rng(0)
-    intervals = [seed_interval(generator.normal(40, 3, 5)) for _ in range(2000)]
+    intervals = [seed_interval(generator.normal(40, 3, 5).tolist()) for _ in range(2000)]
     covered = np.mean([abs(interval.mean - 40) <= interval.half_width for interval in intervals])
     assert covered == pytest.approx(0.9, abs=0.02)
     covered = 0

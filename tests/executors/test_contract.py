@@ -28,13 +28,13 @@ class Read(Sequence):
     """Arguments that are read one after the other."""
 
     def __init__(self, count):
-        self.count, self.read = count, []
+        self.length, self.read = count, []
 
     def __len__(self):
-        return self.count
+        return self.length
 
     def __getitem__(self, place):
-        if place >= self.count:
+        if place >= self.length:
             raise IndexError
         self.read.append(place)
         return place

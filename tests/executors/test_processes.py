@@ -119,6 +119,7 @@ def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
             children = active_children()
             if children:
                 victim = chance.choice(children)
+                assert victim.pid is not None
                 os.kill(victim.pid, signal.SIGKILL)
                 kills.append(victim.pid)
 

@@ -7,12 +7,14 @@ from cefito.field.predictor import attend, prepared_mask
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 3, 2, 5, 7, 8
 
 
-def parts(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def parts(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
-    return tuple(
+    query, key, value = (
         torch.randn(BATCH, HEADS, length, WIDTH, generator=generator).to(dtype).requires_grad_()
         for length in (QUERIES, KEYS, KEYS)
     )
+    return query, key, value
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def test_products_in_bfloat16_are_near_attention_in_float32(mask):
     short, exact = parts(torch.bfloat16), parts(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = attend(*short, prepared_mask(mask))
-    expected = F.scaled_dot_product_attention(*exact, attn_mask=mask)
+    expected = F.scaled_dot_product_attention(*exact, mask)
     assert mixed.dtype == torch.bfloat16
     torch.testing.assert_close(mixed.float(), expected, rtol=0.03, atol=0.03)
     mixed.float().square().sum().backward()
@@ -53,4 +55,4 @@ def test_what_is_masked_has_no_weight(mask):
 def test_float32_is_pytorchs_own_to_the_bit(mask):
     exact = parts(torch.float32)
     assert prepared_mask(mask) is mask
-    assert torch.equal(attend(*exact, mask), F.scaled_dot_product_attention(*exact, attn_mask=mask))
+    assert torch.equal(attend(*exact, mask), F.scaled_dot_product_attention(*exact, mask))

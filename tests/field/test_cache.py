@@ -43,7 +43,7 @@ def test_energies_are_those_of_full_sequences(data, seed, horizon, depth, skip, 
     incremental = IncrementalField(field)
     cache = incremental.cached(initial, goal)
     empty = cache.kept_bytes
-    known = [(query,) for query in range(queries)]
+    known: list[tuple[int, ...]] = [(query,) for query in range(queries)]
     for _ in range(3):
         if data.draw(st.booleans()):
             cache.clear()

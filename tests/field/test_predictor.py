@@ -57,8 +57,8 @@ def test_positions_are_sines_then_cosines():
 
 def test_norm_by_hand():
     x = torch.tensor([[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]])
-    expected = (np.array([1, 2, 6]) - 3) / math.sqrt(14 / 3 + 1e-6)
-    np.testing.assert_allclose(normalise(x).numpy(), [expected, [0, 0, 0]], rtol=1e-6)
+    expected = [(value - 3) / math.sqrt(14 / 3 + 1e-6) for value in (1, 2, 6)]
+    np.testing.assert_allclose(normalise(x).numpy(), [expected, [0.0, 0.0, 0.0]], rtol=1e-6)
     assert normalise(x.bfloat16()).dtype == torch.float32
 
 

@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,7 +70,7 @@ def test_a_goal_sees_its_own_path_and_nothing_else(case):
 def test_packed_tokens():
     rows = torch.tensor([[[1, 0], [0, 2], [1, 2]]])
     tree = PrefixTree.build(rows, action_count=3)
-    nodes = [
+    nodes: list[Any] = [
         ((torch.tensor([[10.0], [20.0], [30.0]]), torch.tensor([[0, 1]])), torch.tensor([5.0])),
         (torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[6.0], [7.0], [8.0]]])),
     ]

@@ -40,7 +40,9 @@ def shapes(module) -> dict[str, tuple[int, ...]]:
 
 def test_layout_of_the_authors_classifier():
     linear = {"fc1": (3, 9), "fc2": (36, 3), "fc3": (3, 36), "fc4": (4, 3)}
-    expected = {f"{name}.weight": shape for name, shape in linear.items()}
+    expected: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": shape for name, shape in linear.items()
+    }
     expected |= {f"{name}.bias": shape[:1] for name, shape in linear.items()}
     assert shapes(classifier()) == expected | {"mean": (9,)}
     wide = classifier(hidden=(5, 0, 7))

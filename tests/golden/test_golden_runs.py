@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from golden_files import QUERIES, TOP_K, WRITES, check, printed, processor, table, train
 
 import cefito
 from cefito.cli import main
 from cefito.data.readers.custom import prepare_custom
 from cefito.planners.methods import METHODS
+from golden.golden_files import QUERIES, TOP_K, WRITES, check, printed, processor, table, train
 
 ENDS = {"start": "initial", "goal": "goal"}  # of observations, in Python and in tables
 
@@ -40,7 +41,9 @@ def asked(run, rows):
     opened, found = cefito.open_run(run), []
     for number, line in enumerate(rows.read_text().splitlines(), start=1):
         facts = json.loads(line)
-        seen = {name: np.array(facts.pop(end)) for name, end in ENDS.items() if end in facts}
+        seen: dict[str, Any] = {
+            name: np.array(facts.pop(end)) for name, end in ENDS.items() if end in facts
+        }
         answer = opened.plan(**seen, **facts, top_k=TOP_K)
         found.append({"id": str(number), **answer.model_dump(mode="json")})
     return found

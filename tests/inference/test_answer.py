@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,11 +69,12 @@ def test_an_answer(run):
 
 def test_invalid_requests(run):
     query, _ = query_of(run)
-    for given, message in (
+    requests: list[tuple[dict[str, Any], str]] = [
         ({"task": -1}, "unknown task -1; there are 0 to 2"),
         ({"task": 3}, "unknown task 3"),
         ({"top_k": 0}, "'top_k': Input should be greater than or equal to 1"),
-    ):
+    ]
+    for given, message in requests:
         with pytest.raises(ConfigError, match=message) as caught:
             answer(run, query, **given)
         assert [caught.value.setting] == [*given]
@@ -184,7 +186,7 @@ def test_an_answer_that_is_to_be_sure(run, baseline):
     several, (query, _) = run.with_search(tasks=3, objective="fitted"), query_of(run)
     found = answer(several, query)
     assert found.sure is None
-    shares = [plan.probability for plan in found.plans]
+    shares = [plan.probability or 0.0 for plan in found.plans]
     assert shares == sorted(shares, reverse=True)
     assert 0 < sum(shares) <= found.searched_mass + 1e-9 <= 1 + 1e-9
     best = shares[0]
@@ -213,7 +215,7 @@ class Taskless(BasePlanner):
     def predict_tasks(self, _):
         return None
 
-    def plan(self, _, top_k, **__):
+    def plan(self, queries, top_k, **_):  # noqa: ARG002
         energies = np.arange(float(top_k))
         actions = np.arange(3 * top_k).reshape(top_k, 3)
         return [Plans(actions, energies, energies, SearchCost(0, 0), exact=False)]

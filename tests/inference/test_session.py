@@ -60,7 +60,7 @@ def test_a_session_that_is_told_all_plans_as_the_planner(run, video):
     (plans,) = run.planner.plan(query, 5)
     found = session.plans(5)
     assert [plan.actions for plan in found] == [row.tolist() for row in plans.sequences]
-    np.testing.assert_allclose([plan.probability for plan in found], plans.probabilities, rtol=1e-3)
+    assert [plan.probability for plan in found] == pytest.approx(plans.probabilities, rel=1e-3)
     remaining = session.belief().remaining
     assert remaining == pytest.approx(plans.length_probabilities, abs=1e-4)
 

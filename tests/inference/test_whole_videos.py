@@ -124,8 +124,8 @@ def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
     assert main(["graph", folder, "--task", TASK]) == 0
     edges = json.loads(capsys.readouterr().out)[TASK]["edges"]
     assert cefito.graph(run_of_lengths, TASK) == [tuple(edge) for edge in edges] != []
-    swapped = {"add": [("boil water", "crush spices")], "remove": [("crush spices", "boil water")]}
-    assert ("boil water", "crush spices") in cefito.graph(folder, TASK, **swapped)
+    kept, turned = ("boil water", "crush spices"), ("crush spices", "boil water")
+    assert kept in cefito.graph(folder, TASK, add=[kept], remove=[turned])
     plan = cefito.open_run(folder).plan(task=TASK, before=cefito.graph(folder, TASK), steps=3)
     assert plan.plans
 

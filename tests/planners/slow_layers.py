@@ -33,9 +33,8 @@ def attention(tokens: Sequence[Tensor], others: Sequence[Tensor], part: Any) -> 
             own = slice(head * size, (head + 1) * size)
             scores = [float(query[own] @ key[own]) / math.sqrt(size) for key in keys]
             weights = [math.exp(score - max(scores)) for score in scores]
-            mixed.append(
-                sum(w * value[own] for w, value in zip(weights, values, strict=True)) / sum(weights)
-            )
+            weighted = [w * value[own] for w, value in zip(weights, values, strict=True)]
+            mixed.append(torch.stack(weighted).sum(0) / sum(weights))
         found.append(linear(torch.cat(mixed), part.out))
     return found
 

@@ -145,7 +145,12 @@ def test_plans_that_are_none_are_refused(dataset, tmp_path, monkeypatch):
     config = load_config("small", method="toy")
     run = train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
     query = Queries.from_windows(cut_windows(dataset, horizon=3, split="test")).subset([0])
-    for rows in (np.zeros((1, 4), int), np.zeros(3, int), np.full((1, 3), 1000), [[0, -2, 0]]):
+    for rows in (
+        np.zeros((1, 4), int),
+        np.zeros(3, int),
+        np.full((1, 3), 1000),
+        np.array([[0, -2, 0]]),
+    ):
         plans = Plans(rows, np.zeros(1), np.zeros(1), SearchCost(0, 0), exact=True)
         monkeypatch.setattr(ToyPlanner, "decode", lambda *_, plans=plans: [plans])
         with pytest.raises(RunError, match=r"^toy: plans of the shape \[.*PlannerContract"):

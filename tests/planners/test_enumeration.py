@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_chains import every_score, random_chain
 
 from cefito.errors import ConfigError
 from cefito.field.fields import incremental_field
@@ -26,6 +25,7 @@ from cefito.planners.shared.transitions import cheapest_paths, transition_costs
 from cefito.search import Constraints
 from cefito.search.constraints import UNCONSTRAINED
 from cefito.search.settings import search_settings
+from planners.random_chains import every_score, random_chain
 from search.conftest import satisfies
 from tiny_cefito import fit
 
@@ -97,7 +97,9 @@ def attack_chain(generator, counts):
     compare(counts, plans, allowed, top_k)
     if not constraints:
         own = np.exp(-np.array([allowed[tuple(row)] for row in plans.actions.tolist()]))
-        counts["wrong probabilities"] += not np.allclose(plans.probabilities, own, rtol=1e-3)
+        counts["wrong probabilities"] += not np.allclose(
+            np.array(plans.probabilities), own, rtol=1e-3
+        )
     counts["wrong probabilities"] += plans.probabilities.sum() > 1 + NEAR
 
 
@@ -106,10 +108,8 @@ def attack_graph(generator, counts):
     size, horizon = int(generator.integers(1, 6)), int(generator.integers(2, 6))
     table = generator.integers(0, 5, (size, size)) * (generator.random((size, size)) < 0.6)
     costs = transition_costs(table, horizon=horizon, smoothing=float(generator.choice([0.0, 0.1])))
-    first, last, top_k = (
-        *generator.integers(0, size, 2).tolist(),
-        int(generator.choice([1, 5, 700])),
-    )
+    first, last = generator.integers(0, size, 2).tolist()
+    top_k = int(generator.choice([1, 5, 700]))
     between = itertools.product(range(size), repeat=horizon - 2)
     paths = [(first, *middle, last) for middle in between]
     expected = sorted(

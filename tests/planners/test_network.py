@@ -15,7 +15,7 @@ from cefito.testing import assert_same_plans
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 
 ONE_EPOCH = TrainingConfig(optimiser=OptimiserConfig(epochs=1))
-SETTINGS = METHOD.settings(linear_example={"training": ONE_EPOCH})
+SETTINGS = METHOD.settings.model_validate({"linear_example": {"training": ONE_EPOCH}})
 
 
 @pytest.fixture

@@ -243,7 +243,7 @@ def test_settings_of_a_run(values, setting, caplog):
     training = {"fused": True, "optimiser": {"slow": 1}}
     older = {"training": training, "field": {"width": 48, "dropout": 0.1}, "unknown": {"x": 1}}
     own = method_settings("cefito", older, place="here")
-    assert own == METHODS["cefito"].settings(field={"width": 48})
+    assert own == METHODS["cefito"].settings.model_validate({"field": {"width": 48}})
     passed = "training.fused, training.optimiser.slow, field.dropout"
     assert caplog.messages == [f"here: passed over {passed}, which training alone read"]
     with pytest.raises(ConfigError, match=f"^here: {setting}"):

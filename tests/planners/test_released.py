@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from released_page import PAGE, SECTIONS, TABLE, page, values, variants
 
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.settings import flattened, setting_names, variant_applies
+from planners.released_page import PAGE, SECTIONS, TABLE, page, values, variants
 
 PLACES = [
     ("crosstask", 3),

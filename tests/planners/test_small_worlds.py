@@ -1,5 +1,7 @@
 """Every method copes with data sets as small as can be, or says in one line that it cannot."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("asked_server")
 
 QUICK = quick(settings_values("small"), {".optimiser.epochs": 1}) | NARROW
 # actions of each task; training, validation and test videos of each
-WORLDS = {
+WORLDS: dict[str, Any] = {
     "one task": ([range(8)], (4, 1, 1)),
     "one task of two actions": ([range(2)], (4, 1, 1)),
     "two tasks of one action": ([[0], [1]], (3, 1, 1)),

@@ -369,7 +369,10 @@ def test_features_of_rows():
 
 
 def test_standard_rows_likelihoods_and_temperatures():
-    assert Standard.of([np.eye(2)], 2).scaled(np.array([1e6, 0.5])).tolist() == [5, 0]
+    assert Standard.of([np.eye(2, dtype=np.float32)], 2).scaled(np.array([1e6, 0.5])).tolist() == [
+        5,
+        0,
+    ]
     logs = np.log([[0.5, 0.25, 0.25], [0.01, 0.99, 1e-30]])
     np.testing.assert_allclose(likelihoods(logs, 1.0, 1e-3)[0], [1.001, 0.501, 0.501])
     assert likelihoods(logs, 0.5, 1e-3)[0, 1] == pytest.approx(0.5**0.5 + 1e-3)

@@ -73,11 +73,12 @@ def new_steps(path: Path) -> list[tuple[str, float, float]]:
     """Read the steps of a proposal."""
     root = ElementTree.parse(path).getroot()
     slots = {
-        one.get("TIME_SLOT_ID"): float(one.get("TIME_VALUE")) for one in root.iter("TIME_SLOT")
+        one.attrib["TIME_SLOT_ID"]: float(one.attrib["TIME_VALUE"])
+        for one in root.iter("TIME_SLOT")
     }
     return [
         (
-            one.findtext("ANNOTATION_VALUE"),
+            one.findtext("ANNOTATION_VALUE", ""),
             slots[one.get("TIME_SLOT_REF1")],
             slots[one.get("TIME_SLOT_REF2")],
         )

@@ -84,8 +84,8 @@ def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
     found = SegmentalRecogniser.load(tmp_path, films.taxonomy)
     expected = recogniser.recognise(rows)
     np.testing.assert_allclose(found.recognise(rows).rows, expected.rows, rtol=0, atol=1e-12)
-    logs = [one.log_seen(rows, past=True) for one in (recogniser, found)]
-    np.testing.assert_allclose(*logs, rtol=0, atol=1e-12)
+    logs, again = (one.log_seen(rows, past=True) for one in (recogniser, found))
+    np.testing.assert_allclose(logs, again, rtol=0, atol=1e-12)
     assert found.trusts == recogniser.trusts
     assert found.temperatures == recogniser.temperatures
     again = SegmentalRecogniser.fit(films, range(10), config=SMALL, seed=0)
@@ -196,7 +196,7 @@ def test_what_is_refused(films, recogniser, video):
         with pytest.raises(ConfigError, match="task"):
             recogniser.recognise(rows, task=task)
         with pytest.raises(ConfigError, match="task"):
-            StepStream(recogniser, task=task)
+            StepStream(recogniser, task=task)  # type: ignore[arg-type]
     for rate in (-1, 0, np.nan, np.inf, 1e-9, 1e9):
         with pytest.raises(ConfigError, match=r"expected 0.01 to 1000 rows a second"):
             recogniser.recognise(rows, rate=rate)

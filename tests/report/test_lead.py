@@ -1,5 +1,7 @@
 """The first sentences of reports, and the run among published results."""
 
+from typing import Any
+
 import pytest
 
 from cefito.evaluation.records import RunEvaluation, VideoIntervals, WindowPlans
@@ -13,17 +15,26 @@ from cefito.study.tables import published_table
 MEANING = "A window is a stretch of a video; its plan is right if every step is, in order."
 
 
+def made(kind: Any, **values: Any) -> Any:
+    """A record of these values alone, which nothing checks."""
+    return kind.model_construct(**values)
+
+
 def scores(rate=30.0, *, windows=400, ends=(25.0, 36.0), videos=40, **more):
-    intervals = VideoIntervals.model_construct(
-        level=0.9, videos=videos, low={"success_rate": ends[0]}, high={"success_rate": ends[1]}
+    intervals = made(
+        VideoIntervals,
+        level=0.9,
+        videos=videos,
+        low={"success_rate": ends[0]},
+        high={"success_rate": ends[1]},
     )
     values = {"split": "test", "horizon": 3, "oracle_task": False, "windows": windows}
     values |= {"metrics": {"success_rate": rate, "mean_accuracy": 50.0}, "intervals": intervals}
-    return RunEvaluation.model_construct(**values | more)
+    return made(RunEvaluation, **values | more)
 
 
 def said(found, *, sure=None, simulated=False):
-    return run_lead(RunReport.model_construct(scores=found, sure=sure, simulated=simulated))
+    return run_lead(made(RunReport, scores=found, sure=sure, simulated=simulated))
 
 
 def group(rate, windows, low=None, high=None):
@@ -42,7 +53,7 @@ def test_of_a_run():
     first, _ = said(scores(), sure=group(48.4, 120), simulated=True)
     assert first.startswith("Of 100 new simulated windows of 3 steps")
     assert "(the most certain 30 %)" in first
-    other = OtherDataset.model_construct(known_windows=7)
+    other = made(OtherDataset, known_windows=7)
     first, second = said(scores(other_dataset=other))
     assert first.startswith("Of 100 windows of 3 steps")
     assert "36.0. 7 windows are of videos that it has learned. A window" in second
@@ -89,7 +100,7 @@ def test_of_a_comparison():
     def of(*leads, simulated=False):
         steps = {3: "3", 4: "1-4"}
         return comparison_lead(
-            ComparisonReport.model_construct(leads=list(leads), steps=steps, simulated=simulated)
+            made(ComparisonReport, leads=list(leads), steps=steps, simulated=simulated)
         )
 
     assert of(lead(), lead(horizon=4, low=-0.04, videos=5), simulated=True) == [
@@ -111,11 +122,15 @@ def test_of_a_comparison():
 
 def windows(probabilities, right):
     def plan(probability):
-        return PlannedSequence.model_construct(actions=[0], probability=probability)
+        return made(PlannedSequence, actions=[0], probability=probability)
 
     return [
-        WindowPlans.model_construct(
-            video=f"v{number % 3}", plans=[plan(probability)], success=success, rank=None
+        made(
+            WindowPlans,
+            video=f"v{number % 3}",
+            plans=[plan(probability)],
+            success=success,
+            rank=None,
         )
         for number, (probability, success) in enumerate(zip(probabilities, right, strict=True))
     ]

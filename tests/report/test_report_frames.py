@@ -76,7 +76,7 @@ def test_frames_are_of_the_start_and_the_end(run):
     assert len(report.gallery) == 3
     for query in report.gallery:
         assert (query.start, query.end) == (1.2, 7.8)
-        for picture, second in zip(query.frames, (1, 8), strict=True):
+        for picture, second in zip(query.frames or (), (1, 8), strict=True):
             size, level = read_grey(base64.b64decode(picture))
             assert size == (64, 48)
             assert level == pytest.approx(grey_of(second), abs=6)
@@ -154,7 +154,7 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     files = find_video_files(run.dataset())
     found, note = with_frames(many, files)
     assert note == ""
-    taken = sum(sum(map(len, one.frames)) for one in found)
+    taken = sum(len(picture) for one in found for picture in one.frames or ())
     assert 0.99 * TOTAL < taken <= TOTAL
     found, note = with_frames(many * 4, files)
     assert note == "Only the first 937 queries got frames, to keep the file small."

@@ -14,8 +14,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from bad_files import ARRAYS, PRESETS, TABLES, TEXTS, Maker, annotations
-from bad_inputs import Case
+from robustness.bad_files import ARRAYS, PRESETS, TABLES, TEXTS, Maker, annotated
+from robustness.bad_inputs import Case
 
 TRAIN = ("train", "{data}", "--horizon", "3", "--out", "{out}", "--method", "frequent")
 TRAIN = (*TRAIN, "--set", "classifier_training.optimiser.epochs=1")
@@ -220,7 +220,7 @@ def arrays() -> Iterator[Case]:
         either = title == "1e30"
         yield Case(f"features: {title}", call, _video(make), "either" if either else "refused")
         call = ("data", "prepare", "custom", "{here}/s", "{out}")
-        yield Case(f"features.npz: {title}", call, _file("s", annotations(features=make)))
+        yield Case(f"features.npz: {title}", call, _file("s", annotated(features=make)))
         call = ("import-checkpoint", "{here}/x.pth", "--out", "{out}")
         call = (*call, "--taxonomy", "{data}/taxonomy.json", "--action-text", "{here}/x.npy")
         yield Case(f"import-checkpoint: {title}", call, _all(one, _file("x.pth", make)))

@@ -198,7 +198,7 @@ PRESETS: dict[str, Maker] = {
 }
 
 
-def annotations(features: Maker) -> Maker:
+def annotated(features: Maker) -> Maker:
     """A folder of annotations of one video, with a file of features."""
     taxonomy = {
         "dataset": "odd",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def table(draw, videos):
     for video, steps in videos:
         for name, start, end in steps:
             times = start, end - start if unit == "length" else end
-            write = {"ms": str, "clock": clock}.get(unit, lambda time: f"{time / 1000:.3f}")
+            write: Any = {"ms": str, "clock": clock}.get(unit, lambda time: f"{time / 1000:.3f}")
             cells = {"video": video, "step": name, "note": "x,;\ty"}
             cells |= dict(zip(("start", "end"), map(write, times), strict=True))
             lines.append(sign.join(cell(cells[name]) for name in columns))
@@ -361,7 +362,7 @@ def outcomes(form: str, seed: int, count: int, folder: Path) -> Counter:
     if form == "ELAN":
         pytest.importorskip("pympi.Elan")
     while counts["written"] < count:
-        videos = films(draw, touching=form in TOUCHING)
+        videos: Any = films(draw, touching=form in TOUCHING)
         if usual := PLAIN.get(form):
             videos = [
                 (video, [(n if usual(n) else "pour slowly", *times) for n, *times in steps])

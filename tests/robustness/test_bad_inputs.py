@@ -3,8 +3,9 @@
 import os
 
 import pytest
-from bad_cases import all_cases
-from bad_inputs import GOOD, make_world, run_case
+
+from robustness.bad_cases import all_cases
+from robustness.bad_inputs import GOOD, make_world, run_case
 
 pytestmark = [
     pytest.mark.nightly,

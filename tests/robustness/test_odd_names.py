@@ -4,6 +4,7 @@ import csv
 import json
 import zipfile
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def odd(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
     (folder / "SOURCE").mkdir()
     rng, names = np.random.default_rng(0), [*ODD]
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"id": place, "name": ODD[-1 - place], "actions": [*map(names.index, actions)]}
         for place, actions in enumerate(TASKS)
     ]

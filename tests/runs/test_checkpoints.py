@@ -4,6 +4,7 @@ import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,11 +146,9 @@ def test_plans_have_the_energies_of_the_checkpoint(
     assert plans.exact
     assert len(plans) == len(everything) == 3**horizon
     some = slice(None, None, horizon)
+    initial, goal = torch.from_numpy(observations[:, 0])
     expected = energies_by_hand(
-        tensors[horizon],
-        torch.from_numpy(text),
-        *torch.from_numpy(observations[:, 0]),
-        plans.actions[some],
+        tensors[horizon], torch.from_numpy(text), initial, goal, plans.actions[some]
     )
     # float32 against float64 through four blocks
     np.testing.assert_allclose(plans.energies[some], expected, rtol=5e-6, atol=0)
@@ -169,16 +168,18 @@ def test_heads_of_the_config_and_chosen_weights(
     tasks = {"0_12_tea": [2, 0, 1], "1_5_toast": [4, 3, 5], "2_7_tyre": [7, 6]}
     theirs = {key: {str(a): f"action {a}" for a in actions} for key, actions in tasks.items()}
     files["taxonomy"].write_text(json.dumps(theirs))
-    np.save(files["action_text"], {a: text[a] for a in (3, 1, 0, 2, 7, 6, 5, 4)}, allow_pickle=True)
+    vectors = np.array({a: text[a] for a in (3, 1, 0, 2, 7, 6, 5, 4)})
+    np.save(files["action_text"], vectors, allow_pickle=True)
     run = import_field(path, tmp_path / "run", weights=weights, **files)
     assert run.info.imported["energy field"]["weights"] == {"raw": "model"}.get(weights, "ema")
     (plans,) = open_run(run.folder).planner.plan(queries(observations[:, :1], [1]), 5)
-    given = (torch.from_numpy(text), *torch.from_numpy(observations[:, 0]), plans.actions)
+    initial, goal = torch.from_numpy(observations[:, 0])
     chosen = raw if weights == "raw" else tensors[3]
-    np.testing.assert_allclose(plans.energies, energies_by_hand(chosen, *given, heads), rtol=5e-6)
+    given = (chosen, torch.from_numpy(text), initial, goal, plans.actions)
+    np.testing.assert_allclose(plans.energies, energies_by_hand(*given, heads=heads), rtol=5e-6)
     assert set(plans.actions.ravel().tolist()) <= {3, 4, 5}
     if heads != 6:
-        assert np.abs(plans.energies / energies_by_hand(chosen, *given) - 1).max() > 1e-4
+        assert np.abs(plans.energies / energies_by_hand(*given) - 1).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,8 @@ def test_saved_weights_in_half_precision(tmp_path, files, tensors):
         for name, tensor in tensors[3].items()
     }
     run = import_field(checkpoint(tmp_path / "half.pth", half), tmp_path / "run", **files)
-    weight = run.planner.field.predictor.state_head.weight
+    planner: Any = run.planner
+    weight = planner.field.predictor.state_head.weight
     assert weight.dtype == torch.float32
     torch.testing.assert_close(weight, half["predictor.state_head.weight"].float())
 
@@ -272,13 +274,14 @@ def test_a_classifier_comes_with_the_field(field_file, files, tmp_path, observat
     logits = task_logits_by_hand(tensors, *torch.from_numpy(observations))
     likeliest = logits.argmax(dim=1).tolist()
     assert len(set(likeliest)) > 1
+    planner: Any = run.planner
     np.testing.assert_allclose(
-        run.planner.task_model.log_probabilities(queries(observations)),
+        planner.task_model.log_probabilities(queries(observations)),
         logits.log_softmax(dim=1),
         atol=1e-4,
     )
     assert run.planner.predict_tasks(queries(observations)).tolist() == likeliest
-    assert (run.planner.task_model is None, run.planner.chain is None) == (False, True)
+    assert (planner.task_model is None, planner.chain is None) == (False, True)
     assert json.loads((run.folder / "planner.json").read_text())["lacks"] == ["chain"]
     assert list(run.info.parameters) == ["task classifier", "energy field"]
     record = run.info.imported["task classifier"]
@@ -333,8 +336,9 @@ def test_imported_weights_go_on_learning(world, of_world, tmp_path):
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5)
     assert made.info.started_from.seed is None
-    assert made.planner.chain is not None
-    assert open_run(made.folder).planner.task_model is not None
+    planners: list[Any] = [made.planner, open_run(made.folder).planner]
+    assert planners[0].chain is not None
+    assert planners[1].task_model is not None
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,7 +213,7 @@ def begun_actions(run, dataset):
 
 def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkeypatch):
     run = train_run(old, tmp_path / "run", config=LENGTHS, horizon=4, shortest=1, seed=0)
-    learned = run.planner.model
+    learned: Any = run.planner
     windows = cut_windows(old, horizon=4, shortest=1, split="test").of_length(3)
     asked = Queries.from_windows(windows, after_done=True)
     tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
@@ -305,8 +306,9 @@ def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(wo
     run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
     made = finetune(run, new, tmp_path / "further", epochs=1)
     assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
-    assert open_run(made.folder).planner.task_model.network.fc4.out_features == 3
-    vectors = made.planner.field.predictor.action_vectors.numpy()
+    opened: Any = open_run(made.folder).planner
+    assert opened.task_model.network.fc4.out_features == 3
+    vectors = opened.field.predictor.action_vectors.numpy()
     np.testing.assert_array_equal(vectors[: len(old.action_text)], old.action_text)
     added = {new.taxonomy.actions[action].name: action for action in new.taxonomy.tasks[0].actions}
     assert made.taxonomy.tasks[2].name == new.taxonomy.tasks[0].name

@@ -59,6 +59,7 @@ def test_other_ids_give_the_same_scores(run, old, world, tmp_path, caplog):
     turned = part_of(world, tmp_path / "turned", tasks=OLD[::-1])
     assert turned.taxonomy != old.taxonomy
     scores, path = evaluate_run(run, dataset=turned.folder)
+    assert path is not None
     assert path.name == f"evaluation-test-{turned.fingerprint[:12]}.json"
     assert RunEvaluation.read(path) == scores
     assert scores.fingerprint == turned.fingerprint

@@ -194,4 +194,4 @@ def test_the_arguments_of_training_are_its_options():
         seed=3, reuse=True
     )
     with pytest.raises(TypeError, match="sead"):
-        TrainOptions.of(None, {"sead": 1})
+        TrainOptions.of(None, {"sead": 1})  # type: ignore[typeddict-unknown-key]

@@ -3,6 +3,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,13 +80,15 @@ def test_an_opened_run_plans_as_the_trained_one(trained, world):
     opened = open_run(str(trained.folder))
     assert opened.info == trained.info
     assert opened.taxonomy == trained.taxonomy == world.taxonomy
-    assert opened.planner.settings == CONFIG.settings
+    ours: Any = trained.planner
+    theirs: Any = opened.planner
+    assert theirs.settings == CONFIG.settings
     assert opened.planner.horizon == opened.horizon == 3
-    ours, theirs = trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3)
-    for left, right in zip(ours, theirs, strict=True):
+    plans = ours.plan(queries(world), 3), theirs.plan(queries(world), 3)
+    for left, right in zip(*plans, strict=True):
         np.testing.assert_array_equal(left.actions, right.actions)
         np.testing.assert_array_equal(left.energies, right.energies)
-    assert opened.planner.fitted == trained.planner.fitted
+    assert theirs.fitted == ours.fitted
 
 
 def test_what_a_run_folder_holds(trained, world):

@@ -215,10 +215,11 @@ def random_problems(
 ) -> list[Problem]:
     """Problems of these sets of actions between random observations."""
     generator = np.random.default_rng(seed)
-    return [
-        Problem(*generator.standard_normal((2, width)).astype(np.float32), tuple(allowed), **more)
-        for allowed in sets
-    ]
+    found = []
+    for allowed in sets:
+        initial, goal = generator.standard_normal((2, width)).astype(np.float32)
+        found.append(Problem(initial, goal, tuple(allowed), **more))
+    return found
 
 
 def scrambled(initial: float, goal: float, sequence: Ids) -> int:

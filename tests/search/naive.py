@@ -13,9 +13,9 @@ def naive_search(field: Searchable, problems: Problems, top_k: int) -> list[Plan
         sequences = places(ranks, space.size, field.horizon)
         allowed = space.allows(sequences)
         ranks, sequences = ranks[allowed], sequences[allowed]
-        ends = [end.expand(len(ranks), -1) for end in observations([space], field.device)]
-        actions = np.asarray(space.problem.actions)[sequences]
-        energies = field.energy(*ends, to_device(actions, field.device)).float().cpu().numpy()
+        initial, goal = (end.expand(len(ranks), -1) for end in observations([space], field.device))
+        actions = to_device(np.asarray(space.problem.actions)[sequences], field.device)
+        energies = field.energy(initial, goal, actions).float().cpu().numpy()
         best.add(energies, ranks, space.scores(energies, sequences))
         cost = SearchCost(token_forwards=0, leaves=len(ranks))
         found.append(best.plans(space.problem, field.horizon, cost, exact=True))

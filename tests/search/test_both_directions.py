@@ -17,6 +17,7 @@ from cefito.search import (
     Objective,
     StepCosts,
 )
+from cefito.search.base import Search
 from random_fields import SMALL, encoded, randomise
 
 from .conftest import (
@@ -31,7 +32,7 @@ from .conftest import (
 )
 from .naive import naive_search
 
-SEARCHES = {
+SEARCHES: dict[str, Search] = {
     "exhaustive": ExhaustiveSearch(),
     "exhaustive in little memory": ExhaustiveSearch(memory_mib=300 / 2**20),
     "guided": GuidedSearch(proposals=10**6),

@@ -221,7 +221,7 @@ def test_a_constraint_without_a_meaning_cannot_be_declared():
     with pytest.raises(TypeError, match="'apart' has no meaning"):
         declared_with(Declared(*words, lambda rules, pairs: None))  # noqa: ARG005
     with pytest.raises(TypeError, match="meaning"):
-        Declared(*words)
+        Declared(*words)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -244,14 +244,14 @@ def test_values_of_another_type(field, value):
 
 
 def test_lists_and_integers_of_numpy_are_taken():
-    ours = Constraints(pinned=[[1, np.int64(2)]], forbidden=[np.int32(3)])
+    ours = Constraints(pinned=[[1, np.int64(2)]], forbidden=[np.int32(3)])  # type: ignore[arg-type]
     assert ours == Constraints(pinned=((1, 2),), forbidden=(3,))
     assert hash(ours) == hash(Constraints(pinned=((1, 2),), forbidden=(3,)))
 
 
 def test_names_reach_no_search():
     with pytest.raises(ConfigError, match="forbidden holds 'drill hole'; expected ids of actions"):
-        Feasible(Constraints(forbidden=("drill hole",)), ACTIONS, 3)
+        Feasible(Constraints(forbidden=("drill hole",)), ACTIONS, 3)  # type: ignore[arg-type]
 
 
 HARD = {

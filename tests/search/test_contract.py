@@ -27,7 +27,7 @@ from cefito.search import (
     SearchConfig,
     make_search,
 )
-from cefito.search.base import Search, SpaceSize, Watch, components_of
+from cefito.search.base import Search, Searchable, SpaceSize, Watch, components_of
 from cefito.search.problem import Best, SearchCost, Space, compiled
 from cefito.search.settings import SearchEntry, search_settings
 from random_fields import random_field
@@ -56,13 +56,13 @@ SCREENED = {"screening": "on"}
 class ToySearch(Search):
     """The first `top_k` allowed sequences by action ids, whatever their energies."""
 
-    def cost_bound(self, field: DummyField, size: SpaceSize, top_k: int) -> SearchCost:
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
         leaves = min(top_k, size.leaves)
         return SearchCost(leaves * (2 * field.horizon + 1) * len(components_of(field)), leaves)
 
     def search(
         self,
-        field: DummyField,
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),

@@ -1,5 +1,7 @@
 """Searches that look through sequences in bfloat16 and decide in float32."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -112,7 +114,7 @@ def test_on_a_network(name, kind, directions):
     made = make_field(config=config.model_copy(update={"directions": directions}), **sizes)
     randomise(made, torch.Generator().manual_seed(0))
     field = incremental_field(made.eval())
-    generator, more = np.random.default_rng(0), {}
+    generator, more = np.random.default_rng(0), dict[str, Any]()
     if kind == "costs":
         costs = tuple(generator.random((7,) * min(step + 1, 3)) for step in range(4))
         more["objective"] = Objective(0.5, StepCosts(costs=costs), 1.5)
@@ -133,7 +135,8 @@ def test_on_a_network(name, kind, directions):
 
 
 def test_energies_in_bfloat16_are_near_and_differ():
-    field = IncrementalField(random_field(horizon=3, actions=8, **{**SMALL, "width": 32}))
+    wide: Any = SMALL | {"width": 32}
+    field = IncrementalField(random_field(horizon=3, actions=8, **wide))
     problems = random_problems(0, [range(8)], 24)
     fine, coarse = (
         ExhaustiveSearch().search(one, problems, 512)[0] for one in (field, field.coarse)

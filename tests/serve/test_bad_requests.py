@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bad_requests import TABLE, sent
+
+from serve.bad_requests import TABLE, sent
 
 
 @pytest.fixture(scope="module")

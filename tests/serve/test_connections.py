@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,8 @@ def test_a_client_that_does_not_read_is_not_waited_for(place):
             await send({"type": "http.response.body", "body": bytes(size), "more_body": True})
             await send({"type": "http.response.body"})
 
-    server = process.make_server(app, place.settings(limits={"receive_seconds": 0.5}))
+    service: Any = app
+    server = process.make_server(service, place.settings(limits={"receive_seconds": 0.5}))
     server.config.lifespan = "off"
     with process.listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -172,7 +174,8 @@ def test_only_a_trusted_proxy_names_the_client(place, proxies, peer, forwarded, 
     async def app(scope, receive, send):
         found.append(scope["client"][0])
 
-    config = process.make_server(app, place.settings(proxies=proxies)).config
+    service: Any = app
+    config = process.make_server(service, place.settings(proxies=proxies)).config
     config.load()
     headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
     asyncio.run(

@@ -9,10 +9,10 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
-from live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 
 from cefito.errors import DataError
 from cefito.inference.observer import ObservationRecipe
@@ -23,6 +23,7 @@ from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
 from cefito.verification.verifier import Verifier
 from grey_videos import jpeg
+from serve.live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 from tiny_models import tiny_dinov2
 from tiny_runs import next_actions, rows_of
 
@@ -57,10 +58,12 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
         assert answer.status_code == 200, answer.text
         for one in part:
             session.observe(np.array(one["row"], np.float32), at=one["at"])
-        plans = [(plan.actions, plan.probability) for plan in session.plans()]
-        assert [
+        plans: list[Any] = [
             (plan["actions"], pytest.approx(plan["probability"], rel=1e-4))
             for plan in answer.json()["plans"]
+        ]
+        assert [
+            (plan.actions, plan.probability) for plan in session.plans()
         ] == plans  # of these rows, not of those before with the same steps
     found, own = answer.json()["followed"], session.followed()
     assert [step["action"] for step in found["done"]] == [step.action for step in own.done]

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -222,7 +223,7 @@ NO_MESSAGES = (
 def test_lines_that_hold_no_message_get_an_error(place):
     """The next request is answered as ever; blank lines are passed over."""
     command = [sys.executable, "-m", "cefito", "mcp", str(place.run)]
-    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with subprocess.Popen(command, **pipes) as process:
         send(process, BEGIN, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert json.loads(process.stdout.readline())["id"] == 0
@@ -283,7 +284,7 @@ BEGIN = message(
 @contextmanager
 def slow_server(*messages):
     """A server in another process whose calls take as long as they ask; it has begun."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, "-c", SERVER], **pipes) as process:
         send(process, BEGIN, *messages)
         assert json.loads(process.stdout.readline())["id"] == 0

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from test_connections import HALF, answer, connected, healthy
 
 from cefito.cli import main
 from cefito.errors import install_command
+from serve.test_connections import HALF, answer, connected, healthy
 
 # Searches for more than one plan take two seconds unless they are stopped.
 SLOW = """

@@ -127,6 +127,7 @@ def test_an_expensive_search_is_refused_before_it_begins(serving, place):
 
 
 def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatch):
+    from cefito.inference.answer import answers
     from cefito.serve import service
 
     def stopped(several, stop):
@@ -134,7 +135,7 @@ def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatc
             search = one.search.model_copy(update={"interrupted": True})
             yield one.model_copy(update={"search": search})
 
-    quick = service.answers
+    quick = answers
     monkeypatch.setattr(service, "answers", lambda *given, **how: list(stopped(*given, **how)))
     reply = ask(serving(), run="tea", observations=place.observations())
     assert reply["search"]["interrupted"]

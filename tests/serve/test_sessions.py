@@ -9,9 +9,9 @@ import urllib.request
 
 import numpy as np
 import pytest
-from live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 
 from cefito.inference.session import Session
+from serve.live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 from tiny_runs import next_actions
 
 

@@ -10,15 +10,16 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from odd_uploads import behave, load_until, take
 
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
+from serve.odd_uploads import behave, load_until, take
 from tiny_models import tiny_dinov2
 
 pytestmark = pytest.mark.usefixtures("encoding_here")
@@ -71,7 +72,7 @@ def test_other_formats_are_not_decoded(name, data, tmp_path, monkeypatch):
 
 @pytest.mark.nightly
 def test_a_decoder_that_hangs_or_ends_is_replaced():
-    process = EncodingProcess(behave, threads=1, seconds=1.0)
+    process: Any = EncodingProcess(behave, threads=1, seconds=1.0)
     paths = {"initial": Path("/tmp/cefito-1/initial"), "goal": Path("/tmp/cefito-1/goal")}
     try:
         first, said = process("one", paths)
@@ -121,7 +122,7 @@ def decoder(model):
 
 
 def decoded(decoder, **files):
-    times = {"start": 0.0, "end": 1.0} if "video" in files else {}
+    times: dict[str, Any] = {"start": 0.0, "end": 1.0} if "video" in files else {}
     with kept(opened(**files)) as paths:
         return decoder(Upload(TEA, paths, **times))
 
@@ -176,7 +177,7 @@ def test_an_upload_that_does_not_fit_into_memory(decoder, monkeypatch, problem):
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
 def test_the_memory_of_the_encoding_process_is_bounded():
-    process = EncodingProcess(take, threads=1, seconds=60)
+    process: Any = EncodingProcess(take, threads=1, seconds=60)
     try:
         assert process(100, {}) == [100, 1 << 18]
         with pytest.raises(ProblemError, match="True"):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_service import refused
 
 import cefito
 from cefito.data.timeline import Timeline
@@ -20,6 +19,7 @@ from cefito.inference.observer import ObservationRecipe
 from cefito.serve.schemas import MOST_VIDEO_ROWS
 from grey_videos import draw_greys
 from part_worlds import part_of
+from serve.test_service import refused
 from tiny_models import tiny_dinov2
 from tiny_runs import rows_of
 

@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
@@ -29,6 +31,9 @@ def films(tmp_path_factory):
 class Pauses(BaseRecogniser):
     """Says that every row is a pause."""
 
+    taxonomy: Taxonomy
+    rate: float
+
     @classmethod
     def fit(cls, dataset, videos, **_):
         assert len(videos) == 10
@@ -45,7 +50,8 @@ class Pauses(BaseRecogniser):
 def pauses():
     """A row whose recogniser says that every row is a pause."""
     row = {"pauses": RecogniserRow("always a pause")}
-    method = RecogniserMethod(name="pauses", recogniser=Pauses, settings=NearestConfig, rows=row)
+    kind: Any = Pauses
+    method = RecogniserMethod(name="pauses", recogniser=kind, settings=NearestConfig, rows=row)
     RECOGNISERS["pauses"] = method
     yield
     del RECOGNISERS["pauses"]
@@ -88,7 +94,11 @@ def test_mstcn_learns_the_steps_of_films(films):
         row_labels(video.steps, len(own), 1.0, 6)
         for video, own in zip(films.videos, rows, strict=True)
     ]
-    given = {"config": MSTCNConfig(epochs=15), "seed": 0, "context": TrainingContext()}
+    given: dict[str, Any] = {
+        "config": MSTCNConfig(epochs=15),
+        "seed": 0,
+        "context": TrainingContext(),
+    }
     predict = partial(mstcn_probabilities, fit_mstcn(rows[:10], labels[:10], 7, **given))
     found = predict(rows[12])
     assert found.sum(axis=1) == pytest.approx(1)

@@ -1,5 +1,7 @@
 import struct
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,13 @@ def drawn(monkeypatch):
     return calls
 
 
+def figures(name: str, *given: Any) -> list[Path]:
+    """The figures of an experiment."""
+    draw = EXPERIMENTS[name].draw
+    assert draw is not None
+    return draw(*given)
+
+
 def test_negatives(world, tmp_path, monkeypatch, drawn):
     rows = tuple(
         ROWS["nearest"].model_copy(update={"name": name, "title": name})
@@ -119,7 +128,7 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     results = gather(ours)
     for number, cell in enumerate(results.trials):
         cell.metrics["success_rate"] = float(number)
-    assert EXPERIMENTS["negatives"].draw(ours, results, ours.out) == [tmp_path / "negatives.png"]
+    assert figures("negatives", ours, results, ours.out) == [tmp_path / "negatives.png"]
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
     ((panels, *_, more),) = drawn
@@ -133,7 +142,7 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
         for cell in results.trials
     ]
     results = results.model_copy(update={"selection": "published", "trials": failed})
-    EXPERIMENTS["negatives"].draw(ours, results, ours.out)  # without a single score
+    figures("negatives", ours, results, ours.out)  # without a single score
     assert list(drawn[1][0].values()) == [[], []]
     assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
 
@@ -144,7 +153,7 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
     assert run_study(ours) == []
     results = gather(ours)
-    assert EXPERIMENTS["runtime"].draw(ours, results, ours.out) == [tmp_path / "runtime.png"]
+    assert figures("runtime", ours, results, ours.out) == [tmp_path / "runtime.png"]
     size(tmp_path / "runtime.png")
     panels, *_ = drawn[0]
     seconds, tokens = panels.values()
@@ -157,15 +166,18 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
 
 @pytest.mark.nightly
 def test_qualitative(world, tmp_path, drawn):
-    longer = {"classifier_training.optimiser.epochs": 10, "chain_training.optimiser.epochs": 40}
+    longer: dict[str, Any] = {
+        "classifier_training.optimiser.epochs": 10,
+        "chain_training.optimiser.epochs": 40,
+    }
     longer |= {"chain_training.optimiser.learning_rate": 0.01, "search.objective": "fitted"}
     settings = SETTINGS | longer  # some success is needed
     base = study(world, tmp_path, seeds=(0,), settings=settings)
     ours = experiment_study("qualitative", base, horizons=(2,))
     with pytest.raises(RunError, match=r"run\.json: no such file"):
-        EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
+        figures("qualitative", ours, gather(ours), ours.out)
     assert run_study(ours) == []
-    written = EXPERIMENTS["qualitative"].draw(ours, gather(ours), ours.out)
+    written = figures("qualitative", ours, gather(ours), ours.out)
     ends = ("successes", "failures")
     assert [path.name for path in written] == [f"qualitative-T2-{end}.png" for end in ends]
     for path in written:
@@ -188,7 +200,7 @@ def test_curves_of_one_and_of_several_seeds(tmp_path):
         Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]),
         Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
     ]
-    axes = {"labels": ("T", "T"), "values": ("s", "s"), "log_places": (True, False)}
+    axes: dict[str, Any] = {"labels": ("T", "T"), "values": ("s", "s"), "log_places": (True, False)}
     panels, path = {"a": curves, "b": []}, tmp_path / "curves.png"
     draw_curves(panels, path, **axes, log_values=True, title="$x_")
     draw_curves({"a": curves}, tmp_path / "one.svg", labels=("T",), values=("s",))

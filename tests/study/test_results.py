@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ COMPARED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("c
 @pytest.fixture(scope="module")
 def study(world, tmp_path_factory):
     """A study of cheap rows, some scored on a sample."""
-    how = {"preset": "paper", "settings": {"field.width": 12}, "device": "cpu"}
+    how: dict[str, Any] = {"preset": "paper", "settings": {"field.width": 12}, "device": "cpu"}
     how |= {"rows": (COSTLY, NEAREST), "horizons": (2, 3), "seeds": (1, 0)}
     out = tmp_path_factory.mktemp("study") / "out"
     ours = Study(dataset=world, out=out, costly=100, costly_sample=9, **how)

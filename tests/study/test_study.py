@@ -12,6 +12,7 @@ from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.executors import EXECUTORS, Killed, make_executor
+from cefito.executors.base import SerialExecutor
 from cefito.planners.methods import METHODS, Method, PlannerVariant
 from cefito.planners.simple.planners import NearestPlanner
 from cefito.runs.run import open_run
@@ -50,7 +51,7 @@ def out(finished, tmp_path):
 @pytest.fixture
 def work(monkeypatch):
     """What is trained (steps by the network) and how often planners are scored, counted."""
-    counts, step, score = Counter(), trainer.Training._step, running.evaluate_planner
+    counts, step, score = Counter(), trainer.Training._step, evaluate_planner
 
     def counted_step(self, *rest):
         counts[type(self.module).__name__] += 1
@@ -340,7 +341,7 @@ def test_another_executor(world, tmp_path, monkeypatch):
         def __init__(self, workers):
             self.workers = workers
 
-        def map(self, function, arguments, *, groups, **how):
+        def map(self, function, arguments, *, groups=(), advance=print):
             asked.append((self.workers, [trial.row.name for trial in arguments], groups))
             return make_executor("serial").map(function, arguments, groups=groups, **how)
 
@@ -353,9 +354,10 @@ def test_another_executor(world, tmp_path, monkeypatch):
 
 
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
-    class Dies(EXECUTORS["serial"]):
-        def map(self, function, arguments, *, groups, **how):
-            return [*super().map(function, arguments[:1], groups=groups[:1], **how), Killed(9)]
+    class Dies(SerialExecutor):
+        def map(self, function, arguments, *, groups=(), advance=print):
+            done = super().map(function, arguments[:1], groups=groups[:1], advance=advance)
+            return [*done, Killed(9)]
 
     monkeypatch.setitem(EXECUTORS, "dies", Dies)
     ours = made(world, tmp_path / "out", ("nearest",), seeds=(0, 1))

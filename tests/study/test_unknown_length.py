@@ -9,7 +9,9 @@ from cefito.cli import main
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_planner
+from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
+from cefito.planners.base import Planner
 from cefito.runs.run import open_run
 from cefito.study.results import RESULTS, Results, gather
 from cefito.study.running import missing_trials, run_study
@@ -50,9 +52,11 @@ def trial(study, name):
 def test_rows_plan_the_length_that_the_any_length_run_predicts(finished, world):
     windows = cut_windows(world, horizon=3, shortest=1, split="test")
     predictor = open_run(trial(finished, "any-length").run_folder)
+    assert isinstance(predictor.planner, AnyLengthPlanner)
     assert predictor.steps == "1-3"
     for name in ("any-length", "chain", "nearest", "pkg"):
-        parts, planner = trial(finished, name).of_lengths, predictor.planner
+        parts = trial(finished, name).of_lengths
+        planner: Planner = predictor.planner
         if name != "any-length":
             assert trial(finished, name).run_folder == predictor.folder
             alone = [open_run(part.run_folder).planner for part in parts]
@@ -113,7 +117,8 @@ def test_results_and_tables(finished, world):
     assert titles["pkg"] == "PKG, exact, predicted length"
     sampled = next(each for each in results.trials if each.row == "nearest-costly")
     whole = next(each for each in results.trials if each.row == "nearest")
-    assert len(sampled.scored) == len(set(sampled.scored)) == 20
+    scored = list(sampled.scored or ())
+    assert len(scored) == len(set(scored)) == 20
     assert sampled.success == "".join(whole.success[place] for place in sampled.scored)
     scores, differences = result_tables(results, against="chain")
     count = len(windows)

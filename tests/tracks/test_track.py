@@ -1,6 +1,7 @@
 """Tracks: names and ids, and formats that cannot be declared without their meaning."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,12 @@ def test_json_holds_what_is_known():
     assert checked == facts | empty | {"steps": [times]}
 
 
-READ = {"name": "x", "endings": (".x",), "marks": ("x",), "read": lambda _: iter(())}
+READ: dict[str, Any] = {
+    "name": "x",
+    "endings": (".x",),
+    "marks": ("x",),
+    "read": lambda _: iter(()),
+}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_cross_entropy_of_the_task(smoothing):
 
 
 @pytest.mark.parametrize("pairs", ["windows", "all"])
-def test_pairs_of_a_video(pairs):
+def test_pairs_of_a_video(pairs, monkeypatch):
     """A window's start goes with its end, or with any of the same video that begins no earlier."""
     made, data = classifier_loss(pairs=pairs), windows()
     draw, met = made.observations.draw, set()
@@ -43,7 +43,7 @@ def test_pairs_of_a_video(pairs):
         met.update(zip(rows.tolist(), ends.tolist(), strict=True))
         return draw(rows, generator, ends)
 
-    made.observations.draw = watched
+    monkeypatch.setattr(made.observations, "draw", watched)
     for seed in range(40):
         made.terms(torch.arange(6), generator(seed))
     assert met == {

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,8 +11,14 @@ from cefito.field import energy as energy_module
 from cefito.field.energy import EnergyField
 from cefito.field.settings import FieldConfig
 from cefito.training.field_loss import FieldLoss
-from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.settings import AuxiliaryConfig, FieldTrainingConfig, LossConfig, MarginConfig
+from cefito.training.negatives import ActionSets, NegativeSampler
+from cefito.training.settings import (
+    AuxiliaryConfig,
+    FieldTrainingConfig,
+    LossConfig,
+    MarginConfig,
+    NegativesConfig,
+)
 
 from .made import ACTIONS, ROWS, E, K, T, generator, windows
 from .reference import PlainFieldLoss, margin, reconstruct
@@ -19,7 +27,7 @@ from .reference import PlainFieldLoss, margin, reconstruct
 def field_loss(
     *,
     field: dict | None = None,
-    score: object = None,
+    score: Any = None,
     vectors: torch.Tensor | None = None,
     horizon: int = T,
     kind: type[FieldLoss] = FieldLoss,
@@ -128,7 +136,7 @@ def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
 RECONSTRUCTIONS = [("latents", "predicted"), ("states", "predicted"), ("states", "true")]
 
 
-def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: object):
+def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: Any):
     """Energies and cross-entropies of candidates [B, M, T], and the gradients of a sum of them."""
     made = field_loss(horizon=candidates.shape[2], **more)
     draws = generator(3)
@@ -158,7 +166,7 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
 ):
     """Of few actions many candidates share prefixes, and some are equal."""
     candidates = torch.randint(actions, (batch, count, horizon), generator=generator(seed))
-    made = {
+    made: dict[str, Any] = {
         "auxiliary": AuxiliaryConfig(states=kind[0], goal=kind[1], negatives=True),
         "field": {"goal_skip": skip, "action_encoding": "observed"},
         "vectors": torch.randn(K, E, generator=generator(seed)),

@@ -2,6 +2,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,7 +168,7 @@ EASY = [pair for task in (1, 2) for pair in itertools.product(SETS[task], repeat
 ORDERS = [order for order in itertools.permutations((0, 1, 2)) if order != (0, 1, 2)]
 EDITS = [(1, 1), (2, 1), (0, 0), (0, 2)]
 REST = [pair for pair in HARD if pair != (1, 0)]
-UNIFORM = {
+UNIFORM: dict[str, Any] = {
     "hard, listed": ({"count": 3, "hard": 1}, (0, 1), (0, 3), dict.fromkeys(HARD, 3 / 8)),
     "hard, drawn": ({"count": 2, "hard": 1}, (0, 1), (0, 2), dict.fromkeys(HARD, 2 / 8)),
     "hard, the second": ({"count": 2, "hard": 1}, (0, 1), (1, 2), dict.fromkeys(HARD, 1 / 8)),
@@ -218,7 +219,10 @@ LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of thr
 @pytest.mark.parametrize(("exact", "hard"), [(True, 0.8), (False, 0)])
 def test_other_tasks_of_a_single_sequence(exact, hard):
     """Any sequences take the place of easy ones, if there are few enough to be listed."""
-    config = {"config": NegativesConfig(count=24, hard=hard, exact=exact), "action_count": 121}
+    config: dict[str, Any] = {
+        "config": NegativesConfig(count=24, hard=hard, exact=exact),
+        "action_count": 121,
+    }
     given = torch.tensor([[0, 1, 2]]), torch.tensor([0]), generator()
     sets = [ActionSets.build({0: range(size), 1: [size]}) for size in (9, 120)]
     few, many = (NegativeSampler(actions=one, horizon=3, **config) for one in sets)

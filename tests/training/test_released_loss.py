@@ -56,7 +56,7 @@ def test_loss_and_gradients_of_the_released_training(dataset):
         for parameter in field.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(2)))
     made = FieldLoss(
-        field=field, train=windows(), actions=ACTIONS, config=config.training, score=None
+        field=field, train=windows(), actions=ACTIONS, config=config.training, score=lambda _: {}
     )
     terms = made.terms(ROWS, generator())
     loss = sum(term.weight * term.sum / term.count.clamp_min(1) for term in terms.values())

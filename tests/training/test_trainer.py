@@ -3,6 +3,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ class Regression:
         generator = torch.Generator().manual_seed(0)
         self.x = torch.randn(10, 3, generator=generator)
         self.y = self.x @ torch.tensor([1.0, -2.0, 0.5]) + 0.3
-        self.module = nn.Linear(3, 1)
+        self.module: Any = nn.Linear(3, 1)
         self.module.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         with torch.no_grad():
             for parameter in self.module.parameters():
@@ -71,8 +72,8 @@ def run(
     *,
     ema: EmaConfig | None = None,
     stopping: StoppingConfig | None = None,
-    given: Mapping[str, object] | None = None,
-    precision: str = "float32",
+    given: Mapping[str, Any] | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
     folder: Path | None = None,
     seed: int = 5,
     **optimiser: object,
@@ -260,7 +261,7 @@ def test_a_count_of_zero_is_no_division():
     class Nothing(Regression):
         def terms(self, rows, generator):  # noqa: ARG002
             nothing = 0 * sum(parameter.sum() for parameter in self.module.parameters())
-            return {"none": Term(1.0, nothing, torch.tensor(0))}
+            return {"none": Term(1.0, torch.as_tensor(nothing), torch.tensor(0))}
 
     loss = Nothing()
     run(loss, epochs=1)
@@ -288,7 +289,7 @@ class KilledError(BaseException):
     """Stands for a kill; nothing in the library catches it."""
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "ema": EmaConfig(decay=0.8, every=2, warmup=3),
     "stopping": StoppingConfig(patience=3, every=2),
     "epochs": 8,

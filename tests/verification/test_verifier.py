@@ -106,11 +106,12 @@ def shop(count, seed):
     """Videos of tea of which a third swaps two neighbours and says so; lengths vary."""
     rng, videos = np.random.default_rng(seed), []
     for number in range(count):
-        row, kinds, at = [0, 1, 2, 3, 4, 5], [()] * 6, int(rng.integers(5))
+        row, at = [0, 1, 2, 3, 4, 5], int(rng.integers(5))
+        kinds: list[tuple[str, ...]] = [()] * 6
         if number % 3 == 0:
             row[at : at + 2], kinds[at : at + 2] = [at + 1, at], [("Order Error",)] * 2
         ends = np.cumsum(rng.uniform(5, 15, 12))
-        steps = [Step(*ends[2 * n : 2 * n + 2], a, kinds[n]) for n, a in enumerate(row)]
+        steps = [Step(ends[2 * n], ends[2 * n + 1], a, kinds[n]) for n, a in enumerate(row)]
         videos.append(Video(f"{seed}-{number}", "train", 0, tuple(steps)))
     return videos
 
@@ -261,8 +262,8 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
         verifier.save(tmp_path)
         again = Verifier.load(tmp_path, TAXONOMY, config=SMALL)
         for steps in map(steps_of, ([0, 2, 1, 3], [5, 5, 0], [6])):
-            both = [one.probabilities(steps, 0) for one in (again, verifier)]
-            np.testing.assert_array_equal(*both)
+            ours, theirs = (one.probabilities(steps, 0) for one in (again, verifier))
+            np.testing.assert_array_equal(ours, theirs)
             assert again.verify(steps, 0) == verifier.verify(steps, 0)
         assert again.alarms == verifier.alarms
     tensors = load_tensors(path, "pt", "", CefitoError)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ DIM = 6
 
 
 @pytest.fixture
-def flag(tmp_path: Path) -> Path:
+def flag(tmp_path: Path) -> Iterator[Path]:
     """A file that exists only once something was unpickled."""
     path = tmp_path / "unpickled"
     yield path

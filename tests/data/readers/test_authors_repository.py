@@ -206,7 +206,7 @@ def test_action_embeddings_that_do_not_fit(tmp_path, change, match):
         {str(key): value[None] for key, value in embeddings().items()},
         {np.int64(key): value.tolist() for key, value in embeddings().items()},
     ):
-        np.save(path, good, allow_pickle=True)
+        np.save(path, np.array(good), allow_pickle=True)
         np.testing.assert_allclose(read_action_text(path, taxonomy), expected)
     value = embeddings()
     change(value)

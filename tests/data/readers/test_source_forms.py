@@ -120,7 +120,7 @@ def coin(tmp_path, database):
 def test_coin(coin):
     found = read_benchmark("coin", coin())
     taxonomy = found.annotations.taxonomy
-    assert taxonomy.names(range(5)) == ["pour", "action 1", "boil", "action 3", "beat"]
+    assert taxonomy.names([*range(5)]) == ["pour", "action 1", "boil", "action 3", "beat"]
     assert [(task.name, task.actions) for task in taxonomy.tasks] == [
         ("task 0", ()),
         ("Tea", (0, 2)),

@@ -89,7 +89,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(make_source
     dataset = open_dataset(tmp_path / "5")
     assert dataset.name == "tiny-simulated"
     assert dataset.start.shape == dataset.end.shape == (35, 1536)
-    assert np.shape(dataset.action_text) == (8, 3)
+    assert dataset.action_text.shape == (8, 3)
     assert dataset.provenance["observations"] == "simulated"
     assert dataset.provenance["knobs"] == asdict(ObservationKnobs())
     assert str(tmp_path) not in (tmp_path / "5" / "dataset.json").read_text()

@@ -1,11 +1,11 @@
 """A planner of one to three steps, fitted once for the tests of this folder."""
 
 import pytest
-from small_methods import small_method
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import fitting_windows
 from cefito.planners.any_length.planner import AnyLengthPlanner
+from planners.small_methods import small_method
 
 NARROW = {
     "any_length.hidden": 8,

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,11 @@ def lengths(dataset):
 def fitted(dataset, name, horizons, **overrides):
     """Planners of a method, one for each horizon."""
     config = load_config("small", method=name, overrides=overrides)
+    kind: Any = find_method(name).planner
     return tuple(
-        find_method(name)
-        .planner.fit(*fitting_windows(dataset, horizon=horizon), settings=config.settings, seed=0)
-        .planner
+        kind.fit(
+            *fitting_windows(dataset, horizon=horizon), settings=config.settings, seed=0
+        ).planner
         for horizon in horizons
     )
 
@@ -56,7 +59,7 @@ def test_each_query_is_planned_by_the_planner_of_its_length(lengths, chains, win
         np.testing.assert_array_equal(plans.actions[:, :length], expected.actions)
         assert (plans.actions[:, length:] == -1).all()
         share = np.exp(lengths.log_lengths(alone)[0, length - 2])
-        np.testing.assert_allclose(plans.probabilities, share * expected.probabilities, rtol=1e-4)
+        assert plans.probabilities == pytest.approx(share * expected.probabilities, rel=1e-4)
         assert plans.length_probabilities[length] == pytest.approx(share, rel=1e-4)
         assert tasks[row] == chains[length - 2].predict_tasks(alone)[0]
 

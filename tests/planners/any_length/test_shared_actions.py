@@ -7,6 +7,7 @@ import json
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,7 +213,7 @@ def test_many_questions(fitted):
 @pytest.fixture(scope="module")
 def calibrated(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrated") / "run"
-    given = {"overrides": TINY_LENGTHS, "shortest": 1}
+    given: dict[str, Any] = {"overrides": TINY_LENGTHS, "shortest": 1}
     run = small_run(data, folder, "any-length", **given)
     calibrate_run(run, folds=0)
     return open_run(folder)

@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from random_chains import every_score, random_chain
 
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
@@ -15,6 +14,7 @@ from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.problem import Space
 from made_windows import taxonomy_of
+from planners.random_chains import every_score, random_chain
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
 SEQUENCES = np.array([[0, 2, 5], [0, 2, 2], [2, 5, 0], [1, 2, 3], [3, 4, 1], [1, 2, 4], [0, 4, 0]])

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,11 @@ def planner(splits):
     return fit(splits).planner
 
 
+def registered(search: Any) -> SearchEntry:
+    """An entry of a class that has only the method search."""
+    return SearchEntry(search)
+
+
 def using(planner, **changes):
     """The same trained planner with other settings of the search."""
     return planner.with_search(search_settings(planner.settings.search, **changes))
@@ -34,7 +40,7 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     fitted = fit(splits, **{"training.optimiser.epochs": 3})
     planner, result = fitted.planner, fitted.trainings["energy field"]
     problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
-    given = {"problems": problems, "actual": actual, "candidates": 30}
+    given: dict[str, Any] = {"problems": problems, "actual": actual, "candidates": 30}
     scores = plan_scores(planner.field, memory_mib=64, **given)
     assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= result.best_epoch <= result.epochs == 3
@@ -174,7 +180,7 @@ def test_scores_by_hand(weighted, splits, objective, weights, oracle):
 @pytest.mark.parametrize("oracle", [False, True])
 def test_the_chain_alone_is_listed_without_a_search(planner, splits, monkeypatch, tasks, oracle):
     """The likeliest sequences of the likely tasks, each by its sum over these."""
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
+    monkeypatch.setitem(SEARCHES, "untouched", registered(Untouched))
     chosen = using(planner, objective="chain", tasks=tasks, method="untouched")
     assert chosen.weights == CHAIN
     queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(0, 40, 8))
@@ -247,7 +253,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     required = Constraints(required=(action,))
     able = np.array([action in planner.space.actions[task] for task in queries.tasks])
     fine, bad = np.flatnonzero(able)[:2], np.flatnonzero(~able)[:1]
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
+    monkeypatch.setitem(SEARCHES, "untouched", registered(Untouched))
     other = using(planner, method="untouched")
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         other.plan(queries.subset([*fine, *bad]), 1, constraints=required)
@@ -275,7 +281,7 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
             calls.append(1)
             return ExhaustiveSearch().search(*arguments[:3])
 
-    monkeypatch.setitem(SEARCHES, "counting", SearchEntry(Counting))
+    monkeypatch.setitem(SEARCHES, "counting", registered(Counting))
     found = using(several, method="counting").plan(
         queries, 3, stop=lambda: len(calls) >= len(queries)
     )

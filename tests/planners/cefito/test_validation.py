@@ -1,6 +1,7 @@
 """Validation windows whose true actions alone make more sequences than the bound."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_windows_of_both_kinds_are_scored_in_their_order():
         part, true = validation_problems(val, SPACE, windows=0, candidates=candidates)
         problems, actual = [*problems, *part], [*actual, *true]
     order = [3, 0, 4, 1, 2]
-    searches = validation_searches(field, candidates=candidates, memory_mib=64)
+    searches: Any = validation_searches(field, candidates=candidates, memory_mib=64)
     exact, guided = (
         [plans.actions[0] for plans in search.search(IncrementalField(field), some, 1)]
         for search, some in zip(searches, (problems[:3], problems[3:]), strict=True)

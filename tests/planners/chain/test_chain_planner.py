@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from random_chains import every_score, random_chain
 
 from cefito.errors import ConfigError
 from cefito.planners.chain.model import ChainModel
@@ -19,6 +18,7 @@ from cefito.search import Constraints
 from cefito.search.constraints import UNCONSTRAINED
 from cefito.search.problem import Space
 from cefito.search.step_costs import Cheapest
+from planners.random_chains import every_score, random_chain
 from search.conftest import satisfies
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 5), (0, 2), (4,))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -17,12 +19,13 @@ def twice(values: torch.Tensor) -> torch.Tensor:
     return 2 * values
 
 
-def layout(horizon: int = 4, **changes: object) -> Layout:
+def layout(horizon: int = 4, **changes: Any) -> Layout:
     """Tasks, then a block with a number for every row, then actions and observations."""
     task = ColumnBlock(3, lambda tasks: F.one_hot(tasks, 3)[:, None])
     blocks = (task, ColumnBlock(2, twice))
     shape = Shape(observation_dim=DIM, tasks=3, actions=ACTIONS, horizon=horizon)
-    return Layout(shape=shape, **{"before": blocks, **changes})
+    values: dict[str, Any] = {"before": blocks, **changes}
+    return Layout(shape=shape, **values)
 
 
 def known(horizon: int = 4, seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -53,11 +56,11 @@ def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
                 expected.append(float(matrix[plan, row, 5 + action]) if opened else 0.0)
             seen = goal[plan] if row == horizon - 1 else initial[plan] if row == 0 else [0.0] * DIM
             expected += [float(value) for value in seen]
-            np.testing.assert_array_equal(result[plan, row].numpy(), np.float32(expected))
+            np.testing.assert_array_equal(result[plan, row].numpy(), np.array(expected, np.float32))
     assert torch.equal(project(result), result)
 
 
-def network(**changes: object) -> DiffusionNetwork:
+def network(**changes: Any) -> DiffusionNetwork:
     made = DiffusionNetwork(
         config=DiffusionConfig(widths=(8, 16), steps=20, sampling=5), layout=layout(**changes)
     )

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import DiffusionLoss, PdppNetwork, PdppPlanner, best_plans
 from cefito.planners.network import data_shape
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
+from planners.small_methods import small_method
 
 KNOBS = {"train": 48, "val": 12, "test": 12}
 TINY = {
@@ -58,7 +58,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 
     def look(train, val, settings, known, val_known, *, config, task_model, **_):
         seen.append(val_known)
-        return PdppPlanner((), None, config, task_model), {}
+        return PdppPlanner((), task_model.shape, config, task_model), {}
 
     monkeypatch.setattr(PdppPlanner, "train", look)
     planner = fit(world).planner
@@ -71,10 +71,10 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 )
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
-    scores = np.round(scores) if ties else scores
+    scores = (np.round(scores) if ties else scores).astype(np.float32)
     (best,) = best_plans(scores[None], top_k, 0)
     every = sorted(
-        (-sum(scores[step, action] for step, action in enumerate(row)), row)
+        (-sum(float(scores[step, action]) for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
     )[:top_k]
     np.testing.assert_allclose(best.energies, [energy for energy, _ in every], atol=1e-12)

@@ -1,9 +1,9 @@
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from small_methods import small_method
 
 from cefito.data.windows import video_folds
 from cefito.planners.base import Queries
@@ -14,6 +14,7 @@ from cefito.planners.kepp.planner import KeppPlanner, StepModel, WalkGraph
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
 from cefito.training.trainer import TrainingContext
+from planners.small_methods import small_method
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
 SIZES = {
@@ -68,7 +69,7 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
 
     def look(train, val, settings, walks, val_walks, config, step, **_):
         told.update(walks=walks, val_walks=val_walks)
-        return KeppPlanner((), None, config, step), {PLAN: None}
+        return KeppPlanner((), step.shape, config, step), {PLAN: None}
 
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
@@ -84,7 +85,7 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     folds, queries = video_folds(train.video, 2), Queries.from_windows(train)
     for fold, name in enumerate(FOLDS):
         inside, held = (train.subset(np.flatnonzero((folds == fold) == side)) for side in (0, 1))
-        given = {"seed": 0, "context": TrainingContext(), "suffix": name}
+        given: dict[str, Any] = {"seed": 0, "context": TrainingContext(), "suffix": name}
         step_of_fold, _ = StepModel.train(inside, val, tiny(), **given)
         ends = step_of_fold.ends(Queries.from_windows(held))
         counts = counted_transitions(inside, len(train.taxonomy.actions))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_a_given_task_is_told(told, queries):
 def test_one_step(facts, dataset, tmp_path, asked_server):
     overrides = {**TINY_RUN, **TINY, "llm.told": facts, "llm.answers": str(tmp_path / "kept")}
     config = load_config("small", method="llm", overrides=overrides, shared=True)
-    planner = train_run(dataset, tmp_path / "run", config=config, horizon=1, seed=0).planner
+    planner: Any = train_run(dataset, tmp_path / "run", config=config, horizon=1, seed=0).planner
     queries = Queries.from_windows(cut_windows(dataset, horizon=1, split="test")).subset([0, 1])
     for query, plan in zip(queries.blocks(1), planner.plan(queries, 1), strict=True):
         assert plan.reply.outcome == "kept"

@@ -1,8 +1,10 @@
 """Requests to a server that fails, refuses or answers nonsense, and where keys go."""
 
 import json
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model import server
@@ -33,7 +35,7 @@ def asking(served, tmp_path):
         given = {"server": served.url, "model": "m", "answers": str(tmp_path / "kept")} | more
         config = LlmConfig(**given)
         ends = [[[(0, 1.0)], [(action, 1.0)]] for action in last or (3,)]
-        shared = {"actions": range(4), "horizon": 3, "tasks": [(0, 1.0)]}
+        shared: dict[str, Any] = {"actions": range(4), "horizon": 3, "tasks": [(0, 1.0)]}
         requests = [make_request(config, NAMES, ends=pair, **shared) for pair in ends]
         return ask_all(requests, config, stop=stop)
 
@@ -215,7 +217,7 @@ def test_the_key_is_sent_only_to_the_server_that_the_environment_names(
     ],
 )
 def test_an_address_with_a_secret_is_refused_without_repeating_it(address, monkeypatch):
-    with pytest.raises(ValueError, match="expected an address") as caught:
+    with pytest.raises(ValidationError, match="expected an address") as caught:
         LlmConfig(server=address)
     assert SECRET not in caught.value.errors()[0]["msg"]
     monkeypatch.setenv("CEFITO_LLM_SERVER", address)

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from slow_layers import linear, norm
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -13,6 +12,7 @@ from cefito.planners.mtid.planner import Interpolation, LatentAttention, MtidNet
 from cefito.planners.shared.layers import draw_layers, keep
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
+from planners.slow_layers import linear, norm
 
 TASKS, ACTIONS, DIM = 3, 5, 8
 

@@ -1,7 +1,6 @@
-from small_methods import small_method
-
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.shared.task_model import TaskModel
+from planners.small_methods import small_method
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 12}
 TINY = {

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from slow_layers import added, attention, linear, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -13,6 +12,7 @@ from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.planner import Critic, P3ivNetwork
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
+from planners.slow_layers import added, attention, linear, position
 
 ACTIONS, DIM, LANGUAGE = 4, 6, 5
 SHAPE = Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=3, text_dim=LANGUAGE)
@@ -77,6 +77,7 @@ def test_published_sizes():
     sizes = {"observation_dim": 3 * (512 + 128), "actions": 105 + 1, "text_dim": 512}
     made = P3ivNetwork(P3ivConfig(), replace(SHAPE, **sizes))
     made.add_critic()
+    assert made.critic is not None
     critic = count_parameters(made.critic)
     generator = count_parameters(made) - critic
     dead = 2 * 4 * (128 * 128 + 128)  # second projections of self-attention, never used

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from small_methods import small_method
 
 from cefito.errors import ConfigError
 from cefito.planners.network import data_shape
@@ -10,6 +9,7 @@ from cefito.planners.p3iv.planner import P3ivNetwork, P3ivPlanner
 from cefito.runtime import generator_for
 from cefito.training.trainer import TrainingContext
 from learned import same_weights
+from planners.small_methods import small_method
 from tiny_runs import stopping_after
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}

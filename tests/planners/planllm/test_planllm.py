@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,6 +25,7 @@ from cefito.runtime import count_parameters, generator_for
 from cefito.testing import assert_same_plans
 from cefito.training.trainer import Training, TrainingContext
 from drawn import drawn, stirred
+from planners.small_methods import small_method
 from refusals import refusal
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
@@ -103,8 +104,9 @@ def test_without_the_additions_it_is_schema(world):
     config = SchemaConfig(**PARTS, input_dropout=0.0, dropout=0.0, state_task=False)
     schema = SchemaNetwork(config, SHAPE)
     schema.load_state_dict(plain.state_dict())  # the very same tensors
-    losses = []
-    for kind, network in ((PlanLlmLoss, plain), (SchemaLoss, schema)):
+    losses: list[Any] = []
+    pairs: Any = ((PlanLlmLoss, plain), (SchemaLoss, schema))
+    for kind, network in pairs:
         network.zero_grad()
         loss = kind(network, train, val)
         terms = loss.terms(torch.arange(8), generator_for("cpu", 0))

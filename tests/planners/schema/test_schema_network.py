@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from slow_layers import added, attention, linear, norm, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -14,6 +13,7 @@ from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.planner import SchemaNetwork, SchemaPlanner
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
+from planners.slow_layers import added, attention, linear, norm, position
 
 SMALL = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "layers": 2}
 E, C, K, T, W = 7, 3, 5, 3, 4

@@ -1,9 +1,9 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
 
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
@@ -13,6 +13,7 @@ from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn
+from planners.small_methods import small_method
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
 SIZES = {"hidden": 16, "width": 16, "heads": 2, "name_width": 8}
@@ -69,12 +70,14 @@ def test_losses_by_slow_loops(world):
             six = [*memory.encoded[truth[step], 1], *memory.encoded[truth[step + 1], 0]]
             target = sum(six) / 6
             states += ((outputs.between[place, step] - target) ** 2).tolist()
-    assert {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()} == {
+    means = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
+    expected: dict[str, Any] = {
         "actions": (1.0, pytest.approx(np.mean(actions), rel=1e-4)),
         "task": (1.0, pytest.approx(np.mean(tasks), rel=1e-4)),
         "alignment": (0.5, pytest.approx(np.mean(ends), rel=1e-4)),
         "states": (0.3, pytest.approx(np.mean(states), rel=1e-4)),
     }
+    assert means == expected
 
 
 def test_no_gradient_flows_into_the_targets_of_states(world):

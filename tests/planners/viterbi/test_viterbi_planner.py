@@ -1,9 +1,9 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_methods import small_method
 from torch.nn import functional as F
 
 from cefito.errors import RunError
@@ -23,6 +23,7 @@ from cefito.testing import assert_same_plans
 from drawn import drawn
 from learned import same_weights
 from made_windows import taxonomy_of, windows_of
+from planners.small_methods import small_method
 
 KNOBS = {"train": 72, "val": 24, "test": 12}
 SIZES = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20}
@@ -145,11 +146,12 @@ def test_losses_by_a_slow_loop():
             tasks.append((float(outputs.tasks[place, task]) - truth) ** 2)
         ends = zip(logits[place], windows.actions[row, [0, -1]], strict=True)
         alignment += [float(one.logsumexp(0) - one[action]) for one, action in ends]
-    assert means == {
+    expected: dict[str, Any] = {
         "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
         "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
         "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4)),
     }
+    assert means == expected
 
 
 def test_plans(world, planner):

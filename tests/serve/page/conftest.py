@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -86,7 +87,7 @@ def drawn(tmp_path_factory) -> Drawn:
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
     run = small_run(dataset, folder / "tea-and-toast", "cefito+chain", overrides=settings)
     nearest = small_run(dataset, folder / "nearest", horizon=2)
-    given = {"overrides": TINY_LENGTHS, "horizon": 4, "shortest": 1}
+    given: dict[str, Any] = {"overrides": TINY_LENGTHS, "horizon": 4, "shortest": 1}
     lengths = small_run(dataset, folder / "lengths", "any-length", **given)
     labels = [_labels(video) for video in dataset.videos]
     greys = torch.tensor(LEVELS).div(255).view(-1, 1, 1, 1, 1).expand(-1, 3, 1, 48, 64)

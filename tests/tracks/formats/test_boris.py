@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from refusals import refusal
+from tracks.formats.samples import spans
 
 COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"
 AGGREGATED = f"{COLUMNS},Behavior type,Start (s),Stop (s),Media file name"

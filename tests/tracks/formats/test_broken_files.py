@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
+from tracks.formats.samples import BORIS, CHAPTERS, CVAT, SRT, VIA_JSON, VTT
 
 EXPORT = (Path(__file__).resolve().parents[1] / "exported" / "label_studio.json").read_text()
 VIA = json.dumps(VIA_JSON)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
+from tracks.formats.samples import spans
 
 Elan = pytest.importorskip("pympi.Elan")
 EXPORT = Path(__file__).resolve().parent.parent / "exported" / "label_studio.json"

@@ -7,11 +7,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import VTT
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices, StepRow, film_address, named_films
+from tracks.formats.samples import VTT
 
 TEA = Choices(task="tea")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from refusals import refusal
+from tracks.formats.samples import spans
 
 ABC = [("boil", 0.0, 4.0), ("pour", 4.0, 9.0), ("stir", 9.0, 12.0)]
 TWO = ABC[:2]
@@ -92,7 +93,7 @@ def activitynet(*names, key="annotations", label="label", **video):
 
 
 LABELS = "boil\n" * 4 + "pour\n" * 5 + "stir\n" * 3
-READ = {
+READ: dict[str, Any] = {
     # times at other places than chapters have them
     "SBV": ("0:00:00.000,0:00:04.000\nboil\n\n0:00:04.000,0:00:09.000\npour\n", {}, TWO),
     "SubViewer": (
@@ -268,7 +269,7 @@ def test_forms_that_are_read(case, read):
 
 
 EDL = "TITLE: t\nFCM: NON-DROP FRAME\n\n001  A  V  C  {0} {1} {0} {1}\n* FROM CLIP NAME: boil\n"
-REFUSED = {
+REFUSED: dict[str, Any] = {
     # other texts with times are no chapters
     "times in quotes": ('"0:00:00";"0:00:04";"boil"\n"0:00:04";"0:00:09";"x"\n', {}, "no column"),
     "a damaged head": (

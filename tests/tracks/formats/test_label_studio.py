@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
+from tracks.formats.samples import spans
 
 EXPORTED = Path(__file__).resolve().parent.parent / "exported"
 TEA = Choices(task="make tea", frame_rate=4)

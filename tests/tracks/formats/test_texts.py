@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from samples import spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from refusals import refusal
+from tracks.formats.samples import spans
 
 TWO = "00:00:00.500 --> 00:00:04.250", "00:00:04.250 --> 00:00:06.000"
 CUES = [("boil", 0.5, 4.25), ("pour", 4.25, 6.0)]

@@ -7,12 +7,22 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import BORIS, CHAPTERS, CVAT, CVAT_TRACKS, SRT, VIA_JSON, VTT, cvat, spans
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from cefito.tracks.formats import FORMATS
+from tracks.formats.samples import (
+    BORIS,
+    CHAPTERS,
+    CVAT,
+    CVAT_TRACKS,
+    SRT,
+    VIA_JSON,
+    VTT,
+    cvat,
+    spans,
+)
 
 SPANS = [("boil water", 0.5, 4.25), ("pour", 4.25, 6.0)]
 
