@@ -17,6 +17,8 @@ from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.parts import Opening
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
+from cefito.serve.models import open_models
+from cefito.serve.settings import ServiceSettings
 from robustness.test_kills import ended, forked
 from row_films import SMALL, prepared_films
 from tiny_runs import TINY_LENGTHS, as_arguments, contents, stopping_after
@@ -174,6 +176,10 @@ def test_a_part_that_is_damaged_is_refused_when_it_is_used(run, tmp_path):
     for _ in range(2):
         with pytest.raises(RunError, match=r"/run/recogniser\.json.*Train the run again"):
             _ = opened.recogniser
+    with pytest.raises(RunError, match="Train the run again"):
+        opened.opened()
+    with pytest.raises(RunError, match="Train the run again"):  # a service refuses it at once
+        open_models(ServiceSettings(runs=(folder,)))
     (folder / "verifier.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match="has changed since the run was written"):
         open_run(folder)

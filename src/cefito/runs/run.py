@@ -105,6 +105,11 @@ class Run:
         held = {field.name: vars(self)[field.name] for field in fields(self)}
         return type(self)(**{**held, **changes})
 
+    def opened(self) -> Self:
+        """Return the run with all its parts opened, for a service that must not fail later."""
+        _ = self.planner, self.recogniser, self.verifier, self.coverage
+        return self
+
     @property
     def place(self) -> str:
         """What was opened, for messages: the archive, else the folder."""

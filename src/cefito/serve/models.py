@@ -228,7 +228,8 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
         try:
             horizons: list[int | None] = [*horizons_in(path)] or [None]
             opened += [
-                (path, open_run(path, horizon=horizon, device=device)) for horizon in horizons
+                (path, open_run(path, horizon=horizon, device=device).opened())
+                for horizon in horizons
             ]
         except (CefitoError, OSError) as problem:
             if not (old := [(path, model.run) for model in before if model.given == path]):
