@@ -341,7 +341,7 @@ def test_another_executor(world, tmp_path, monkeypatch):
         def __init__(self, workers):
             self.workers = workers
 
-        def map(self, function, arguments, *, groups=(), advance=print):
+        def map(self, function, arguments, *, groups, **how):
             asked.append((self.workers, [trial.row.name for trial in arguments], groups))
             return make_executor("serial").map(function, arguments, groups=groups, **how)
 
