@@ -41,7 +41,8 @@ def open_verifier(
     """
     opened = right if isinstance(right, Run) else None
     if opened is None and (path := _steps_file(right)):
-        verifier = learned_verifier(path, choices or Choices(), task=task, online=online)
+        config = VerifierConfig(online=online)
+        verifier = learned_verifier(path, choices or Choices(), task=task, config=config)
     elif opened is None and (Path(str(right)) / "order.json").exists():
         folder = Path(str(right))
         taxonomy = Taxonomy.read(folder / "taxonomy.json")
@@ -60,7 +61,7 @@ def opened_run(run: Right) -> Run:
 
 
 def learned_verifier(
-    path: Path, choices: Choices, *, task: Name | None = None, online: bool = False
+    path: Path, choices: Choices, *, task: Name | None = None, config: VerifierConfig
 ) -> Verifier:
     """Learn a verifier from the steps in a file: those of the split train, or without a split.
 
@@ -92,7 +93,7 @@ def learned_verifier(
         raise DataError(
             f"{path}: all videos to learn from hold errors. Add a right one of each task."
         )
-    return Verifier.fit(learned, taxonomy, config=VerifierConfig(online=online))
+    return Verifier.fit(learned, taxonomy, config=config)
 
 
 def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ...]:
