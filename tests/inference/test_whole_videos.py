@@ -103,7 +103,9 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     _, rows = film
     seen = cefito.recognise(run_with_recogniser, rows)
     found = cefito.verify(run_with_recogniser, rows, least=0.0)
-    assert (found.steps, found.recognised) == (seen.steps, True)
+    assert found.recognised
+    for ours, theirs in zip(found.steps, seen.steps, strict=True):
+        assert ours.model_dump(exclude={"mistake", "kinds"}) == theirs.model_dump()
     assert found == cefito.verify(run_with_recogniser, seen, least=0.0)
 
 
@@ -142,7 +144,6 @@ def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
         (np.zeros((3, 24)), {"rate": 0.0}, "expected 0.01 to 1000 rows"),
         (np.zeros((1, 24)), {}, "video: no step was recognised"),
         (track([]), {}, "without steps"),
-        (track(["fly"]), {}, "video 'v': unknown action 'fly'"),
         (track(STEPS, task=""), {}, "video 'v': names no task"),
         (track(STEPS, seconds=-50.0), {}, "video 'v', step 1: .* 0 ≤ start ≤ end"),
         ("no.csv", {}, "no.csv"),

@@ -29,6 +29,7 @@ def test_all_kinds_have_words_and_are_in_the_schema():
         "long": "too long",
         "short": "too short",
         "wrong": "done wrongly",
+        "unknown": "not a known step",
     }
     schema = Deviation.model_json_schema()["properties"]
     assert set(schema["kind"]["enum"]) == set(KINDS)

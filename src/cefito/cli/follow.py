@@ -93,7 +93,7 @@ def follow(
             )
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         before: tuple[Any, ...] | None = None
-        told = set[tuple[str, int]]()  # findings
+        told = set[tuple[str, int | None]]()  # findings
         for at, row in rows:
             session.observe(row, at=at)
             followed = session.followed(_SHOWN, least=least)

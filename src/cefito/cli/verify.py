@@ -37,6 +37,7 @@ def verify(
     order: Path | None = None,
     min_probability: float = 0.5,
     false_alarms: float | None = None,
+    online: Flag = False,
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
@@ -49,19 +50,22 @@ def verify(
     Args:
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it. Probabilities are
             learned if its data set names errors; else they are smoothed frequencies. For files of
-            steps also a folder of cefito data procedure.
+            steps also a folder of cefito data procedure, or a file of steps of right or labelled
+            videos, of which those of the split train are learned from.
         inputs: Files of annotated steps, as cefito data steps reads them, which are taken as they
             are, with the task that they hold; or files of features, video files, or ids of videos,
-            whose steps are recognised first.
+            whose steps are recognised first. Of the file that is learned from, the split test.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
         false_alarms: Choose the least probability that gives at most so many false alarms an hour.
+        online: Judge each step from those before it alone; steps are missing if later ones show it.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
             do not show whether a usual step was done.
     """
-    from cefito.inference.whole_videos import open_verifier, verified_videos
+    from cefito.inference.verifiers import open_verifier
+    from cefito.inference.whole_videos import verified_videos
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -71,10 +75,11 @@ def verify(
         if path is not None:
             check_target(path, endings, setting)
     with log_warnings():
-        opened, verifier = open_verifier(run, order)
+        asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
+        opened, verifier = open_verifier(run, order, **asked)
         least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
-        asked: dict[str, Any] = {"task": reading.task, "least": least, "choices": files.choices}
-        found = verified_videos(opened, verifier, inputs, **asked, **reading.reading())
+        asked |= {"least": least, **reading.reading()}
+        found = verified_videos(opened or run, verifier, inputs, **asked)
         if log is not None:
             _log(found, log)
     if out is not None:
@@ -142,13 +147,14 @@ def graph(
     order: Path | None = None,
     add: tuple[str, ...] = (),
     remove: tuple[str, ...] = (),
+    files: FileOptions = AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
 ) -> None:
     """Show the order of a task's steps as a graph, learned from videos without errors, or edit it.
 
     Args:
         run: Run of several lengths, as cefito train DATA --steps 1-6 makes it, or a folder of
-            cefito data procedure.
+            cefito data procedure, or a file of steps of right videos.
         task: Name or id of the task; all by default.
         order: File of orders to start from instead, .json.
         add: Order to add, as in "boil,pour"; may be repeated. Needs --task.
@@ -156,7 +162,8 @@ def graph(
         out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
             default JSON is printed.
     """
-    from cefito.inference.whole_videos import edited_orders, open_verifier
+    from cefito.inference.verifiers import open_verifier
+    from cefito.inference.whole_videos import edited_orders
     from cefito.report.picture import graph_picture
 
     form = "json"
@@ -166,7 +173,7 @@ def graph(
     if (add or remove) and task is None:
         raise ConfigError("--add and --remove are of one task. Give --task, too.")
     with log_warnings():
-        _, verifier = open_verifier(run, order)
+        _, verifier = open_verifier(run, order, task=task, choices=files.choices)
         taxonomy = verifier.taxonomy
         chosen = [one.id for one in taxonomy.tasks]
         if task is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
-from cefito.data.annotations import Taxonomy, make_step
+from cefito.data.annotations import Action, Taxonomy, make_step
 from cefito.data.vocabulary import find_action, find_task, name_or_id
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
@@ -18,15 +19,16 @@ from cefito.inference.observer import Observation
 from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.inference.recordings import Recording, open_recordings, row_rate
 from cefito.inference.session import Session
+from cefito.inference.verifiers import Right, judged, open_verifier, opened_run
 from cefito.markup import listed
 from cefito.progress import Progress
 from cefito.runs.run import Run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
-from cefito.tracks.track import GivenSteps, bound, stored
-from cefito.verification.order import reached, read_orders, written_orders
-from cefito.verification.verifier import Deviation, UnsureStep, Verifier
+from cefito.tracks.track import TimedStep, bound, stored
+from cefito.verification.order import reached, read_orders
+from cefito.verification.verifier import Deviation, StepJudgement, UnsureStep, Verifier
 
 if TYPE_CHECKING:
     import torch
@@ -54,11 +56,19 @@ class Reading(TypedDict, total=False):
     progress: Progress
 
 
+class VerifiedStep(TimedStep, StepJudgement):
+    """A step in time, and how probable it is that it was a mistake."""
+
+
+def _judged_steps(steps: tuple[VerifiedStep, ...]) -> list[dict[str, Any]]:
+    return [step.model_dump(include={"name", "start", "end", "mistake", "kinds"}) for step in steps]
+
+
 class VerifiedVideo(Track):
     """What was wrong in a video, and how to go on."""
 
     recognised: bool = True  # whether the steps were recognised, else they were given
-    steps: GivenSteps
+    steps: Annotated[tuple[VerifiedStep, ...], PlainSerializer(_judged_steps)]
     deviations: tuple[Deviation, ...]  # the likeliest first
     # usual steps of a film of which it is not sure whether they were done
     unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
@@ -104,7 +114,7 @@ def recognise(
             cannot be read.
         RunError: The run has no recogniser.
     """
-    opened = with_orders(_opened(run), order)
+    opened = with_orders(opened_run(run), order)
     asked: dict[str, Any] = {"task": task, "steps_known": steps_known, "least": least}
     (track,) = recognised_videos(opened, [source], **asked, video=video, **reading)
     return track
@@ -153,12 +163,13 @@ def follow(
 
 
 def verify(
-    run: Run | Path | str,
+    run: Right,
     source: Track | Source,
     *,
     task: Name | None = None,
     least: float = LEAST,
     false_alarms: float | None = None,
+    online: bool = False,
     order: Path | str | None = None,
     video: str | None = None,
     choices: Choices = _AS_WRITTEN,
@@ -168,31 +179,36 @@ def verify(
 
     Args:
         run: A run of several lengths, or its folder; for steps that are given also a folder of
-            `cefito data procedure`.
+            `cefito data procedure`, or a file of steps of right or labelled videos, from which the
+            verifier is learned: from the split train, if it has splits.
         source: Steps that are given: a `Track`, or a file of annotated steps; else a video as of
-            `recognise`, whose steps are recognised first.
+            `recognise`, whose steps are recognised first. Of the file learned from, the split test.
         task: Id or name of the task; by default that of the track, or the recognised one.
         least: Leave out what is less probable.
         false_alarms: Choose the least probability that gives at most so many false alarms an hour.
+        online: Judge each step from those before it alone; what is missing, from later steps.
         order: File of orders to keep instead of those learned, as `cefito graph --out` writes it.
         video: Name of the video, of rows; of a file with several videos, the one to verify.
         choices: What a file of steps leaves open.
         reading: How a video is read, as of `recognise`.
 
     Raises:
-        ConfigError: An unknown task or action, no step, several videos, or a number out of range.
-        DataError: A file that cannot be read, rows as of `recognise`, or times of steps that are
-            not in order.
+        ConfigError: An unknown task, no step, several videos, or a number out of range.
+        DataError: A file that cannot be read or learned from, rows as of `recognise`, or times of
+            steps that are not in order.
         RunError: The run knows no orders of steps, or has no recogniser for rows.
     """
-    opened, verifier = open_verifier(run, order)
+    opened, verifier = open_verifier(run, order, task=task, choices=choices, online=online)
     if false_alarms is not None:
         least = verifier.threshold(false_alarms)
     if isinstance(source, Track):
         track = _bound_track(source, verifier.taxonomy, _task_in(verifier.taxonomy, task))
-        return verified(verifier, track, least=least)
-    asked: dict[str, Any] = {"task": task, "least": least, "video": video or _UNNAMED}
-    videos = verified_videos(opened, verifier, [source], choices=choices, **asked, **reading)
+        return verified(verifier, track, least=least, online=online)
+    asked: dict[str, Any] = {"task": task, "least": least, "online": online, "choices": choices}
+    asked["video"] = video or _UNNAMED
+    videos = verified_videos(
+        run if opened is None else opened, verifier, [source], **asked, **reading
+    )
     chosen = [one for one in videos if video in (None, one.video)]
     if len(chosen) != 1:
         names = listed([one.video for one in videos], most=5)
@@ -201,12 +217,13 @@ def verify(
 
 
 def verified_videos(
-    run: Run | None,
+    right: Right,
     verifier: Verifier,
     sources: Sequence[Source],
     *,
     task: Name | None,
     least: float,
+    online: bool = False,
     choices: Choices = _AS_WRITTEN,
     video: str = _UNNAMED,
     **reading: Unpack[Reading],
@@ -220,24 +237,24 @@ def verified_videos(
         and not reading.get("dataset")
         and holds_steps(Path(source))
     ]
-    videos = [*_verified_steps(verifier, files, choices=choices, task=task_id, least=least)]
+    asked: dict[str, Any] = {"choices": choices, "task": task_id, "least": least, "online": online}
+    videos = [*_verified_steps(right, verifier, files, **asked)]
     others = [source for source in sources if not any(source is file for file in files)]
     if not others:
         return videos
-    if run is None:
-        raise ConfigError(
-            "with a procedure, inputs are files of steps (.csv, .eaf, …). Give a run."
-        )
-    for whole in _recordings(run, others, video, reading):
-        track = whole.recognised(run, task=task_id, evidence=True)
+    if not isinstance(right, Run):
+        problem = "with a procedure or a table, inputs are files of steps (.csv, .eaf, …)"
+        raise ConfigError(f"{problem}. Give a run.")
+    for whole in _recordings(right, others, video, reading):
+        track = whole.recognised(right, task=task_id, evidence=True)
         if not track.steps:
             raise ConfigError(f"{whole.place or video}: no step was recognised.")
-        videos.append(verified(verifier, track, least=least))
+        videos.append(verified(verifier, track, least=least, online=online))
     return videos
 
 
 def graph(
-    run: Run | Path | str,
+    run: Right,
     task: Name,
     *,
     order: Path | str | None = None,
@@ -249,7 +266,8 @@ def graph(
     Orders that follow from others are left out. The name of several actions is "id:" and the id.
 
     Args:
-        run: A run of several lengths, or its folder, or a folder of `cefito data procedure`.
+        run: A run of several lengths, or its folder, or a folder of `cefito data procedure`, or a
+            file of steps of right videos.
         task: Id or name of the task.
         order: File of orders to start from instead, as `cefito graph --out` writes it.
         add: Pairs to add, by ids or names.
@@ -259,7 +277,7 @@ def graph(
         ConfigError: An unknown task or action, orders in a circle, or no such pair to remove.
         RunError: The run knows no orders of steps.
     """
-    _, verifier = open_verifier(run, order)
+    _, verifier = open_verifier(run, order, task=task)
     task_id = find_task(verifier.taxonomy, task)
     edges = edited_orders(verifier, task_id, add=add, remove=remove).orders[task_id].edges
     actions = [verifier.taxonomy.actions[one] for one in verifier.taxonomy.tasks[task_id].actions]
@@ -288,36 +306,12 @@ def edited_orders(
     return verifier.given({task: tuple(edges)})
 
 
-def open_verifier(run: Run | Path | str, order: Path | str | None) -> tuple[Run | None, Verifier]:
-    """Open a run, or the folder of a procedure; and its verifier, with the orders of a file."""
-    opened, verifier = None, None if isinstance(run, Run) else written_verifier(Path(run))
-    if verifier is None:
-        opened = _opened(run)
-        verifier = opened.own_verifier
-    if order is not None:
-        verifier = verifier.given(read_orders(Path(order), verifier.taxonomy))
-    return opened, verifier
-
-
-def written_verifier(folder: Path) -> Verifier | None:
-    """Open a folder of `cefito data procedure`; None if it is another one."""
-    order = folder / "order.json"
-    if not order.exists():
-        return None
-    taxonomy = Taxonomy.read(folder / "taxonomy.json")
-    return Verifier(written_orders(order, taxonomy), taxonomy)
-
-
 def with_orders(run: Run, order: Path | str | None) -> Run:
     """Return a run whose recogniser keeps the orders of a file, if one is given."""
     if order is None:
         return run
     orders = read_orders(Path(order), run.taxonomy)
     return run.changed(recogniser=run.own_recogniser.given_orders(orders))
-
-
-def _opened(run: Run | Path | str) -> Run:
-    return run if isinstance(run, Run) else open_run(Path(run))
 
 
 def _task_in(taxonomy: Taxonomy, task: Name | None) -> int | None:
@@ -348,44 +342,64 @@ def _bound_track(track: Track, taxonomy: Taxonomy, task: int | None) -> Track:
         raise ConfigError(f"{place}: names no task. Give it, too.", setting="task")
     for number, step in enumerate(track.steps, 1):
         make_step(step.start, step.end, 0, place=f"{place}, step {number}")
-    (ours,) = bound([track], taxonomy, task=task)
+    (ours,) = bound([track], taxonomy, task=task, unknown=True)
     steps = sorted(ours.steps, key=lambda step: (step.start, step.end))
     return ours.model_copy(update={"steps": tuple(steps)})
 
 
 def _verified_steps(
+    right: Right,
     verifier: Verifier,
     sources: Iterable[Path | str],
     *,
     choices: Choices,
     task: int | None,
     least: float,
+    online: bool,
 ) -> Iterator[VerifiedVideo]:
     """Verify the steps that files give, with notes on how they were read."""
     if task is not None:
         choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
     for path in map(Path, sources):
         tracks = read([path], choices)
-        notes = tracks.notes
-        for track in bound(tracks.tracks, verifier.taxonomy, task=task, place=path):
-            yield verified(verifier, track, least=least, notes=notes)
+        notes, videos = tracks.notes, judged(right, path, tracks.tracks)
+        for track in bound(videos, verifier.taxonomy, task=task, place=path, unknown=True):
+            yield verified(verifier, track, least=least, online=online, notes=notes)
             notes = ()
 
 
 def verified(
-    verifier: Verifier, track: Track, *, least: float, notes: Sequence[str] = ()
+    verifier: Verifier,
+    track: Track,
+    *,
+    least: float,
+    online: bool = False,
+    notes: Sequence[str] = (),
 ) -> VerifiedVideo:
-    """Verify the steps of a track with ids, with notes on what may mislead."""
+    """Verify the steps of a track with ids, with notes on what may mislead.
+
+    Steps without an id are of an unknown name.
+    """
     task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
     if task is None:
         raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
+    # unknown names take ids after those of the taxonomy, of actions of no task
+    unknown = dict.fromkeys(step.name for step in steps if step.action is None)
+    first = len(taxonomy.actions)
+    names = tuple(Action(number, name) for number, name in enumerate(unknown, first))
+    ids = {action.name: action.id for action in names}
+    whole = replace(verifier, taxonomy=replace(taxonomy, actions=taxonomy.actions + names))
     share = track.task_probability
-    verification = verifier.verify(
-        stored(steps),
+    verification = whole.verify(
+        stored(
+            step if step.action is not None else step.model_copy(update={"action": ids[step.name]})
+            for step in steps
+        ),
         task,
         sure=[step.probability * share for step in steps],
-        present=_of_task(track.present, share),
-        in_any_order=_of_task(track.present_in_any_order, share),
+        present=_of_task(track.present, share, len(names)),
+        in_any_order=_of_task(track.present_in_any_order, share, len(names)),
+        online=online,
         least=least,
     )
     notes = [*notes]
@@ -395,19 +409,37 @@ def verified(
             f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
             "several people are at work, verify each alone"
         )
+    judged_steps = tuple(
+        VerifiedStep(
+            **{name: getattr(step, name) for name in TimedStep.model_fields},
+            mistake=judgement.mistake,
+            kinds=judgement.kinds,
+        )
+        for step, judgement in zip(steps, verification.steps, strict=True)
+    )
     order = verifier.orders[task]
     if not (order.videos or order.given):
         notes.append("no video of the task without errors was seen in training")
     return VerifiedVideo(
         **{name: getattr(track, name) for name in Track.model_fields}
-        | {"task": taxonomy.tasks[task].name},
-        deviations=verification.deviations,
+        | {"task": taxonomy.tasks[task].name, "steps": judged_steps},
+        deviations=tuple(
+            one.model_copy(update={"action": None}) if one.action in ids.values() else one
+            for one in verification.deviations
+        ),
         unsure=verification.unsure,
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )
 
 
-def _of_task(present: Sequence[float] | None, share: float) -> tuple[float, ...] | None:
-    """Return p(done), where p(not done) is multiplied by the probability of the task."""
-    return None if present is None else tuple(1 - share * (1 - done) for done in present)
+def _of_task(
+    present: Sequence[float] | None, share: float, unknown: int
+) -> tuple[float, ...] | None:
+    """Return p(done), where p(not done) is multiplied by the probability of the task.
+
+    Actions of unknown names, which follow, are done.
+    """
+    if present is None:
+        return None
+    return (*(1 - share * (1 - done) for done in present), *(1.0,) * unknown)

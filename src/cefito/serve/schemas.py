@@ -368,6 +368,7 @@ class VerifyUploadRequest(WholeVideoRequest):
     false_alarms: float | None = Field(
         None, ge=0, description="Greatest number an hour, instead of `min_probability`."
     )
+    online: bool = Field(False, description="Judge each step from those before it alone.")
 
 
 class TrackStepRequest(TimedStep):

@@ -94,6 +94,7 @@ class WholeVideos:
         def answer(served: Served) -> VerifyAnswer:
             _ = served.run.own_verifier  # refuses a run without one, whatever the source
             asked: Any = {"task": body.task, "false_alarms": body.false_alarms}
+            asked["online"] = body.online
             whole = source(served)
             with of_field(_field(body)):
                 track = verify(served.run, whole, **asked, least=body.min_probability)
@@ -109,6 +110,7 @@ class WholeVideos:
         served = self._service.models.find(body.run, body.horizon)
         rows, track = getattr(body, "rows", None), getattr(body, "track", None)
         large = track is None and (rows is None or len(rows) > MANY)
+        large |= getattr(body, "online", False)  # as many verifications as there are steps
 
         def call(_: Watch) -> _Answer:
             return answer(served)

@@ -84,7 +84,12 @@ def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:
 
 
 def bound(
-    tracks: Iterable[Track], taxonomy: Taxonomy, *, task: int | None = None, place: object = ""
+    tracks: Iterable[Track],
+    taxonomy: Taxonomy,
+    *,
+    task: int | None = None,
+    place: object = "",
+    unknown: bool = False,
 ) -> Iterator[Track]:
     """Yield tracks with the ids that a taxonomy has for the names of their tasks and steps.
 
@@ -93,12 +98,13 @@ def bound(
         taxonomy: The taxonomy.
         task: Id of the task of all tracks; that of the name of each by default.
         place: The file, for messages.
+        unknown: Whether names of steps may be unknown, which stay without an id.
 
     Raises:
         ConfigError: A name that the taxonomy does not hold; the message names the video.
     """
     tasks: dict[str, int] = {}
-    actions: dict[tuple[int, str], int] = {}
+    actions: dict[tuple[int, str], int | None] = {}
     for track in tracks:
         try:
             if task is None and track.task not in tasks:
@@ -106,8 +112,13 @@ def bound(
             task_id = tasks[track.task] if task is None else task
             for step in track.steps:
                 if (task_id, step.name) not in actions:
-                    ids = find_actions(taxonomy, f"name:{step.name}", task=task_id)
-                    actions[task_id, step.name] = ids[0]
+                    try:
+                        ids = find_actions(taxonomy, f"name:{step.name}", task=task_id)
+                    except ConfigError:
+                        if not unknown:
+                            raise
+                        ids = ()
+                    actions[task_id, step.name] = ids[0] if ids else None
         except ConfigError as problem:
             said = f"{place}{', ' if place else ''}video '{track.video}': {problem}"
             raise ConfigError(said, setting=problem.setting) from problem

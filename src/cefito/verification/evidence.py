@@ -55,8 +55,6 @@ class StepEvidence:
         never = (order.before == 0) & (seen >= 2)
         follows = order.follows.sum(1, keepdims=True)
         chances = -np.log((order.follows + 0.1) / (follows + 0.1 * size))
-        lead = np.maximum(0, 2 * order.probability - 1) * order.usual[:, None]
-        np.fill_diagonal(lead, 0)
         places, pairs = np.arange(count), np.zeros((count, 6))
         met = np.full(size, count)  # place of the first step of each action
         first = first_steps(order, steps)
@@ -72,7 +70,7 @@ class StepEvidence:
         length_change = np.where(row >= 0, length - np.append(order.length, 0)[row], 0)
         mean_place = np.append(order.place, np.nan)[row]
         place_change = np.where(np.isnan(mean_place), 0, place_share - mean_place)
-        unmet = np.pad(lead, ((0, 0), (0, 1)))[:, row].T * (met >= places[:, None])
+        unmet = np.pad(order.lead, ((0, 0), (0, 1)))[:, row].T * (met >= places[:, None])
         lacking = order.usual[~np.isin(np.arange(size), row)]
         return cls(
             orders_before=pairs[:, 0],
@@ -132,6 +130,15 @@ def first_steps(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
         if step.action in order.index:
             first.setdefault(order.index[step.action], place)
     return {place: action for action, place in first.items()}
+
+
+def needs_of(order: TaskOrder, first: dict[int, int], place: int) -> Floats:
+    """Return how much each action not done is needed before the first step at a place [A]."""
+    if place not in first:
+        return np.zeros(order.size)
+    needs: Floats = order.lead[:, first[place]].copy()
+    needs[[*first.values()]] = 0
+    return needs
 
 
 def _earlier(values: Iterable[int]) -> list[int]:

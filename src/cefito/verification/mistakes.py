@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from cefito.data.annotations import Step, Taxonomy
+from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.evidence import StepEvidence
+from cefito.verification.evidence import StepEvidence, needs_of
 from cefito.verification.order import TaskOrder
 
 _UNUSUAL = 2.0  # standard deviations of a length from which on it is a mistake
@@ -28,12 +29,13 @@ _UNLIKE = "unlike the videos without errors"
 
 @dataclass(frozen=True)
 class BrokenOrder:
-    """An order of two actions that a video breaks: `early` came after `late`."""
+    """An order of two actions that a video breaks: `early` came after `late`, or not yet."""
 
     early: int
     late: int
     kept: int  # videos that keep it
     seen: int  # videos with both actions
+    done: bool  # whether `early` came
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class SeenVideo:
     first: dict[int, int]  # as `first_steps` returns it
     learned: bool  # whether networks gave the probabilities of its steps
     finished: bool  # else steps may follow
+    online: bool = False  # whether its last step is judged, before others are seen
 
     def name(self, action: int) -> str:
         """Return the name of an action for messages."""
@@ -79,6 +82,11 @@ class SeenStep:
         """Place of its action in the order of the task; None if it is of another task."""
         return self.video.order.index.get(self.action)
 
+    @cached_property
+    def unknown(self) -> bool:
+        """Whether its action is of no task."""
+        return self.index is None and not tasks_of(self.video.taxonomy, self.action)
+
     @property
     def in_videos(self) -> bool:
         """Whether a video without errors has its action."""
@@ -106,7 +114,10 @@ class SeenStep:
 
     @cached_property
     def broken(self) -> BrokenOrder | None:
-        """The order that it breaks most; None if it breaks none, or is not a first step."""
+        """The order that it breaks most; None if it breaks none, or is not a first step.
+
+        If it is judged online and breaks none, the order of an action that it needs before it.
+        """
         order, first, worst = self.video.order, self.video.first, (0.5, 0, 0)
         for place, index in first.items() if self.place in first else ():
             if place != self.place:
@@ -114,10 +125,13 @@ class SeenStep:
                 a, b = (here, index) if self.place > place else (index, here)
                 worst = max(worst, (float(order.probability[a, b]), a, b))
         share, a, b = worst
-        if share <= 0.5:
+        done, needs = share > 0.5, needs_of(order, first, self.place) if self.video.online else ()
+        if not done and np.any(needs):
+            a, b, done = int(np.argmax(needs)), first[self.place], False
+        elif not done:
             return None
         kept, seen = order.before[a, b], order.before[a, b] + order.before[b, a]
-        return BrokenOrder(int(order.actions[a]), int(order.actions[b]), int(kept), int(seen))
+        return BrokenOrder(int(order.actions[a]), int(order.actions[b]), int(kept), int(seen), done)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +194,10 @@ def _declaration(kind: type[Mistake[Any]], attribute: str) -> Any:
 class StepMistake(Mistake[SeenStep]):
     """A kind of mistake of a step that was done."""
 
+    def share(self, subject: SeenStep) -> float:
+        """Return the probability of a mistake of this kind, whatever kind names it."""
+        return self.probability(subject) if self.applies(subject) else 0.0
+
 
 class OmittedMistake(Mistake[OmittedAction]):
     """A kind of mistake of an action that was not done."""
@@ -237,6 +255,9 @@ class _DoneWrongly(StepMistake):
     def probability(self, subject: SeenStep) -> float:
         return 1 - subject.right
 
+    def share(self, subject: SeenStep) -> float:
+        return subject.mishandled
+
     def evidence(self, subject: SeenStep) -> str:  # noqa: ARG002
         return _UNLIKE
 
@@ -251,7 +272,12 @@ class _TooLong(StepMistake):
 
     def probability(self, subject: SeenStep) -> float:
         wrong = 1 - subject.right
-        return wrong if subject.video.learned else max(wrong, 1 - 1 / subject.length_score**2)
+        return wrong if subject.video.learned else max(wrong, self.share(subject))
+
+    def share(self, subject: SeenStep) -> float:
+        if not self.applies(subject):
+            return 0.0
+        return subject.mishandled if subject.video.learned else 1 - 1 / subject.length_score**2
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
@@ -279,13 +305,17 @@ class _OutOfOrder(StepMistake):
     def probability(self, subject: SeenStep) -> float:
         return 1 - subject.right
 
+    def share(self, subject: SeenStep) -> float:
+        return subject.misplaced
+
     def evidence(self, subject: SeenStep) -> str:
         if (broken := subject.broken) is None:
             return _UNLIKE
         shares = f"{broken.kept} of {counted(broken.seen, 'video')} have"
         have = "the order given has" if subject.video.order.given else shares
         early, late = map(subject.video.name, (broken.early, broken.late))
-        return f"'{early}' after '{late}'; {have} it before"
+        when = f"after '{late}'" if broken.done else "was not done"
+        return f"'{early}' {when}; {have} it before"
 
 
 class _Repeated(StepMistake):
@@ -299,6 +329,9 @@ class _Repeated(StepMistake):
     def probability(self, subject: SeenStep) -> float:
         return max(1 - subject.right, 1 - subject.usual_repetitions)
 
+    def share(self, subject: SeenStep) -> float:
+        return 1 - subject.usual_repetitions if self.applies(subject) else 0.0
+
     def evidence(self, subject: SeenStep) -> str:
         return f"done {subject.repetitions + 1} times"
 
@@ -309,10 +342,28 @@ class _Added(StepMistake):
     name, words = "added", "not a step of the task"
 
     def applies(self, subject: SeenStep) -> bool:
-        return not subject.in_videos
+        return not subject.in_videos and not subject.unknown
 
     def probability(self, subject: SeenStep) -> float:
-        return max(1 - subject.right, 1 - subject.usual)
+        return max(1 - subject.right, self.share(subject))
+
+    def share(self, subject: SeenStep) -> float:
+        return 1 - subject.usual if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
         return f"in none of {counted(subject.video.order.videos, 'video')} without errors"
+
+
+class _Unknown(_Added):
+    """A step of a name that no task has; it may be misspelt."""
+
+    name, words = "unknown", "not a known step"
+
+    def applies(self, subject: SeenStep) -> bool:
+        return subject.unknown
+
+    def evidence(self, subject: SeenStep) -> str:
+        taxonomy, order = subject.video.taxonomy, subject.video.order
+        names = [taxonomy.actions[action].name for action in order.actions]
+        near = similar_names(taxonomy.actions[subject.action].name, names)[:1]
+        return f"the nearest name is '{near[0]}'" if near else "no name of the task is similar"

@@ -118,6 +118,13 @@ class TaskOrder:
         return shares
 
     @cached_property
+    def lead(self) -> Floats:
+        """How much a is needed before b, max(0, 2 p(a before b) − 1) p(a occurs) [A, A]."""
+        shares: Floats = np.maximum(0, 2 * self.probability - 1) * self.usual[:, None]
+        np.fill_diagonal(shares, 0)
+        return shares
+
+    @cached_property
     def repeated(self) -> Floats:
         """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
         again = self.follows.sum(axis=0)[: self.size] - self.occurs

@@ -21,6 +21,9 @@ class VerifierConfig(RowNetworksConfig):
     folds: int = Field(
         4, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
     )
+    online: bool = Field(
+        False, description="Whether networks learn a step from those before it alone."
+    )
     fewest_errors: int = Field(
         20, ge=1, description="Steps with an error, without which networks are not trained."
     )

@@ -29,8 +29,15 @@ from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.segmental import best_temperature
 from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
-from cefito.verification.evidence import StepEvidence, first_steps, signed_log
-from cefito.verification.mistakes import KINDS, OmittedAction, SeenStep, SeenVideo, kind_of
+from cefito.verification.evidence import StepEvidence, first_steps, needs_of, signed_log
+from cefito.verification.mistakes import (
+    KINDS,
+    OmittedAction,
+    SeenStep,
+    SeenVideo,
+    StepMistake,
+    kind_of,
+)
 from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.settings import VerifierConfig
 
@@ -47,7 +54,7 @@ class Deviation(Record):
 
     kind: str = Field(json_schema_extra={"enum": [*KINDS]})
     words: str  # the kind in words
-    action: int
+    action: int | None  # None if its name is unknown
     name: str
     step: int | None = None  # counted from 1; None if it is missing
     start: float | None = None  # seconds
@@ -64,11 +71,20 @@ class UnsureStep(Record):
     probability: float  # that it was not done
 
 
+class StepJudgement(Record):
+    """How probable it is that a step was a mistake."""
+
+    mistake: float | None = None  # as of its deviation; None if nothing is known of the task
+    # of each kind, which may occur together
+    kinds: dict[str, float] = Field(default_factory=dict)
+
+
 class Verification(Record):
     """What was wrong in a video, and how to go on."""
 
     deviations: tuple[Deviation, ...]  # the likeliest first
     unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
+    steps: tuple[StepJudgement, ...]
     repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 
 
@@ -152,7 +168,7 @@ class Verifier:
                     one for one in videos if one.clean and one.task == video.task and one != video
                 ]
                 order = TaskOrder.of(others, order.actions.tolist())
-            rows.append(StepEvidence.of(order, video.steps).matrix())
+            rows.append(self._rows(order, video.steps))
             labels.append(_labels(video))
         network = fit_classifier(
             rows,
@@ -188,13 +204,25 @@ class Verifier:
     def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
         """Return p(no error, error of order, another error) of each step [n, 3]."""
         order = self.orders[task]
-        return self._errors(order, StepEvidence.of(order, steps), first_steps(order, steps))
-
-    def _errors(self, order: TaskOrder, evidence: StepEvidence, first: dict[int, int]) -> Floats:
-        """Return `probabilities`, by the evidence of steps and the first of each action."""
         if self.network is not None:
-            logs = self.network.log_probabilities(evidence.matrix())
-            return softened(np.exp(logs), self.temperature)
+            return self._softened(self.network, self._rows(order, steps))
+        return self._shares(order, StepEvidence.of(order, steps), first_steps(order, steps))
+
+    def _rows(self, order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
+        """Return what networks learn of each step [n, F]."""
+        if not self.config.online:
+            return StepEvidence.of(order, steps).matrix()
+        counts = range(1, len(steps) + 1)
+        return np.stack([StepEvidence.of(order, steps[:n]).matrix()[-1] for n in counts])
+
+    def _softened(self, network: RowClassifier, rows: NDArray[np.float32]) -> Floats:
+        return softened(np.exp(network.log_probabilities(rows)), self.temperature)
+
+    @staticmethod
+    def _shares(
+        order: TaskOrder, evidence: StepEvidence, first: dict[int, int], *, online: bool = False
+    ) -> Floats:
+        """Return `probabilities` by counts; online, the last one may need an action not done."""
         # 1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
         # steps, the one that breaks more orders is to blame
         blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
@@ -204,6 +232,9 @@ class Verifier:
                 if early < late and order.probability[a, b] < 0.5:
                     place = late if blame[late] >= blame[early] else early
                     shares[place, 1] = max(shares[place, 1], 1 - 2 * order.probability[a, b])
+        if online:
+            needs = needs_of(order, first, len(blame) - 1)
+            shares[-1, 1] = max(shares[-1, 1], needs.max(initial=0))
         shares[:, 0] = 1 - shares[:, 1]
         return shares
 
@@ -231,6 +262,7 @@ class Verifier:
         present: Sequence[float] | None = None,
         in_any_order: Sequence[float] | None = None,
         finished: bool = True,
+        online: bool = False,
         least: float = 0.5,
     ) -> Verification:
         """Say what was wrong.
@@ -244,6 +276,8 @@ class Verifier:
             in_any_order: The same if every order of steps were as likely [K]. A step that is only
                 present by its place in the usual order is one of which nobody can be sure.
             finished: Whether the video is over; else steps are missing only if later ones are done.
+            online: Whether each step is judged from those before it alone; steps are missing as if
+                the video were not over.
             least: Leave out what is less probable.
 
         Raises:
@@ -265,19 +299,14 @@ class Verifier:
                 raise ConfigError(f"{problem}: expected seconds, and an action of the taxonomy.")
         order = self.orders[task]
         if not (order.videos or order.given):  # nothing is known of the task
-            return Verification(deviations=(), repair=())
-        evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
-        video = SeenVideo(
-            order, self.taxonomy, steps, evidence, first, self.network is not None, finished
-        )
-        shares = zip(
-            *self._errors(order, evidence, first).T.tolist(), certain.tolist(), strict=True
-        )
-        subjects: list[SeenStep | OmittedAction] = [
-            SeenStep(video, place, right, misplaced, mishandled, certainty)
-            for place, (right, misplaced, mishandled, certainty) in enumerate(shares)
-        ]
-        subjects += _omitted(video, float(certain.mean()), present)
+            return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
+        if online:
+            counts = range(1, len(steps) + 1)
+            seen = [self._seen(order, steps[:n], certain[:n], online=True)[-1] for n in counts]
+        else:
+            seen = self._seen(order, steps, certain, finished=finished)
+        omitted = _omitted(seen[-1].video, float(certain.mean()), present)
+        subjects: list[SeenStep | OmittedAction] = [*seen, *omitted]
         deviations = (_deviation(subject, max(least, _LEAST)) for subject in subjects)
         likely = [deviation for deviation in deviations if deviation is not None]
         return Verification(
@@ -285,10 +314,39 @@ class Verifier:
             unsure=()
             if present is None
             else _unsure(
-                video, np.minimum(present, in_any_order or present), likely, self.config.unsure
+                seen[-1].video,
+                np.minimum(present, in_any_order or present),
+                likely,
+                self.config.unsure,
             ),
+            steps=tuple(map(_judgement, seen)),
             repair=repair(order, {step.action for step in steps}),
         )
+
+    def _seen(
+        self,
+        order: TaskOrder,
+        steps: Sequence[Step],
+        certain: Floats,
+        *,
+        finished: bool = False,
+        online: bool = False,
+    ) -> list[SeenStep]:
+        """Return the steps with their probabilities; online, those of the last one count alone."""
+        evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
+        learned = self.network is not None
+        video = SeenVideo(order, self.taxonomy, steps, evidence, first, learned, finished, online)
+        if self.network is None:
+            errors = self._shares(order, evidence, first, online=online)
+        else:
+            alone = self.config.online and not online  # of a prefix, the last row alone counts
+            matrix = self._rows(order, steps) if alone else evidence.matrix()
+            errors = self._softened(self.network, matrix)
+        rows = zip(errors.tolist(), certain.tolist(), strict=True)
+        return [
+            SeenStep(video, place, right, misplaced, mishandled, certainty)
+            for place, ((right, misplaced, mishandled), certainty) in enumerate(rows)
+        ]
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -398,6 +456,18 @@ def _unsure(
         if share >= least and action not in missing
     ]
     return tuple(sorted(steps, key=lambda step: -step.probability))
+
+
+def _judgement(step: SeenStep) -> StepJudgement:
+    """Return the probabilities of a step; none exceeds that of its mistake."""
+    named = kind_of(step)
+    mistake = 0.0 if named is None else named.probability(step)
+    kinds = {kind.name: kind for kind in KINDS.values() if isinstance(kind, StepMistake)}
+    shares = {name: min(kind.share(step), mistake) for name, kind in kinds.items()}
+    return StepJudgement(
+        mistake=mistake * step.certainty,
+        kinds={name: share * step.certainty for name, share in shares.items()},
+    )
 
 
 def _deviation(subject: SeenStep | OmittedAction, least: float) -> Deviation | None:

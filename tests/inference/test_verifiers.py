@@ -1,0 +1,161 @@
+"""Verifiers learned from tables of right or labelled videos, without features or a run."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+import cefito
+from cefito.cli import main
+from cefito.data.annotations import Step
+from cefito.errors import CefitoError, ConfigError, DataError
+from cefito.inference.verifiers import learned_verifier, open_verifier
+from cefito.tracks.document import Choices
+from cefito.verification.settings import VerifierConfig
+
+TEA = ["boil water", "add leaves", "pour milk", "stir"]
+HEAD = "video,task,step,start,end,split,error\n"
+
+
+def lines(video, steps=TEA, task="tea", split="train", errors=()):
+    cells = [""] * len(steps)
+    for place in errors:
+        cells[place] = "yes"
+    return "".join(
+        f"{video},{task},{step},{20 * at},{20 * at + 10},{split},{cells[at]}\n"
+        for at, step in enumerate(steps)
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a table of the given lines."""
+
+    def written(name, *rows, head=HEAD):
+        path = tmp_path / name
+        cells = [row if head == HEAD else row.replace(",train,\n", "\n") for row in rows]
+        path.write_text(head + "".join(cells))
+        return path
+
+    return written
+
+
+@pytest.fixture
+def right(write):
+    head = HEAD.replace(",split,error", "")
+    return write("RIGHT.csv", *(lines(f"r{n}") for n in range(4)), head=head)
+
+
+def findings(video):
+    return [(one.kind, one.name) for one in video.deviations]
+
+
+def test_a_table_of_right_videos_is_enough(right, write, capsys):
+    new = write("NEW.csv", lines("x", ["boil water", "pour milk", "add leaves"]))
+    found = cefito.verify(right, new)
+    assert findings(found) == [("missing", "stir"), ("order", "pour milk")]
+    assert found.repair == ("stir",)
+    assert [one.kind for one in cefito.verify(right, found).deviations] == ["missing", "order"]
+    assert main(["verify", str(right), str(new), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [found.to_dict()]
+    assert cefito.graph(right, "tea") == [*pairwise(TEA)]
+    assert main(["graph", str(right)]) == 0
+    assert json.loads(capsys.readouterr().out)["tea"]["edges"] == [
+        [*pair] for pair in pairwise(TEA)
+    ]
+    assert sorted(path.name for path in right.parent.iterdir()) == ["NEW.csv", "RIGHT.csv"]
+
+
+def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
+    new = write("NEW.csv", lines("x", ["boil water", "ad leaves", "fly", "stir"]))
+    found = cefito.verify(right, new)
+    unknown = {one.name: one for one in found.deviations if one.kind == "unknown"}
+    assert unknown["ad leaves"].evidence == "the nearest name is 'add leaves'"
+    assert unknown["fly"].evidence == "no name of the task is similar"
+    assert [(one.action, one.step) for one in unknown.values()] == [(None, 2), (None, 3)]
+    assert {"add leaves", "pour milk"} == {
+        one.name for one in found.deviations if one.kind == "missing"
+    }
+    assert [step.action is None for step in found.steps] == [False, True, True, False]
+
+
+def test_all_steps_have_probabilities_as_their_findings(right, write):
+    new = write("NEW.csv", lines("x", ["boil water", "pour milk", "add leaves", "fly", "stir"]))
+    found = cefito.verify(right, new, least=0.0)
+    told = {one.step: one.probability for one in found.deviations if one.step is not None}
+    for place, step in enumerate(found.steps, 1):
+        assert told.get(place, 0.0) == step.mistake
+        assert max(step.kinds.values()) <= step.mistake
+    (entry,) = [one for one in found.to_dict()["steps"] if one["name"] == "add leaves"]
+    assert entry["mistake"] == entry["kinds"]["order"] > 0.5 > entry["kinds"]["repeated"]
+
+
+def test_online_steps_are_judged_from_those_before_them(right, write):
+    new = write("NEW.csv", lines("x", ["boil water", "pour milk", "add leaves"]))
+    found = cefito.verify(right, new, online=True)
+    assert findings(found) == [("order", "pour milk")]  # once, when it was done
+    assert found.deviations[0].evidence.startswith("'add leaves' was not done; 4 of 4 videos")
+    skipped = write("SKIPPED.csv", lines("y", ["boil water", "pour milk"]))
+    told = cefito.verify(right, skipped, online=True)
+    assert findings(told)[0] == ("missing", "add leaves")  # but not "stir", which may follow
+    assert ("missing", "stir") not in findings(told)
+    for count in (1, 2, 3):
+        shorter = found.model_copy(update={"steps": found.steps[:count]})
+        again = cefito.verify(right, shorter, online=True)
+        assert again.steps == found.steps[:count]
+
+
+def test_the_split_train_is_learned_and_the_split_test_of_the_same_file_judged(write):
+    swapped = [TEA[1], TEA[0], *TEA[2:]]
+    rows = [lines(f"r{n}", split="train") for n in range(3)]
+    rows += [lines(f"t{n}", swapped, split="test") for n in range(9)]
+    both = write("ALL.csv", *rows, lines("v", split="val"))
+    _, verifier = open_verifier(both)
+    assert verifier.orders[0].videos == 3
+    with pytest.raises(ConfigError, match="holds the videos t0, t1"):
+        cefito.verify(both, both)
+    assert findings(cefito.verify(both, both, video="t4"))[0][0] == "order"
+
+
+def test_labelled_mistakes_train_networks(write):
+    rows = [lines(f"r{n}") for n in range(8)]
+    swapped = [TEA[1], TEA[0], *TEA[2:]]
+    rows += [lines(f"w{n}", swapped, errors=(0, 1)) for n in range(10)]
+    few = write("FEW.csv", *rows[:12])
+    assert open_verifier(few)[1].network is None
+    config = VerifierConfig(online=True, members=1, width=16, training_steps=60)
+    verifier = learned_verifier(write("ENOUGH.csv", *rows), Choices(), config=config)
+    assert verifier.network is not None
+    assert verifier.orders[0].videos == 8
+    steps = [Step(20.0 * at, 20.0 * at + 10, action) for at, action in enumerate((1, 0, 2, 3))]
+    online = verifier.verify(steps, 0, online=True).steps
+    whole = verifier.verify(steps, 0).steps  # its networks know the steps before each alone
+    for ours, theirs in zip(online, whole, strict=True):
+        assert ours.mistake == pytest.approx(theirs.mistake, abs=1e-6)
+    assert verifier.verify(steps[:1], 0, online=True).steps[0] == online[0]
+
+
+def test_files_without_a_task_take_that_of_the_option(tmp_path):
+    for name, text in (
+        ("A.txt", "0:00 - 0:04 boil\n0:04 - 0:09 pour\n"),
+        ("B.txt", "0:00 - 0:04 pour\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    found = cefito.verify(tmp_path / "A.txt", tmp_path / "B.txt", task="tea", least=0.7)
+    assert findings(found) == [("missing", "boil")]
+
+
+@pytest.mark.parametrize(
+    ("learned", "new", "kind", "words"),
+    [
+        ([lines("r")], [lines("x", task="soup")], ConfigError, "unknown task 'soup'"),
+        ([lines("r", errors=(1,))], [lines("x")], DataError, "hold errors. Add a right one"),
+        ([lines("r", split="test")], [lines("x")], DataError, "no video of the split train"),
+        ([lines("r")], None, ConfigError, "no videos of the split test. Give another file"),
+    ],
+)
+def test_refusals(write, learned, new, kind, words):
+    path = write("R.csv", *learned)
+    with pytest.raises(CefitoError, match=words) as refusal:
+        cefito.verify(path, path if new is None else write("N.csv", *new))
+    assert isinstance(refusal.value, kind)
