@@ -6,12 +6,14 @@ import base64
 import io
 import itertools
 import json
+import math
 import shlex
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bad_requests import packed
 from test_service import refused
 
 import cefito
@@ -151,7 +153,9 @@ ROW = [0.0] * 24
         ("recognise", {"rows": []}, "rows: List should have at least 1", 422),
         ("recognise", {"rows": [ROW, ROW[:3]]}, "rows.1: 3 numbers; expected [24]", 422),
         ("recognise", {"rows": [[1e39] * 24]}, "row 0 (counted from 0) holds NaN or inf", 422),
-        ("recognise", {"rows": ["AADAfw==" * 24]}, "expected [24]", 422),
+        ("recognise", {"rows": [packed(*[math.nan] * 24)]}, "holds NaN or infinity", 422),
+        ("recognise", {"rows": ["AADAfw==" * 24]}, "rows.0: is not base64", 422),
+        ("verify", {"rows": [packed(0.5)]}, "rows.0: 1 numbers; expected [24]", 422),
         ("recognise", {"rows": [ROW], "task": "coffee"}, "unknown task 'coffee'", 422),
         ("verify", {"rows": [ROW], "task": "coffee"}, "unknown task 'coffee'", 422),
         ("recognise", {"rows": [ROW], "steps_known": ["pour"]}, "need their task", 422),
@@ -238,6 +242,15 @@ def test_runs_that_cannot(serving, run_of_lengths, place):
     assert "knows no orders of steps" in problem["detail"]
     video = {"id": place.world.videos[0].video_id}
     assert "cannot recognise" in refused(still, 422, "/v1/recognise", video=video)["detail"]
+
+
+def test_a_data_set_without_rows_is_named_without_its_folder(serving, run_with_recogniser, place):
+    client = serving(runs=(run_with_recogniser.folder,))
+    video = {"id": place.world.videos[0].video_id}
+    for path in ("recognise", "verify"):
+        problem = refused(client, 422, f"/v1/{path}", video=video)
+        assert problem["detail"].startswith("world: holds no rows of whole videos.")
+        assert problem["field"] == "video"
 
 
 def test_a_late_answer_is_none(client):
