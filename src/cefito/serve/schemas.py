@@ -386,7 +386,7 @@ _TrackSteps = Annotated[
 
 
 class TrackRequest(Track):
-    """Steps in time that are given, also as `POST /v1/recognise` answers them."""
+    """Steps in time that are given, or were recognised before."""
 
     model_config = RequestBody.model_config
 
