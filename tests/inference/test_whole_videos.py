@@ -106,7 +106,13 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     assert found.recognised
     for ours, theirs in zip(found.steps, seen.steps, strict=True):
         assert ours.model_dump(exclude={"mistake", "kinds"}) == theirs.model_dump()
-    assert found == cefito.verify(run_with_recogniser, seen, least=0.0)
+    again = cefito.verify(run_with_recogniser, seen, least=0.0)
+    assert done(again) == done(found) != []
+
+
+def done(video):
+    """Findings in steps that were done; rows also say which steps they do not show."""
+    return [one for one in video.deviations if one.step is not None]
 
 
 def test_a_written_procedure_verifies_and_has_a_graph(tmp_path, capsys):

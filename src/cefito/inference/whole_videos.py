@@ -344,7 +344,9 @@ def _bound_track(track: Track, taxonomy: Taxonomy, task: int | None) -> Track:
         make_step(step.start, step.end, 0, place=f"{place}, step {number}")
     (ours,) = bound([track], taxonomy, task=task, unknown=True)
     steps = sorted(ours.steps, key=lambda step: (step.start, step.end))
-    return ours.model_copy(update={"steps": tuple(steps)})
+    # which actions a film shows is told by their ids, which another run does not share
+    shown = {"present": None, "present_in_any_order": None}
+    return ours.model_copy(update={"steps": tuple(steps), **shown})
 
 
 def _verified_steps(

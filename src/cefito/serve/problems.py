@@ -126,7 +126,8 @@ def to_problem(
         names: What replaces folders of the server, which clients must not see.
         content_type: Type of the request's body.
     """
-    if isinstance(error, ProblemError):
+    if isinstance(error, ProblemError):  # also one that says what the library said
+        error.detail = _without_places(error.detail, names)
         return error
     if isinstance(error, RequestValidationError) and "json" not in content_type:
         first = error.errors()[0]
@@ -139,13 +140,18 @@ def to_problem(
     if isinstance(error, RequestValidationError | ValidationError):
         return _of_validation(error.errors())
     if isinstance(error, CefitoError):
-        detail = str(error)
-        for old, new in (*names.items(), *_CALLS.items()):
-            detail = detail.replace(old, new)
+        detail = _without_places(str(error), names)
         return ProblemError(detail, _FIELDS.get(error.setting, error.setting) or None)
     assert isinstance(error, HTTPException)
     kind, detail = _BY_STATUS.get(error.status_code, ("invalid", str(error.detail)))
     return ProblemError(detail, kind=kind, status=error.status_code, headers=error.headers)
+
+
+def _without_places(detail: str, names: Mapping[str, str]) -> str:
+    """A message with names and routes in the place of folders and files of the server."""
+    for old, new in (*names.items(), *_CALLS.items()):
+        detail = detail.replace(old, new)
+    return detail
 
 
 def _of_validation(errors: Sequence[Any]) -> ProblemError:

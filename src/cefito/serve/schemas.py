@@ -387,7 +387,7 @@ _TrackSteps = Annotated[
 
 
 class TrackRequest(Track):
-    """Steps in time that are given, also as `POST /v1/recognise` answers them."""
+    """Steps in time that are given, or were recognised before."""
 
     model_config = RequestBody.model_config
 
@@ -396,6 +396,8 @@ class TrackRequest(Track):
     task_probability: float = Field(1.0, ge=0, le=1)
     seconds: float = Field(0, ge=0, description="Length of the video.")
     steps: _TrackSteps
+    present: None = Field(None, exclude=True)
+    present_in_any_order: None = Field(None, exclude=True)
     annotated: _TrackSteps | None = None
     file: None = None
 

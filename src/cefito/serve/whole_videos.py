@@ -153,8 +153,8 @@ def _loaded(features: BinaryIO) -> _Rows:
 
 def _recording(served: Served, body: RecogniseRequest | VerifyRequest) -> Recording:
     """The video of a request: its rows, or one of a data set."""
+    width = served.run.own_recogniser.width  # refuses a run without one, whatever the source
     if body.rows is not None:
-        width = served.run.own_recogniser.width
         rows = [read_row(sent, f"rows.{place}", width) for place, sent in enumerate(body.rows)]
         return _of_rows(served, np.stack(rows), body)
     assert body.video is not None  # of the request
