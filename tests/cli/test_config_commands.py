@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from cefito.planners.methods import METHODS, load_config, preset_names
+from cefito.planners.methods import METHODS, load_config, preset_names, run_settings
 from cefito.runs.settings_export import changes_of_preset, settings_text, settings_values
 from cefito.runs.train import train_run
 from cefito.study.trials import ROWS
@@ -23,7 +23,7 @@ def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon
 def test_what_a_method_reads(ran):
     for method in METHODS:
         captured = ran("config", "show", "paper", "--method", method, "--json")
-        assert list(json.loads(captured.out)) == list(METHODS[method].settings.model_fields)
+        assert list(json.loads(captured.out)) == list(run_settings(method).model_fields)
     text = ran("config", "show", "paper", "--planner", method).out  # the same option
     assert set(tomllib.loads(text)) == set(METHODS[method].settings.model_fields)
 

@@ -65,4 +65,5 @@ def test_losses_stay_float32(name, world):
 def test_small_presets_train_in_float32(method):
     for preset, expected in (("paper", "auto"), ("small", "float32"), ("quickstart", "float32")):
         values = flattened(load_config(preset, method=method).sections)
-        assert {values[key] for key in precisions("auto", method)} == {expected}
+        keys = [key for key in precisions("auto", method) if not key.startswith("recogniser.")]
+        assert {values[key] for key in keys} == {expected}

@@ -10,7 +10,7 @@ from cefito.cli import main
 from cefito.data.readers.procedure import read_procedures
 from cefito.errors import DataError
 from cefito.inference.constraints import parse_constraints
-from cefito.inference.whole_videos import written_verifier
+from cefito.inference.verifiers import open_verifier
 
 TEA = """\ufeff
 # Make tea
@@ -51,7 +51,7 @@ def test_only_ends_of_lines_end_a_step(tmp_path):
 
 
 def test_its_orders_are_constraints(tea):
-    taxonomy = written_verifier(tea).taxonomy
+    taxonomy = open_verifier(tea)[1].taxonomy
     given = {"before": [str(tea / "order.json")]}
     pairs = parse_constraints(taxonomy, given).resolved(taxonomy).before
     names = [taxonomy.names([*pair]) for pair in pairs]
