@@ -67,7 +67,7 @@ class SeenStep:
     mishandled: float  # p(another error)
     certainty: float  # p(it was done)
 
-    @property
+    @cached_property
     def step(self) -> Step:
         """The step itself."""
         return self.video.steps[self.place]
@@ -77,7 +77,7 @@ class SeenStep:
         """Id of its action."""
         return self.step.action
 
-    @property
+    @cached_property
     def index(self) -> int | None:
         """Place of its action in the order of the task; None if it is of another task."""
         return self.video.order.index.get(self.action)
