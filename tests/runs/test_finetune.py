@@ -213,7 +213,8 @@ def begun_actions(run, dataset):
 
 def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkeypatch):
     run = train_run(old, tmp_path / "run", config=LENGTHS, horizon=4, shortest=1, seed=0)
-    learned: Any = run.planner.model
+    planner: Any = run.planner
+    learned = planner.model
     windows = cut_windows(old, horizon=4, shortest=1, split="test").of_length(3)
     asked = Queries.from_windows(windows, after_done=True)
     tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)

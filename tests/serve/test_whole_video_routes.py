@@ -192,7 +192,6 @@ def test_refusals(client, path, body, words, status):
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        ({"name": "fly"}, "unknown action 'fly'"),
         ({"name": ""}, "track.steps.0.name: "),
         ({"name": "x" * 301}, "at most 300"),
         ({"end": -1}, "0 ≤ start ≤ end"),
@@ -205,6 +204,20 @@ def test_steps_that_cannot_be(client, step, words):
     steps = [{"name": "boil water", "start": 0, "end": 4, **step}]
     problem = refused(client, 422, "/v1/verify", track={"task": TASK, "steps": steps})
     assert words in problem["detail"]
+
+
+def test_unknown_names_are_findings_also_online(client):
+    times = ({"start": 5 * place, "end": 5 * place + 4} for place in range(2))
+    steps = [{"name": name, **at} for name, at in zip(("boil watr", "add tea leaves"), times)]
+    for online in (False, True):
+        body = {"track": {"task": TASK, "steps": steps}, "online": online}
+        answer = client.post("/v1/verify", json=body)
+        assert answer.status_code == 200, answer.text
+        track = answer.json()["track"]
+        unknown = [one for one in track["deviations"] if one["kind"] == "unknown"]
+        assert [(one["name"], one["step"]) for one in unknown] == [("boil watr", 1)]
+        assert "boil water" in unknown[0]["evidence"]
+        assert [step["kinds"]["unknown"] for step in track["steps"]] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
