@@ -207,8 +207,10 @@ def test_steps_that_cannot_be(client, step, words):
 
 
 def test_unknown_names_are_findings_also_online(client):
-    times = ({"start": 5 * place, "end": 5 * place + 4} for place in range(2))
-    steps = [{"name": name, **at} for name, at in zip(("boil watr", "add tea leaves"), times)]
+    steps = [
+        {"name": "boil watr", "start": 0, "end": 4},
+        {"name": "add tea leaves", "start": 5, "end": 9},
+    ]
     for online in (False, True):
         body = {"track": {"task": TASK, "steps": steps}, "online": online}
         answer = client.post("/v1/verify", json=body)
