@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.annotations import Step, Taxonomy
 from cefito.errors import ConfigError, DataError
-from cefito.inference.whole_videos import VerifiedVideo
+from cefito.inference.whole_videos import VerifiedStep, VerifiedVideo
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices, Format
 from cefito.tracks.formats import FORMATS, WRITERS
@@ -55,10 +55,12 @@ def test_json_holds_what_is_known():
         "annotated": [times],
     }
     assert Track.model_validate_json(json.dumps(value)).steps == (seen,)
-    checked = VerifiedVideo(**facts, steps=(seen,), deviations=(), repair=()).to_dict()
+    judged = {"mistake": 0.25, "kinds": {"order": 0.25}}
+    step = VerifiedStep(**seen.model_dump(), **judged)
+    checked = VerifiedVideo(**facts, steps=(step,), deviations=(), repair=()).to_dict()
     del facts["task_id"]
     empty = {"recognised": True, "deviations": [], "repair": [], "notes": []}
-    assert checked == facts | empty | {"steps": [times]}
+    assert checked == facts | empty | {"steps": [times | judged]}
 
 
 READ: dict[str, Any] = {
