@@ -229,18 +229,10 @@ class SegmentalRecogniser(BaseRecogniser):
         task: int | None = None,
         plan: Sequence[int] | None = None,
     ) -> Recognition:
-        """Recognise the steps of a video.
+        """Recognise the steps of a video; see `Recogniser.recognise`.
 
-        Args:
-            rows: Its rows [n, D].
-            rate: Their number a second; that of the training videos if it is not given.
-            task: Id of its task; None to have it inferred.
-            plan: Ids of its steps in order, if they are known and only their times are not.
-
-        Raises:
-            DataError: Rows of another width, or with NaN or infinity.
-            ConfigError: An unknown task, a rate out of range, a plan without its task or with
-                actions of another one, or a video that is too short for it.
+        A plan is refused without its task, with actions of another one, or for a video that is too
+        short for it (ConfigError).
         """
         rows = self.checked_rows(rows, rate)
         known = None if task is None else find_task(self.taxonomy, task)
