@@ -1,6 +1,7 @@
 """Requests to a server that fails, refuses or answers nonsense, and where keys go."""
 
 import json
+import traceback
 from typing import Any
 
 import pytest
@@ -62,6 +63,8 @@ def test_passing_failures_are_retried(status, served, asking):
         ("[" * 100_000, "it is not valid JSON"),
         ('{"step_1": 0}', "expected an object of step_1, step_2, step_3"),
         ("[0, 2, 3]", "expected an object of step_1, step_2, step_3"),
+        ('{"step_2": 1, ' + VALID[1:], "it is not valid JSON"),  # two answers for one step
+        ("\ud800", "it is not valid JSON"),  # JSON can say what UTF-8 cannot
         (completion(VALID[:20], finish="length"), "it was cut short"),
         (VALID.replace("2,", "9,"), "step_2 is 9, expected one of 0, 1, 2, 3"),
         (VALID.replace("2,", "true,"), "step_2 is true, expected one of 0, 1, 2, 3"),
@@ -100,6 +103,7 @@ def test_an_invalid_answer_is_followed_by_the_request_with_the_error(
         ("3, 2, 0", ()),
         ("0, -2, 3", ()),
         (f"{VALID} or {{}}", ()),
+        ("9" * 5000, ()),
         ("", ()),
     ],
 )
@@ -131,6 +135,7 @@ def test_lasting_failures_are_one_line_without_the_key(
     assert text.startswith(f"{served.url}: ")
     assert "broken, …" in text
     assert SECRET[:8] not in text
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert "\n" not in text
     assert len(served.bodies) == (2 if status == 500 else 1)
 
@@ -194,14 +199,19 @@ def test_the_key_is_sent_only_to_the_server_that_the_environment_names(
         other = served.url.replace("http:", "https:")
         url = {"here": served.url, "other": other}.get(named, named)
         monkeypatch.setenv("OPENAI_BASE_URL", url)
+    served.answer = lambda _: (
+        completion(f"{VALID} {(sent := str(served.headers[-1]))}", refusal=sent, finish=sent)
+        | {"model": sent}
+    )
     asking()
-    (headers,) = served.headers
+    headers, _ = served.headers
     sent = {name.lower(): value for name, value in headers.items()}
     assert sent["authorization"] == f"Bearer {key}"
     assert ("openai-organization" in sent) == (key == SECRET)
     assert SECRET not in str(sent).replace(f"Bearer {key}", "")
-    (path,) = (tmp_path / "kept").iterdir()
-    assert SECRET not in path.read_text()
+    kept = [path.read_text() for path in (tmp_path / "kept").iterdir()]
+    assert len(kept) == 2
+    assert SECRET not in "".join(kept)
 
 
 @pytest.mark.parametrize(

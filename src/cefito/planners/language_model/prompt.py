@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.files import NOT_JSON, parse_json
 from cefito.planners.language_model.method import LlmConfig
 
 _LEAST = 0.01  # probability of candidates that are told, but for the likeliest
-_LINE = re.compile(r"[\[(]?\s*(\d+(?:(?:\s*(?:,|->|→)\s*|\s+)\d+)*)\s*[\])]?\.?")
+_LINE = re.compile(r"[\[(]?\s*(\d{1,9}(?:(?:\s*(?:,|->|→)\s*|\s+)\d{1,9})*)\s*[\])]?\.?")
 _ENDS = "Keep the first and the last step as they are told, and choose those between."
 _RULES = {
     "task": "Nothing was recognised of the steps: choose the likeliest ones.",
@@ -159,8 +160,8 @@ class InvalidAnswerError(ValueError):
 def parse(request: Request, content: str) -> tuple[int, ...]:
     """Return the plan of an answer that is a JSON object of exactly the requested steps."""
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as problem:
+        value = parse_json(content)
+    except NOT_JSON as problem:
         raise InvalidAnswerError("it is not valid JSON") from problem
     names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
     if not isinstance(value, dict) or set(value) != set(names):

@@ -165,26 +165,32 @@ class Server:
             texts=request.texts,
             body=request.body,
             asked=datetime.now(UTC).isoformat(timespec="seconds"),
-            served=str(answer.model or ""),
-            content=choice.message.content or "",
-            refusal=choice.message.refusal or "",
-            finish=choice.finish_reason or "",
+            served=self._cleaned(answer.model),
+            content=self._cleaned(choice.message.content),
+            refusal=self._cleaned(choice.message.refusal),
+            finish=self._cleaned(choice.finish_reason),
             prompt_tokens=(usage.prompt_tokens or 0) if usage else 0,
             completion_tokens=(usage.completion_tokens or 0) if usage else 0,
             seconds=round(time.perf_counter() - started, 3),
         )
 
+    def _cleaned(self, text: str | None) -> str:
+        """Return what a server sent without the key, and without what UTF-8 cannot hold."""
+        text = (text or "").encode(errors="replace").decode()
+        return text.replace(self._key, "…") if self._key else text
+
     def _called(self, call: Callable[[], Any]) -> Any:
         """Return the result of a call; its failure becomes one line, without the key."""
         import openai
 
+        cause: Exception | None
         remedy = "Answers are kept: repeat the command to go on"
         try:
             return call()
         except openai.OpenAIError as problem:
-            cause: Exception = problem
-            text = str(problem)
-            said = reason(text.replace(self._key, "…") if self._key else text)
+            said = reason(self._cleaned(str(problem)))
+            # a traceback would show what a server quotes
+            cause = None if self._key and self._key in str(problem) else problem
             status = problem.status_code if isinstance(problem, openai.APIStatusError) else 0
             if isinstance(problem, openai.APITimeoutError):
                 said = f"no answer within {self.config.timeout:g} s (llm.timeout)"
