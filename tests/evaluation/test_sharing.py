@@ -17,7 +17,7 @@ from cefito.evaluation.sharing import export_run, kept_scores, model_card
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
-from cefito.runs.folder import TrainedVideos
+from cefito.runs.folder import StartReference, TrainedVideos
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run, write_run
 from refusals import refusal
@@ -171,6 +171,43 @@ def test_the_card_says_what_it_is(run, tmp_path):
     assert "None (`cefito evaluate RUN` makes them)." in card
 
 
+def test_no_place_on_this_machine_is_shared(run, tmp_path):
+    secret = str(tmp_path / "secret")
+    features = {"model": "s3d", "weights": "sha256:0", "folder": secret, "file": secret}
+    data = run.info.dataset.model_copy(
+        update={"path": secret, "observed": {"seconds": 3, "features": features}}
+    )
+    start = StartReference(folder=secret, dataset=data, seed=0, weights="0")
+    config = {**run.info.config, "llm": {"told": "ends", "answers": secret}}
+    changed = {"dataset": data, "started_from": start, "config": config, "preset": secret + "/p"}
+    info = run.info.model_copy(update=changed)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    write_run(run.changed(folder=folder, info=info))
+    assert secret in (folder / "run.json").read_text()
+    export_run(folder, tmp_path / "run.zip")
+    files = contents(tmp_path / "run.zip")
+    assert secret.encode() not in b"".join(files.values())
+    shared = json.loads(files["run.json"])
+    kept = {"model": "s3d", "weights": "sha256:0"}
+    for reference in (shared["dataset"], shared["started_from"]["dataset"]):
+        assert reference["observed"] == {"seconds": 3, "features": kept}
+
+
+def test_scores_of_another_run_or_damaged_ones_are_not_in_the_card(run, world, tmp_path, caplog):
+    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    (folder / "evaluation-val.json").write_text("{}")
+    other = small_run(world, tmp_path / "other", "nearest")
+    shutil.copy(run.folder / "evaluation-test.json", other.folder)
+    for place, file in ((folder, "evaluation-val.json"), (other.folder, "evaluation-test.json")):
+        caplog.clear()
+        export_run(place, tmp_path / f"{place.name}.zip")
+        assert f"{place / file}: " in caplog.text
+        assert "cefito evaluate" in caplog.text
+        card = contents(tmp_path / f"{place.name}.zip")["README.md"].decode()
+        assert ("None (`cefito evaluate RUN` makes them)." in card) == (place != folder)
+
+
 def test_the_card_shows_names_literally(run):
     hostile = "<b>|tea| *a*_b_ [c](javascript:d)\n`e`"
     escaped = r"&lt;b&gt;\|tea\| \*a\*\_b\_ [c]\(javascript:d) \`e\`"
@@ -178,7 +215,7 @@ def test_the_card_shows_names_literally(run):
     changes = {"dataset": dataset, "preset": hostile, "versions": {hostile: "1"}}
     changes |= {"parameters": {hostile: 1}}
     info = run.info.model_copy(update=changes)
-    scores = [one.model_copy(update={"dataset": hostile}) for one in kept_scores(run.folder)]
+    scores = [one.model_copy(update={"dataset": hostile}) for one in kept_scores(run)]
     card = model_card(dataclasses.replace(run, info=info), scores, license_name=hostile)
     head, _, shown = card.partition("\n---\n")
     assert f"license: {json.dumps(hostile)}" in head

@@ -203,6 +203,17 @@ def test_kept_scores_are_used_only_with_their_plans(trained, tmp_path):
         assert '"mean_iou": 1' not in scores.read_text() or '"mean_iou": 1' in kept.decode()
 
 
+def test_scores_and_plans_of_another_run_are_not_shown(trained, world, tmp_path):
+    other = small_run(world, tmp_path / "other")
+    evaluate_run(other, plans_file=other.folder / "plans-test.jsonl")
+    run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+    for name in ("evaluation-test.json", "plans-test.jsonl"):
+        shutil.copy(other.folder / name, run.folder)
+    assert report_run(run).scores.planner != RunEvaluation.read(
+        other.folder / "evaluation-test.json"
+    ).planner
+
+
 def test_a_sample_and_another_split_have_files_of_their_own(trained, world, tmp_path):
     run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
     report = report_run(run, sample=5, queries=2)

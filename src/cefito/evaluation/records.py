@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,6 +19,7 @@ from cefito.files import NOT_JSON, FileRecord, read_text, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.planners.given import Given
 from cefito.planners.shared.settings import PlanningConfig
+from cefito.runs.coverage import weights_digest
 from cefito.runs.matching import OtherDataset
 from cefito.search.problem import Plans
 
@@ -242,6 +243,7 @@ class RunEvaluation(Evaluation):
     fingerprint: str  # of the data set
     method: str
     seed: int | None  # of its training; None for imported weights
+    run: str | None = ABSENT  # `weights_digest` of its files
     preset: str
     selection: Selection | None  # windows that epochs and weights were chosen on
     actions_from: str | None = ABSENT  # source of each task's actions
@@ -254,6 +256,10 @@ class RunEvaluation(Evaluation):
     other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own
     plans_sha256: str | None = ABSENT  # of the file of the plans, if they were saved
     folds: list[FoldScores] | None = ABSENT  # of a cross-validation; other entries are pooled
+
+    def is_of(self, files: Mapping[str, str]) -> bool:
+        """Return whether it is of the run of these files; True for one that does not say."""
+        return self.run in (None, weights_digest(files))
 
     def headline(self) -> list[tuple[str, float, float | None, float | None]]:
         """Every metric that is a single number: head, value, and both ends of its interval."""

@@ -38,6 +38,7 @@ from cefito.planners.checks import check_task_given
 from cefito.planners.given import Given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
+from cefito.runs.coverage import weights_digest
 from cefito.runs.folder import window_sizes
 from cefito.runs.matching import match_dataset
 from cefito.runs.options import TrainOptions
@@ -122,6 +123,7 @@ def evaluate_run(
         plans_file,
         method=run.method,
         seed=run.info.seed,
+        run=weights_digest(run.files) or None,
         preset=run.info.preset,
         selection=run.info.selection,
         weights=description.weights,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,21 @@ from cefito.runs.folder import DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.settings_export import changes_of_preset
 
+logger = logging.getLogger(__name__)
 
-def kept_scores(folder: Path) -> list[RunEvaluation]:
-    """The scores in a run folder from `cefito evaluate`; unreadable files are skipped."""
-    scores = []
-    for path in sorted(folder.glob("evaluation-*.json")):
-        with suppress(RunError):
-            scores.append(RunEvaluation.read(path))
-    return scores
+
+def kept_scores(run: Run) -> list[RunEvaluation]:
+    """The scores of a run in its folder from `cefito evaluate`; warns of what is left out."""
+    kept = []
+    for path in sorted(run.folder.glob("evaluation-*.json")):
+        try:
+            scores = RunEvaluation.read(path)
+            if not scores.is_of(run.files):
+                raise RunError(f"{path}: scores of another run. {RunEvaluation.remedy}")
+            kept.append(scores)
+        except RunError as problem:
+            logger.warning("scores are left out: %s", problem)
+    return kept
 
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
@@ -56,7 +63,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         "method": f"{in_markdown(name)} (`{info.method}`)",
         "data set": in_markdown(f"{info.dataset.name} {info.dataset.fingerprint}".rstrip()),
         "observation size": str(run.planner.observation_dim),
-        "observations": _observed(info.dataset.observed or {}),
+        "observations": _observed(_placeless(info.dataset).observed or {}),
         "windows": _in_words(info.windows) or "unknown",
         "preset": in_markdown(Path(info.preset).name),
         "settings changed": "unknown"
@@ -83,11 +90,16 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     return "\n\n".join(parts) + "\n"
 
 
+def _placeless(reference: DatasetReference) -> DatasetReference:
+    """The data set of a run without places on this machine, its own and the encoder's."""
+    made = {**(reference.observed or {})}
+    if features := made.get("features"):
+        made["features"] = {name: features[name] for name in features if name not in PLACES}
+    return reference.model_copy(update={"path": "", **({"observed": made} if made else {})})
+
+
 def _observed(made: Mapping[str, Any]) -> str:
-    """How observations were made, without the encoder's places on this machine."""
-    features = (made.get("features") or {}).items()
-    kept = {name: setting for name, setting in features if name not in PLACES}
-    return _in_words({**made, "features": kept or "of an unknown encoder"})
+    return _in_words({**made, "features": made.get("features") or "of an unknown encoder"})
 
 
 def _in_words(record: Mapping[str, Any]) -> str:
@@ -148,15 +160,16 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
         raise RunError(f"{target}: expected the name of a zip file, such as run.zip.")
     if not target.parent.is_dir():
         raise RunError(f"{target.parent}: no such folder. Make it first, or choose another one.")
-    info = opened.info.model_copy(
-        update={
-            # paths on this machine stay out
-            "dataset": opened.info.dataset.model_copy(update={"path": ""}),
-            "preset": Path(opened.info.preset).name,
-        }
-    )
+    info = opened.info
+    changed: dict[str, Any] = {"dataset": _placeless(info.dataset), "preset": Path(info.preset).name}
+    if info.started_from is not None:
+        start = {"folder": "", "dataset": _placeless(info.started_from.dataset)}
+        changed["started_from"] = info.started_from.model_copy(update=start)
+    if llm := info.config.get("llm"):
+        changed["config"] = {**info.config, "llm": {**llm, "answers": ""}}
+    info = info.model_copy(update=changed)
     videos = opened.videos and opened.videos.shared()
-    card = model_card(opened, kept_scores(opened.folder), license_name=license_name)
+    card = model_card(opened, kept_scores(opened), license_name=license_name)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_run(opened.changed(folder=folder, info=info, videos=videos, copy_of=""))

@@ -176,7 +176,8 @@ def _scored(
     plans = run.folder / name.replace("evaluation", "plans", 1).replace(".json", ".jsonl")
     with suppress(RunError):  # missing, or of another version
         scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
-        if (scores.fingerprint, scores.plans_sha256) == (opened.fingerprint, file_digest(plans)):
+        shown = scores.fingerprint, scores.plans_sha256
+        if shown == (opened.fingerprint, file_digest(plans)) and scores.is_of(run.files):
             return scores, found
     with TemporaryDirectory() as temporary:
         plans = Path(temporary) / plans.name if run.copy_of else plans
