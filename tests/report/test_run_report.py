@@ -209,9 +209,10 @@ def test_scores_and_plans_of_another_run_are_not_shown(trained, world, tmp_path)
     run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
     for name in ("evaluation-test.json", "plans-test.jsonl"):
         shutil.copy(other.folder / name, run.folder)
-    assert report_run(run).scores.planner != RunEvaluation.read(
-        other.folder / "evaluation-test.json"
-    ).planner
+    assert (
+        report_run(run).scores.planner
+        != RunEvaluation.read(other.folder / "evaluation-test.json").planner
+    )
 
 
 def test_a_sample_and_another_split_have_files_of_their_own(trained, world, tmp_path):

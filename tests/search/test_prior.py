@@ -167,6 +167,20 @@ def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, str
     np.testing.assert_allclose(together, -np.concatenate(costs), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["actions", "counts", "events", "settings", "sizes", "strengths"])
+@pytest.mark.parametrize("wrong", ["nan", "negative", "large", "short"])
+def test_arrays_that_are_no_counts_are_refused(name, wrong):
+    arrays = SMALL.fit().to_arrays()
+    array = arrays[name].astype(float) if wrong == "nan" else arrays[name].copy()
+    array.flat[0] = {"nan": np.nan, "negative": -2, "large": 10**6}.get(wrong, array.flat[0])
+    arrays[name] = array[:-1] if wrong == "short" else array
+    if wrong == "large" and name in ("counts", "strengths"):
+        NGramPrior.from_arrays(arrays)  # many videos, much smoothing
+        return
+    with pytest.raises(ValueError, match=r"counts|fit each other|unpack"):
+        NGramPrior.from_arrays(arrays)
+
+
 def test_arrays_and_back(tmp_path):
     prior = SMALL.fit(order=2, strengths=(0.3, 2.0, 5.0))
     write_tensors(tmp_path / "prior.safetensors", {**prior.to_arrays(), "weights": np.ones(3)})

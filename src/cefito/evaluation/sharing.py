@@ -161,7 +161,10 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     if not target.parent.is_dir():
         raise RunError(f"{target.parent}: no such folder. Make it first, or choose another one.")
     info = opened.info
-    changed: dict[str, Any] = {"dataset": _placeless(info.dataset), "preset": Path(info.preset).name}
+    changed: dict[str, Any] = {
+        "dataset": _placeless(info.dataset),
+        "preset": Path(info.preset).name,
+    }
     if info.started_from is not None:
         start = {"folder": "", "dataset": _placeless(info.started_from.dataset)}
         changed["started_from"] = info.started_from.model_copy(update=start)

@@ -300,6 +300,14 @@ def chosen_smoothing(
     return chosen
 
 
+def check_counts(arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> None:
+    """Refuse named arrays that hold other numbers than counts, strengths among them (ValueError)."""
+    for name in names:
+        array, kinds = arrays[name], "f" if name.endswith("strengths") else "i"
+        if array.dtype.kind not in kinds or not ((array >= 0) & (array < np.inf)).all():
+            raise ValueError(f"'{name}' holds other numbers than counts")
+
+
 class NGramPrior:
     """Smoothed n-grams of actions for each task; make one by `fit`, `tuned` or `from_arrays`.
 
@@ -453,8 +461,21 @@ class NGramPrior:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> NGramPrior:
-        """Make a prior from the arrays of `to_arrays`."""
+        """Make a prior from the arrays of `to_arrays` (ValueError if they are not)."""
+        check_counts(arrays, ("counts", "actions", "sizes", "settings", "strengths"))
         order, action_count = arrays["settings"].tolist()
+        actions, events = arrays["actions"], arrays["events"]
+        if (
+            arrays["sizes"].sum() != len(actions)
+            or (actions >= action_count).any()
+            or events.shape != (len(arrays["counts"]), 4)
+            or events.dtype.kind != "i"
+            or ((events < START) | (events >= action_count))[:, 1:].any()
+            or ((events[:, 0] < 0) | (events[:, 0] >= len(arrays["sizes"]))).any()
+            or order not in (1, 2, 3)
+            or len(arrays["strengths"]) != 3
+        ):
+            raise ValueError("arrays of n-grams do not fit each other")
         parts = np.split(arrays["actions"], np.cumsum(arrays["sizes"])[:-1])
         return cls(
             events=arrays["events"],

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows, padded_rows
 from cefito.planners.chain.states import TaskStates
-from cefito.search.prior import GRID, START, NGramPrior, chosen_smoothing
+from cefito.search.prior import GRID, START, NGramPrior, check_counts, chosen_smoothing
 
 Weights = tuple[float, float, float]
 NETWORK: Weights = (1.0, 0.0, 0.0)
@@ -239,7 +239,11 @@ class Usual:
         """Make it from the arrays of `to_arrays`."""
         first = {**arrays, **{name: arrays[f"first.{name}"] for name in _SMOOTHING}}
         priors = NGramPrior.from_arrays(arrays), NGramPrior.from_arrays(first)
+        check_counts(arrays, _COUNTS)
         left_after, left_at = (arrays[name] for name in _COUNTS)
+        tasks, actions = states.lookup.shape
+        if len(left_at) != tasks or left_after.shape[:2] != (tasks, actions + 1):
+            raise ValueError("counts of the steps left do not fit the actions and tasks")
         return cls(*priors, left_after, left_at, states)
 
 
