@@ -301,7 +301,7 @@ def chosen_smoothing(
 
 
 def check_counts(arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> None:
-    """Refuse named arrays that hold other numbers than counts, strengths among them (ValueError)."""
+    """Refuse named arrays that hold other numbers than counts or strengths (ValueError)."""
     for name in names:
         array, kinds = arrays[name], "f" if name.endswith("strengths") else "i"
         if array.dtype.kind not in kinds or not ((array >= 0) & (array < np.inf)).all():

@@ -100,6 +100,16 @@ def test_smoothing_of_first_steps_is_chosen_on_videos_held_out(windows):
     usual = Usual.fit(states, alike, replace(val, before=None).subset([]), range(1, 4))
     assert usual.first.order == 2
     assert usual.first.strengths[1] == min(GRID)
+    arrays = usual.to_arrays()
+    np.testing.assert_array_equal(Usual.from_arrays(arrays, states).left_at, usual.left_at)
+    for name, wrong in (
+        ("left_at", arrays["left_at"][1:]),
+        ("left_after", arrays["left_after"] - 1),
+        ("left_after", arrays["left_after"][:, 1:]),
+        ("first.strengths", np.full(3, np.nan)),
+    ):
+        with pytest.raises(ValueError, match="counts"):
+            Usual.from_arrays({**arrays, name: wrong}, states)
 
 
 def test_hidden_observations_do_not_count(planner, windows):
