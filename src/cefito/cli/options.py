@@ -17,16 +17,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 
 from cyclopts import Group, Parameter
 
-from cefito.cli.console import print_json
+from cefito.cli.console import passing_progress, print_json
 from cefito.data.annotations import SPLITS
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
 from cefito.planners.methods import check_keys
+from cefito.runtime import pick_device
+from cefito.settings import validated
 from cefito.times import TIME_FORMS, parse_seconds
+from cefito.tracks.document import Choices
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
     from pydantic.fields import FieldInfo
+
+    from cefito.inference.whole_videos import Reading
 
 
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
@@ -307,3 +312,76 @@ def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
             "ones with commas between, as in 3,4,5."
         )
     return tuple(map(int, parts))
+
+
+_COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
+_CHOICES = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
+
+
+class _Choosing:
+    """Options that are settings of `Choices`."""
+
+    @property
+    def choices(self) -> Choices:
+        """The choices for the readers."""
+        values = dict(vars(self))
+        column = values.pop("column", ())
+        columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
+        return validated(Choices, {**values, "columns": columns}, place="options")
+
+
+_CHOICES.append(("column", Annotated[Several, Parameter(help=_COLUMN)], ()))
+
+
+@with_options(_CHOICES)
+class StepOptions(_Choosing):
+    """What files of annotated steps leave open: the settings of `Choices`."""
+
+
+@with_options([one for one in _CHOICES if one[0] != "task"])
+class FileOptions(_Choosing):
+    """The same for a command that has the task among other options."""
+
+
+NO_CHOICES = StepOptions()
+AS_WRITTEN = FileOptions()
+"""Nothing is left open by files of steps."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RecordingOptions:
+    """How whole videos are read.
+
+    Attributes:
+        task: Name or id of the task of all videos; by default it is recognised.
+        dataset: Data set of the inputs, which are then ids of its videos.
+        feature_rate: Rows of features a second; by default as in training.
+        encoder: Encoder of video files; by default the one of the run's features.
+        weights: File of its weights, for s3d.
+        device: auto, cpu or cuda, for the encoder.
+    """
+
+    task: str | None = None
+    dataset: Path | None = None
+    feature_rate: float | None = None
+    encoder: str | None = None
+    weights: Path | None = None
+    device: str = "auto"
+
+    def reading(self) -> Reading:
+        """Return how videos are read; an unknown device is refused (RunError)."""
+        if self.device != "auto":  # which is looked for when an encoder is opened
+            pick_device(self.device, float64=False)
+        return {
+            "dataset": self.dataset,
+            "rate": self.feature_rate,
+            "encoder": self.encoder,
+            "weights": self.weights,
+            "device": self.device,
+            "progress": passing_progress,
+        }
+
+
+AS_RECORDED = RecordingOptions()
+"""Nothing changed."""

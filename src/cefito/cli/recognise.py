@@ -3,66 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
-from cefito.cli.options import OUTPUT, Json, said_as_json
-from cefito.cli.prepare import AS_WRITTEN, FileOptions
+from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.options import (
+    AS_RECORDED,
+    AS_WRITTEN,
+    OUTPUT,
+    FileOptions,
+    Json,
+    RecordingOptions,
+    said_as_json,
+)
 from cefito.data.annotations import json_lines
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, file_names, write_text
 from cefito.markup import counted, percent
-from cefito.runtime import pick_device
 from cefito.settings import parse_record
 
 if TYPE_CHECKING:
-    from cefito.inference.whole_videos import Reading
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class RecordingOptions:
-    """How whole videos are read.
-
-    Attributes:
-        task: Name or id of the task of all videos; by default it is recognised.
-        dataset: Data set of the inputs, which are then ids of its videos.
-        feature_rate: Rows of features a second; by default as in training.
-        encoder: Encoder of video files; by default the one of the run's features.
-        weights: File of its weights, for s3d.
-        device: auto, cpu or cuda, for the encoder.
-    """
-
-    task: str | None = None
-    dataset: Path | None = None
-    feature_rate: float | None = None
-    encoder: str | None = None
-    weights: Path | None = None
-    device: str = "auto"
-
-    def reading(self) -> Reading:
-        """Return how videos are read."""
-        return {
-            "dataset": self.dataset,
-            "rate": self.feature_rate,
-            "encoder": self.encoder,
-            "weights": self.weights,
-            "device": pick_device(self.device, float64=False),
-            "progress": passing_progress,
-        }
-
-
-AS_RECORDED = RecordingOptions()
-"""Nothing changed."""
 
 
 def recognise(

@@ -20,6 +20,7 @@ from cefito.inference.query import query_of_ends
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DECIDING
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +82,7 @@ class ObservationRecipe:
         encoder: str | None = None,
         *,
         weights: Path | str | None = None,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
     ) -> Observer:
         """Open the encoder (by default the run's, from its place) with the settings of the run.
 
@@ -102,7 +103,7 @@ class ObservationRecipe:
         opened = open_encoder(
             name,
             weights=None if weights is None else Path(weights),
-            device=device or "cpu",
+            device=pick_device(str(device or "cpu"), float64=False),
             **{key: self.made_with[key] for key in settings},
         )
         self._check(name, opened)

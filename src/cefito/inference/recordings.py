@@ -87,7 +87,7 @@ def open_recordings(
     rate: float | None = None,
     encoder: str | None = None,
     weights: Path | None = None,
-    device: torch.device | None = None,
+    device: torch.device | str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Recording]:
     """Yield the rows of videos, one after another; all are named before the first is encoded.
@@ -101,7 +101,7 @@ def open_recordings(
         rate: Rows of features a second; as in the run's data set by default.
         encoder: Encoder of video files; that of the run's features by default.
         weights: File of its weights, for s3d.
-        device: Where it works.
+        device: Where it works; the CPU by default, "auto" takes CUDA if available.
         progress: Shows the progress of each video file.
 
     Raises:

@@ -52,7 +52,7 @@ class Reading(TypedDict, total=False):
     rate: float | None
     encoder: str | None
     weights: Path | None
-    device: torch.device | None
+    device: torch.device | str | None
     progress: Progress
 
 

@@ -59,7 +59,7 @@ def changes_of_preset(run: Run) -> list[SettingDifference] | None:
         )
     except CefitoError:
         return None
-    ours, theirs = flattened(run.info.config), flattened(preset.sections)
+    ours, theirs = flattened(run.config.sections), flattened(preset.sections)
     return [
         SettingDifference(setting=key, ours=ours.get(key), theirs=theirs.get(key))
         for key in dict.fromkeys([*ours, *theirs])

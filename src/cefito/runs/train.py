@@ -125,6 +125,7 @@ def train_run(
             folder=folder,
             planner=fitted.planner,
             info=_finished(info, fitted, train, val),
+            config=config,
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
             **others,
