@@ -23,10 +23,16 @@ from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, file_names, write_text
 from cefito.markup import counted, percent
 from cefito.settings import parse_record
+from cefito.tracks.formats import WRITERS
 
 if TYPE_CHECKING:
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
+
+    Written = str
+else:
+    Written = Literal[tuple(sorted(WRITERS))]
+"""Name of a format of steps that is written."""
 
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
@@ -41,7 +47,7 @@ def recognise(
     min_probability: float = 0.0,
     reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    format_: Annotated[str | None, Parameter(name="--format", group=OUTPUT)] = None,
+    format_: Annotated[Written | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
@@ -101,11 +107,7 @@ def recognise(
 
 def _format(out: Path, name: str | None, count: int) -> Format:
     """Return the format of a file or of a folder of files; refuse what cannot be written."""
-    from cefito.tracks.formats import WRITERS
-
     endings = {writer.ending: writer for writer in WRITERS.values()}
-    if name not in (None, *WRITERS):
-        raise ConfigError(f"--format {name}: expected one of {', '.join(sorted(WRITERS))}.")
     writer = endings.get(out.suffix) if name is None else WRITERS[name]
     if writer is None:
         expected = f"a file that ends in {', '.join(sorted(endings))}, or --format"
@@ -154,7 +156,7 @@ def annotate(
     /,
     *films: str,
     out: Path,
-    format_: Literal["csv", "eaf", "labelstudio", "via"] = "csv",
+    format_: Written = "csv",
     corrected: tuple[Path, ...] = (),
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
@@ -165,8 +167,7 @@ def annotate(
         run: Run with a recogniser.
         films: Video files, files of features, or ids of videos of the run's data set.
         out: Folder of the proposals.
-        format_: csv (STEPS.csv of all films), or one file a film: eaf (ELAN), labelstudio
-            (predictions) or via.
+        format_: csv (STEPS.csv of all films), or a format of one file a film.
         corrected: Corrected file of any form that cefito data prepare custom reads; may be
             repeated.
     """
@@ -177,7 +178,6 @@ def annotate(
     from cefito.inference.proposals import doubt
     from cefito.inference.whole_videos import recognised_videos
     from cefito.runs.run import open_run
-    from cefito.tracks.formats import WRITERS
     from cefito.tracks.formats.json_lines import write
 
     if (out / PROPOSALS).exists():
