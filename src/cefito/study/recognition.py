@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,18 @@ from numpy.typing import NDArray
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.metrics import checked_sums
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
 from cefito.evaluation.statistics import calibration, drawn_ratios, draws_interval
 from cefito.files import read_json, write_json, write_text
 from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
-from cefito.recognition.recogniser import Recogniser
-from cefito.recognition.scores import OVERLAPS, VideoScores, segments
+from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.training.trainer import TrainingContext
-
-_SCORES = {  # head, and the columns that are divided, which are sums over videos
-    "frame": ("frame", "right", "rows"),
-    "edit": ("edit", "edit", "videos"),
-    **{f"f1_{least}": (f"F1@{least}", f"found_{least}", "half") for least in OVERLAPS},
-    "count": ("steps", "recognised", "annotated"),
-    "task": ("task", "task_right", "videos"),
-    "current": ("now", "current_right", "rows"),
-    "next": ("next", "next_right", "asked"),
-    "done": ("done", "done", "annotated"),
-    "done_difference": ("done off", "done_gap", "videos"),
-    "detected": ("detected", "detected", "steps"),
-    "delay_seconds": ("delay, s", "delay", "detected"),  # all others are in per cent
-}
-_LEGEND = (
-    "Per cent, 90 % intervals (videos resampled). steps, done: recognised, and believed done at "
-    "the end, for each annotated one; done off: mean difference; now, next: seconds with the right "
-    "step, from the rows so far; delay: to the first row that shows a step."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +82,7 @@ def compare_recognisers(
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
     known, file = _Known.of(dataset), out / "recognition.json"
     about: dict[str, Any] = {
+        "format_version": 2,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
@@ -108,7 +92,7 @@ def compare_recognisers(
     if file.exists():
         before = read_json(file, "Choose another folder.")
         if {key: before.get(key) for key in about} != about:
-            problem = "is of another data set, other rows, or other settings"
+            problem = "is of another data set, other rows or settings, or an earlier version"
             raise ConfigError(f"{file} {problem}. Choose another folder.")
         videos = before["videos"]
     out.mkdir(parents=True, exist_ok=True)
@@ -138,59 +122,41 @@ def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     }
 
 
-def _measured(known: _Known, own: Recogniser) -> dict[str, Any]:
-    """Return the columns of the test videos, and ECE."""
-    recognised = [own.recognise(known.raw[video]) for video in known.test]
-    rows, columns = [one.rows for one in recognised], []
-    for video, one in zip(known.test, recognised, strict=True):
-        column = _offline(known, video, one.rows)
-        if own.follows:
-            right = int(one.tasks.argmax() == known.data.videos[video].task)
-            column |= _online(known, own, video) | {"task_right": right}
-        columns.append(column)
-    measured: dict[str, Any] = {
-        "columns": {key: [round(one[key], 4) for one in columns] for key in columns[0]}
-    }
-    sure = all(((one == 0) | (one == 1)).all() for one in rows)
-    return measured | ({} if sure else {"ece": _calibration_error(known, rows)})
+def _measured(known: _Known, fitted: Recogniser) -> dict[str, Any]:
+    """Return the sums and divisors of each metric by test video [N, 2], and ECE."""
+    recognised = [fitted.recognise(known.raw[video]) for video in known.test]
+    rows = [recognition.rows for recognition in recognised]
+    scored, sums = list(map(partial(_scored, known, fitted), known.test, recognised)), {}
+    for name, metric in list(RECOGNISER_METRICS.items()):
+        with RECOGNISER_METRICS.trying(name):
+            totals = [metric.total(video) for video in scored]
+            checked = [checked_sums(total, metric) for total in totals if total is not None]
+            if len(checked) == len(totals):
+                sums[name] = np.round(np.array(checked), 4).tolist()
+    sure = all(((values == 0) | (values == 1)).all() for values in rows)
+    return {"sums": sums} | ({} if sure else {"ece": _calibration_error(known, rows)})
 
 
-def _offline(known: _Known, video: int, rows: Floats) -> dict[str, float]:
-    """Return columns of a test video by p(label) [n, K + 1]."""
-    one = VideoScores.of(rows.argmax(axis=1), known.labels[video], known.background)._asdict()
-    found = dict(zip(OVERLAPS, one.pop("found"), strict=True))
-    half = (one["recognised"] + one["annotated"]) / 2
-    return one | {f"found_{least}": n for least, n in found.items()} | {"videos": 1, "half": half}
-
-
-def _online(known: _Known, own: Recogniser, video: int) -> dict[str, float]:
-    """Return columns of a test video whose rows come one after another."""
-    steps = sorted(known.data.videos[video].steps, key=lambda step: step.start)
-    stream, now, right, asked, rate = own.stream(), [], 0, 0, known.rate
-    for count, row in enumerate(known.raw[video]):
-        stream.observe(row)
-        now.append(int(stream.now.argmax()))
-        ahead = [step.action for step in steps if step.start > (count + 0.5) / rate]
-        asked += bool(ahead)
-        right += bool(ahead) and int(stream.next_actions.argmax()) == ahead[0]
-    delays = []
-    for step in steps:
-        start, end = round(step.start * rate), round(step.end * rate)
-        own_rows = now[start : max(start + 1, end)]
-        if step.action in own_rows:  # a row is known at its end
-            delays.append((start + own_rows.index(step.action) + 1) / rate - step.start)
-    truth = known.labels[video]
-    annotated, done = len(segments(truth, known.background)), len(stream.steps())
-    return {
-        "current_right": int((np.array(now) == truth).sum()),
-        "next_right": right,
-        "asked": asked,
-        "done": done,
-        "done_gap": abs(done - annotated) / max(annotated, 1),
-        "steps": len(steps),
-        "detected": len(delays),
-        "delay": sum(delays),
-    }
+def _scored(known: _Known, fitted: Recogniser, video: int, recognised: Recognition) -> ScoredVideo:
+    """Return what metrics see of a test video; its rows are followed if the recogniser can."""
+    annotated = known.data.videos[video]
+    seen: dict[str, Any] = {}
+    if fitted.follows:
+        stream, now, ahead = fitted.stream(), [], []
+        for row in known.raw[video]:
+            stream.observe(row)
+            now.append(int(stream.now.argmax()))
+            ahead.append(int(stream.next_actions.argmax()))
+        seen["followed"] = FollowedRows(np.array(now), np.array(ahead), len(stream.steps()))
+        seen["task_right"] = int(recognised.tasks.argmax()) == annotated.task
+    return ScoredVideo(
+        labels=recognised.rows.argmax(axis=1),
+        truth=known.labels[video],
+        background=known.background,
+        rate=known.rate,
+        steps=tuple(sorted(annotated.steps, key=lambda step: step.start)),
+        **seen,
+    )
 
 
 def _calibration_error(known: _Known, found: Sequence[Floats]) -> float:
@@ -207,24 +173,23 @@ def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     ours, summaries = seeds.get("recogniser"), {}
     for name, own in seeds.items():
         row: dict[str, Any] = {"seeds": len(own)}
-        for score, (_, *columns) in _SCORES.items():
-            if columns[0] in own[0]["columns"]:
-                value, draws = _scores(own, score)
-                row[score] = _interval(value, draws)
-                if ours is not None and ours is not own:
-                    first, drawn = _scores(ours, score)
-                    row[score]["recogniser_less_it"] = _interval(first - value, drawn - draws)
+        for metric in RECOGNISER_METRICS:
+            if all(metric in seed["sums"] for seed in own):
+                value, draws = _scores(own, metric)
+                row[metric] = _interval(value, draws)
+                if ours not in (None, own) and all(metric in seed["sums"] for seed in ours):
+                    first, drawn = _scores(ours, metric)
+                    row[metric]["recogniser_less_it"] = _interval(first - value, drawn - draws)
         if "ece" in own[0]:
             row["ece"] = round(float(np.mean([one["ece"] for one in own])), 2)
         summaries[name] = row
     return summaries
 
 
-def _scores(seeds: Sequence[dict[str, Any]], score: str) -> tuple[float, Floats]:
-    """Return a score and draws of it over videos [DRAWS], both means over seeds."""
-    _, above, below = _SCORES[score]
-    factor = 1 if score == "delay_seconds" else 100
-    columns = [[np.array(one["columns"][each]) for each in (above, below)] for one in seeds]
+def _scores(seeds: Sequence[dict[str, Any]], name: str) -> tuple[float, Floats]:
+    """Return a metric and draws of it over videos [DRAWS], both means over seeds."""
+    factor = 100 if RECOGNISER_METRICS[name].percent else 1
+    columns = [np.array(seed["sums"][name]).T for seed in seeds]  # sums and divisors [2, N]
     value = np.mean([up.sum() / max(down.sum(), 1e-9) for up, down in columns])
     draws: Floats = np.mean([drawn_ratios(up, down) for up, down in columns], axis=0)
     return factor * float(value), factor * draws
@@ -238,10 +203,12 @@ def _interval(value: float, draws: Floats) -> dict[str, Any]:
 
 
 def _table(known: _Known, rows: dict[str, dict[str, Any]]) -> Table:
+    heads = {name: metric.head for name, metric in RECOGNISER_METRICS.items()}
+
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
-        for score in _SCORES:
-            one = rows[name].get(score)
+        for metric in heads:
+            one = rows[name].get(metric)
             if one is None or one["low"] is None:
                 yield NONE
             else:
@@ -249,10 +216,11 @@ def _table(known: _Known, rows: dict[str, dict[str, Any]]) -> Table:
         yield str(rows[name].get("ece", NONE))
 
     listed = recogniser_rows()
+    meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
     return Table(
         title=f"{known.data.name}: steps of {counted(len(known.test), 'test video')}",
-        heads=("recogniser", *(head for head, *_ in _SCORES.values()), "ECE"),
+        heads=("recogniser", *heads.values(), "ECE"),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=(_LEGEND,),
+        legend=(f"Per cent unless said, 90 % intervals (videos resampled). {' '.join(meanings)}",),
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )
