@@ -117,7 +117,13 @@ _OTHER_NAMES = {  # settings whose options have another name
 
 
 def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
-    """Return the message of an error, followed by the options of its settings, if there are any."""
+    """Return the message of an error, followed by the options of its settings, if there are any.
+
+    Args:
+        problem: The error; its `setting` names settings, separated by commas.
+        app: The application, whose command has the options.
+        argv: Arguments of the call.
+    """
     message = str(problem)
     settings = filter(None, problem.setting.split(", "))
     option = ", ".join(filter(None, (_option(setting, app, argv) for setting in settings)))
@@ -198,7 +204,13 @@ AnyOptions = TypeVar("AnyOptions")
 def options_class(
     base: type, options: Iterable[tuple[str, Any, Any]], group: Group | None = None
 ) -> Any:
-    """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
+    """Return a class of options, a frozen dataclass, with further fields: name, type, default.
+
+    Args:
+        base: Class with the methods and docstring.
+        options: Name, type and default of each further field.
+        group: Group of the options in the help.
+    """
     listed = list(options)
     namespace = {
         "__module__": base.__module__,  # where annotations as strings are looked up
@@ -239,7 +251,11 @@ def field_options(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of the option of each field that has a description.
 
-    `names` has other names of options, by field; `kinds` other types, by the type of the field.
+    Args:
+        fields: Fields of settings, by name.
+        names: Other names of options, by field.
+        kinds: Other types, by the type of the field.
+        group: Group of the options in the help.
     """
     for name, field in fields.items():
         kind = {bool: Flag, **kinds}.get(field.annotation, field.annotation)
@@ -278,7 +294,13 @@ def known_settings(entries: Sequence[str]) -> dict[str, str]:
 
 
 def pairs(option: str, entries: Sequence[str], expected: str) -> dict[str, str]:
-    """Parse the entries of an option of the form KEY=VALUE: values by key."""
+    """Parse the entries of an option of the form KEY=VALUE: values by key.
+
+    Args:
+        option: Its name, for messages.
+        entries: Its values, each KEY=VALUE.
+        expected: What was expected, for messages.
+    """
     values = {}
     for entry in entries:
         key, sign, value = entry.partition("=")

@@ -86,6 +86,11 @@ class ObservationRecipe:
     ) -> Observer:
         """Open the encoder (by default the run's, from its place) with the settings of the run.
 
+        Args:
+            encoder: Its name.
+            weights: File of its weights, for s3d.
+            device: Where it works; the CPU by default, "auto" takes CUDA if available.
+
         Raises:
             ConfigError: Unknown encoder, another than the run's, or none is given and the run does
                 not say which.
@@ -246,6 +251,12 @@ class Observer:
         """Make the query of two times of a video file, in seconds, or of one.
 
         As in the benchmarks, an observation joins the vectors of the seconds around its time.
+
+        Args:
+            video: The file.
+            start: Second at which the first step begins; None if it is not known.
+            end: Second at which the last step ends; None if it is not known.
+            progress: Shows how much of the video was read.
 
         Raises:
             ConfigError: Times outside of the video or in the wrong order.

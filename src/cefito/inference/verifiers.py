@@ -67,6 +67,12 @@ def learned_verifier(
     Actions are those of these videos. Errors train networks if there are enough of them; videos
     without errors show orders.
 
+    Args:
+        path: The file.
+        choices: What it leaves open.
+        task: Name of its task, if it names none.
+        config: Settings of the verifier.
+
     Raises:
         DataError: A file that cannot be read, or without a right video.
     """
@@ -97,6 +103,11 @@ def learned_verifier(
 
 def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ...]:
     """Return the tracks of a file that are verified: of the file learned from, the test split.
+
+    Args:
+        right: What the verifier was learned from.
+        path: The file of the tracks.
+        tracks: All tracks of the file.
 
     Raises:
         ConfigError: It has no test split.

@@ -100,20 +100,38 @@ def _times(config: RecogniserConfig, rate: float) -> list[float]:
 
 
 def past_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D]."""
+    """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     memory = RowMemory(config, rate)
     return np.stack([memory.features(row) for row in rows])
 
 
 def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1]."""
+    """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     memory = RowMemory(config, rate)
     seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
     return np.stack([memory.ahead(*one) for one in seen])
 
 
 def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D]."""
+    """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     centred, times = rows - rows.mean(axis=0), _times(config, rate)
     averages = [_averaged(centred, time) for time in times]
     averages += [_averaged(centred[::-1], time)[::-1] for time in times]
@@ -282,6 +300,20 @@ def fit_classifier(
     Dropout and initial weights are drawn from the seed, batches from a generator of the same seed.
     The temporal network, with `rows` = P, sees random parts of videos; a loss keeps its logarithms
     alike from row to row. Networks are kept in the context's folder by name once they are finished.
+
+    Args:
+        videos: Features [n, F] of the rows of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels.
+        config: Settings of the networks of single rows.
+        seed: Seed of all that is drawn.
+        name: Name that the networks are kept by.
+        section: Section of the settings, for messages.
+        context: Device, and folder of what is finished.
+        advance: Is told of each batch.
+        temporal: Settings of a temporal network beside them; None for none.
+        rows: Numbers of each row, P, that the temporal network sees.
+        causal: Whether it sees the rows so far alone.
     """
     device = torch.device(context.device)
     precision = "float32" if temporal is None else resolve(temporal.precision, device)

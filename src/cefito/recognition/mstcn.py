@@ -100,7 +100,16 @@ def fit_mstcn(
     seed: int,
     context: TrainingContext,
 ) -> MSTCN:
-    """Train on standardised rows [n, D] and labels [n] of videos, one of them a batch."""
+    """Train on standardised rows and labels of videos, one of them a batch.
+
+    Args:
+        videos: Standardised rows [n, D] of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels, K + 1.
+        config: Settings.
+        seed: Seed of weights and of the order of videos.
+        context: Device, and who is told of the progress.
+    """
     device, count = torch.device(context.device), config.epochs * len(videos)
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),

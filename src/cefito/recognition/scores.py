@@ -37,7 +37,14 @@ def segments(labels: NDArray[np.integer], background: int) -> list[Segment]:
 def recognised_step(
     segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
 ) -> TimedStep:
-    """Return a segment of rows in seconds and with the name of its action."""
+    """Return a segment of rows in seconds and with the name of its action.
+
+    Args:
+        segment: The rows.
+        probability: Probability of the step.
+        taxonomy: Names of the actions.
+        rate: Rows a second.
+    """
     return TimedStep(
         action=segment.action,
         name=taxonomy.actions[segment.action].name,

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
@@ -45,10 +46,16 @@ _REMEDY = "Train the run again."
 
 
 def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -> Recognition:
-    """Return what p(label) [n, K + 1] of single rows say.
+    """Return what p(label) of single rows say.
 
     A step of an action begins by the growth of its probability; p(task) is in proportion to the
     mean probability of its actions. If the task is known, actions of others have probability 0.
+
+    Args:
+        rows: p(label) of each row [n, K + 1].
+        taxonomy: Tasks and actions.
+        rate: Rows a second.
+        task: Id of the task; None if it is to be recognised.
     """
     masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
     tasks = (masses + 1e-9) / (masses + 1e-9).sum()
@@ -191,6 +198,7 @@ class MSTCNRecogniser(_YardstickRecogniser):
 
     kind = MSTCNConfig
 
+    @override
     @classmethod
     def fitted_to(
         cls,
@@ -212,6 +220,7 @@ class MSTCNRecogniser(_YardstickRecogniser):
         """Return the weights."""
         return dict(self.fitted.state_dict())
 
+    @override
     @classmethod
     def of_tensors(
         cls, tensors: dict[str, Tensor], width: int, count: int, config: MSTCNConfig, place: str
@@ -228,6 +237,7 @@ class NearestRecogniser(_YardstickRecogniser):
 
     kind = NearestConfig
 
+    @override
     @classmethod
     def fitted_to(
         cls, rows: Sequence[Rows], labels: Sequence[NDArray[np.int64]], count: int, *_: Any
@@ -248,6 +258,7 @@ class NearestRecogniser(_YardstickRecogniser):
         rows, labels, _ = self.fitted
         return {"rows": torch.from_numpy(rows), "labels": torch.from_numpy(labels).double()}
 
+    @override
     @classmethod
     def of_tensors(
         cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str

@@ -199,8 +199,12 @@ def checked_contents(
 ) -> tuple[dict[str, bytes], Manifest]:
     """Read the files of a run, so that what is used is what was checked.
 
-    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
-    user opened instead of the folder.
+    A run that is replaced meanwhile, or later, changes nothing.
+
+    Args:
+        folder: The run folder.
+        needed: Files that must be there.
+        place: What the user opened, which errors name instead of the folder.
     """
     contents: dict[str, bytes] = {}
 

@@ -33,7 +33,15 @@ def settings_values(
     overrides: Mapping[str, Any] | None = None,
     method: str = "",
 ) -> dict[str, Any]:
-    """Return the settings of a preset as plain values by section; of all methods by default."""
+    """Return the settings of a preset as plain values by section.
+
+    Args:
+        preset: Name or file of the preset.
+        dataset: Name of a data set, whose variant applies.
+        horizon: T, whose variant applies.
+        overrides: Dotted keys to values that differ.
+        method: Name of the method; empty for all.
+    """
     given: dict[str, Any] = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
     given["shared"] = not method
     values: dict[str, Any] = {}

@@ -72,6 +72,14 @@ def compare_recognisers(
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
+    Args:
+        dataset: A data set with rows of whole videos.
+        out: Folder of the results; those that it holds are kept.
+        names: Rows of `recogniser_rows`.
+        seeds: Seeds that each of them is trained with.
+        progress: Shows the progress of each training.
+        config: Settings; a row changes some of them.
+
     Raises:
         ConfigError: An unknown recogniser, or a folder of another data set, rows or settings.
         DataError: The data set holds no rows of whole videos, or no test videos.
