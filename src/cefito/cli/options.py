@@ -49,9 +49,11 @@ def said_as_json(command: Callable[..., Any]) -> Callable[..., None]:
         if json:
             print_json(value)
 
-    own = signature(command)
+    called = signature(command)
     flag = SignatureParameter("json", SignatureParameter.KEYWORD_ONLY, default=False)
-    vars(answering)["__signature__"] = own.replace(parameters=[*own.parameters.values(), flag])
+    vars(answering)["__signature__"] = called.replace(
+        parameters=[*called.parameters.values(), flag]
+    )
     answering.__annotations__ = {**command.__annotations__, "json": Json}
     return answering
 

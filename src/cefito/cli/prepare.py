@@ -123,9 +123,9 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    if folder is not None and (given := given_names(steps)):
+    if folder is not None and (chosen := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
-        raise ConfigError(f"{', '.join(map(option_name, given))} {applies}")
+        raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
     if finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_own(sources[0], target, name=observed.name, **observed.options)
         _say(dataset.provenance.get("notes", ()))

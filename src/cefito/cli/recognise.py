@@ -80,15 +80,15 @@ def recognise(
         raise ConfigError("--format is of a file. Give --out, too.")
     if plot is not None:
         check_target(plot, (".svg",), "plot")
-    known = None
+    step_names = None
     if steps_known is not None:
-        known = [name for name in steps_known.split(",") if name.strip()]
+        step_names = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
         tracks = recognised_videos(
             with_orders(open_run(run), order),
             inputs,
             task=reading.task,
-            steps_known=known,
+            steps_known=step_names,
             least=min_probability,
             **reading.reading(),
         )
@@ -100,7 +100,7 @@ def recognise(
         write_text(plot, timeline_picture(tracks))
         talk(f"wrote {plot}")
     if json:
-        print_json([each.to_dict() for each in tracks])
+        print_json([track.to_dict() for track in tracks])
     elif out is None:
         _show(tracks)
 
@@ -125,27 +125,33 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def _write(found: Sequence[Track], out: Path, writer: Format) -> None:
+def _write(tracks: Sequence[Track], out: Path, writer: Format) -> None:
     """Write one file, or one of each video into a folder."""
-    files = {out: found}
+    files = {out: tracks}
     if _is_folder(out):
-        names = file_names([video.video for video in found])
-        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in found}
+        names = file_names([video.video for video in tracks])
+        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in tracks}
         out.mkdir(parents=True, exist_ok=True)
     for path, videos in files.items():
         write_text(path, writer.write(videos))
-    steps = sum(len(each.steps) for each in found)
-    talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(found), 'video')}")
+    steps = sum(len(track.steps) for track in tracks)
+    talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
 
 
-def _show(found: Sequence[Track]) -> None:
+def _show(tracks: Sequence[Track]) -> None:
     """Print the steps of videos as a table."""
-    for each in found:
-        talk(f"{each.video}: task {each.task} ({percent(each.task_probability)})")
+    for track in tracks:
+        talk(f"{track.video}: task {track.task} ({percent(track.task_probability)})")
     rows = [
-        [each.video, step.name, round(step.start, 1), round(step.end, 1), percent(step.probability)]
-        for each in found
-        for step in each.steps
+        [
+            track.video,
+            step.name,
+            round(step.start, 1),
+            round(step.end, 1),
+            percent(step.probability),
+        ]
+        for track in tracks
+        for step in track.steps
     ]
     table("", ("video", "step", "start", "end", "probability"), rows)
 
@@ -183,13 +189,13 @@ def annotate(
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
     with log_warnings():
-        found = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
-    found.sort(key=doubt, reverse=True)
+        tracks = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
+    tracks.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
-    _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
-    write_text(out / PROPOSALS, write(found))
+    _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
+    write_text(out / PROPOSALS, write(tracks))
     heads = ("film", "task", "steps", "unsure")
-    rows = [(one.video, one.task, len(one.steps), doubt(one)) for one in found]
+    rows = [(track.video, track.task, len(track.steps), doubt(track)) for track in tracks]
     shown = [[*row, percent(unsure)] for *row, unsure in rows]
     table("Films, those to correct first", heads, shown)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
@@ -209,21 +215,21 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
         read = parse_record(Track, line, place, expected, DataError)
         proposed[read.video] = read
     try:
-        found = read_steps(files, choices=choices)
+        source = read_steps(files, choices=choices)
     except DataError as problem:
         if problem.setting != "task":
             raise
         task = next((one.task for one in proposed.values()), None)
         choices = choices.model_copy(update={"task": task})  # of a form that holds none
-        found = read_steps(files, choices=choices)
+        source = read_steps(files, choices=choices)
     left, pairs = [], []
     table = all(file.suffix.lower() in TABLES for file in files)
-    for video in found.annotations.videos:
+    for video in source.annotations.videos:
         one = find_proposal(video.video_id, proposed.values(), proposals.parent, table=table)
         if one is None:
             left.append(video.video_id)
             continue
-        pairs.append((one.steps, named(video.steps, found.annotations.taxonomy)))
+        pairs.append((one.steps, named(video.steps, source.annotations.taxonomy)))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

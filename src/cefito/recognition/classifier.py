@@ -121,7 +121,7 @@ def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """
     memory = RowMemory(config, rate)
     seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
-    return np.stack([memory.ahead(*one) for one in seen])
+    return np.stack([memory.ahead(*features) for features in seen])
 
 
 def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
@@ -268,14 +268,14 @@ class RowClassifier(nn.Module):
 
         With `past`, of the one next row of a video, which is added to it.
         """
-        given = torch.from_numpy(rows)
-        logs = self(given)
+        features = torch.from_numpy(rows)
+        logs = self(features)
         if self.temporal is not None:
-            own = given[:, : self.rows]
+            plain = features[:, : self.rows]
             if past is None:
-                seen = self.temporal(own.T[None])[0].T
+                seen = self.temporal(plain.T[None])[0].T
             else:
-                seen = self.temporal.ahead(own[0], past)[None]
+                seen = self.temporal.ahead(plain[0], past)[None]
             logs = (logs + seen.log_softmax(dim=1)) / 2
         return np.asarray(logs.double().numpy())
 
@@ -322,17 +322,17 @@ def fit_classifier(
         counts.append(temporal_steps(sum(map(len, videos)), temporal))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        given = torch.from_numpy(np.concatenate(videos))
+        features = torch.from_numpy(np.concatenate(videos))
         network = RowClassifier(
-            given.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
+            features.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
         )
 
         def train() -> None:
             generator = torch.Generator().manual_seed(seed)
-            network.mean.copy_(given.mean(dim=0))
-            network.deviation.copy_(given.std(dim=0, correction=0) + 1e-3)
+            network.mean.copy_(features.mean(dim=0))
+            network.deviation.copy_(features.std(dim=0, correction=0) + 1e-3)
             network.to(device).train()
-            scaled = (given.to(device) - network.mean) / network.deviation
+            scaled = (features.to(device) - network.mean) / network.deviation
             truth = torch.from_numpy(np.concatenate(labels).astype(np.int64)).to(device)
             steps = Steps(
                 count=config.training_steps,

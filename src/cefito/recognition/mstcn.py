@@ -74,10 +74,10 @@ class MSTCN(nn.Module):
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
-        found = [self.first(rows).log_softmax(dim=1)]
+        stages = [self.first(rows).log_softmax(dim=1)]
         for stage in self.rest:
-            found.append(stage(found[-1].exp()).log_softmax(dim=1))
-        return found
+            stages.append(stage(stages[-1].exp()).log_softmax(dim=1))
+        return stages
 
 
 def _loss(stages: Sequence[Tensor], truth: Tensor, config: MSTCNConfig) -> Tensor:

@@ -122,8 +122,8 @@ def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
     starts = [int(best[-1].argmax())]
     for step in range(steps - 1, 0, -1):
         starts.insert(0, int(origin[step, starts[0]]))
-    found = []
+    timed = []
     for action, start, after in zip(plan, starts, [*starts[1:], count], strict=True):
         gain = np.cumsum(rows[start:after, action] - rows[start:after, -1])
-        found.append(Segment(action, start, start + 1 + int(gain.argmax())))
-    return found
+        timed.append(Segment(action, start, start + 1 + int(gain.argmax())))
+    return timed

@@ -60,9 +60,9 @@ def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -
     masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
     tasks = (masses + 1e-9) / (masses + 1e-9).sum()
     if task is not None:
-        own = np.zeros(rows.shape[1])
-        own[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
-        rows = rows * own + 1e-12 * own
+        of_task = np.zeros(rows.shape[1])
+        of_task[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
+        rows = rows * of_task + 1e-12 * of_task
         rows, tasks = rows / rows.sum(axis=1, keepdims=True), np.eye(len(taxonomy.tasks))[task]
     begin = np.diff(rows[:, :-1], axis=0, prepend=0).clip(min=0)
     return Recognition(rows=rows, begin=begin, tasks=tasks, rate=rate, taxonomy=taxonomy)
@@ -102,12 +102,12 @@ class _YardstickRecogniser(BaseRecogniser):
         context: TrainingContext | None = None,
     ) -> Self:
         """Train on some videos of a data set with rows of whole videos (DataError)."""
-        known, config = AnnotatedRows.of(dataset, videos), config or cls.kind()
-        standard = Standard.of(known.rows, known.rows[0].shape[1])
-        scaled = [standard.scaled(rows) for rows in known.rows]
+        annotated, config = AnnotatedRows.of(dataset, videos), config or cls.kind()
+        standard = Standard.of(annotated.rows, annotated.rows[0].shape[1])
+        scaled = [standard.scaled(rows) for rows in annotated.rows]
         count, context = len(dataset.taxonomy.actions) + 1, context or TrainingContext()
-        fitted = cls.fitted_to(scaled, known.labels, count, config, seed, context)
-        return cls(config, standard, fitted, known.rate, dataset.taxonomy)
+        fitted = cls.fitted_to(scaled, annotated.labels, count, config, seed, context)
+        return cls(config, standard, fitted, annotated.rate, dataset.taxonomy)
 
     @classmethod
     def fitted_to(
@@ -147,11 +147,11 @@ class _YardstickRecogniser(BaseRecogniser):
     ) -> Recognition:
         """Recognise the steps of a video; see `Recogniser.recognise`."""
         checked = self.checked_rows(rows, rate)
-        known = None if task is None else find_task(self.taxonomy, task)
+        task_id = None if task is None else find_task(self.taxonomy, task)
         if plan is not None:
             raise self._refused("align steps that are known")
         labels = self.probabilities(self.standard.scaled(checked))
-        return unchained(labels, self.taxonomy, self.rate, known)
+        return unchained(labels, self.taxonomy, self.rate, task_id)
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -243,14 +243,14 @@ class NearestRecogniser(_YardstickRecogniser):
         cls, rows: Sequence[Rows], labels: Sequence[NDArray[np.int64]], count: int, *_: Any
     ) -> tuple[Rows, NDArray[np.int64], int]:
         """Keep all rows at length 1 [N, D], their labels [N], and K + 1."""
-        known = np.concatenate(rows)
-        known = known / (np.linalg.norm(known, axis=1, keepdims=True) + 1e-9)
-        return known, np.concatenate(labels), count
+        kept = np.concatenate(rows)
+        kept = kept / (np.linalg.norm(kept, axis=1, keepdims=True) + 1e-9)
+        return kept, np.concatenate(labels), count
 
     def probabilities(self, rows: Rows) -> Floats:
         """Return 1 for the label of the nearest row [n, K + 1]."""
-        known, labels, count = self.fitted
-        nearest: Floats = np.eye(count)[labels[(rows @ known.T).argmax(axis=1)]]
+        kept, labels, count = self.fitted
+        nearest: Floats = np.eye(count)[labels[(rows @ kept.T).argmax(axis=1)]]
         return nearest
 
     def tensors(self) -> dict[str, Tensor]:

@@ -221,11 +221,11 @@ class Run:
         wide, long = (len(plans), self.planner.observation_dim), (len(plans), self.horizon)
         if (start.shape, goal.shape, plans.shape) != (wide, wide, long):
             raise ConfigError(f"expected observations {list(wide)} and plans {list(long)}.")
-        known = torch.arange(len(self.taxonomy.actions))
-        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), known).all():
+        actions = torch.arange(len(self.taxonomy.actions))
+        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), actions).all():
             raise ConfigError("expected ids of actions that the run knows, int64.")
-        found: torch.Tensor = field.energy(start, goal, plans)
-        return found
+        energies: torch.Tensor = field.energy(start, goal, plans)
+        return energies
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -260,8 +260,8 @@ class Run:
         """Settings of the search that it was trained with; None if its method has no search."""
         if not self.planner.abilities.search:
             return None
-        found = getattr(self.settings, "search", None)
-        return found if isinstance(found, PlanningConfig) else PlanningConfig()
+        search = getattr(self.settings, "search", None)
+        return search if isinstance(search, PlanningConfig) else PlanningConfig()
 
     def with_search(self, settings: PlanningConfig | None = None, /, **changes: Any) -> Self:
         """Return the run with a planner that searches in another way.
@@ -294,14 +294,14 @@ class Run:
             problem = "was imported and has no data set of its own. Name one of the same tasks"
         elif not (trained.path and place.exists()):
             problem = f"its data set is no longer at {trained.path or 'hand'}. Give its folder"
-        elif (found := open_dataset(place)).fingerprint != trained.fingerprint:
+        elif (present := open_dataset(place)).fingerprint != trained.fingerprint:
             problem = (
                 f"was trained on another data set than the one that is at {place} now "
-                f"('{found.name}', fingerprint {found.fingerprint[:12]}…; the run has "
+                f"('{present.name}', fingerprint {present.fingerprint[:12]}…; the run has "
                 f"{trained.fingerprint[:12]}…). Give its folder"
             )
         else:
-            return found
+            return present
         raise RunError(f"{self.place}: {problem}.", setting="dataset")
 
 
@@ -346,13 +346,13 @@ def open_run(
             unknown device.
     """
     place = Path(folder)
-    found = chosen_run(unpacked(place) if place.is_file() else place, horizon)
-    copy_of = "" if found.is_relative_to(folder) else str(folder)
-    named = copy_of or str(found)
-    contents, manifest = checked_contents(found, (RUN_FILE, _TAXONOMY), named)
+    chosen = chosen_run(unpacked(place) if place.is_file() else place, horizon)
+    copy_of = "" if chosen.is_relative_to(folder) else str(folder)
+    named = copy_of or str(chosen)
+    contents, manifest = checked_contents(chosen, (RUN_FILE, _TAXONOMY), named)
     with unfolded({name: contents[name] for name in _ALWAYS if name in contents}, named) as copies:
         run = _read(copies, contents, named, horizon, device)
-    run = run.changed(folder=found, copy_of=copy_of, files=manifest.files)
+    run = run.changed(folder=chosen, copy_of=copy_of, files=manifest.files)
     if plans:
         _ = run.config
     return run
@@ -399,8 +399,8 @@ def _read(
 
     def verifier(copies: Path) -> Verifier:
         section = info.config.get("verifier", {})
-        own = validated(VerifierConfig, section, place=place, extra="ignore")
-        return Verifier.load(copies, taxonomy, config=own)
+        settings = validated(VerifierConfig, section, place=place, extra="ignore")
+        return Verifier.load(copies, taxonomy, config=settings)
 
     run = Run(
         folder=folder,

@@ -33,7 +33,7 @@ from cefito.training.trainer import TrainingContext
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _Films:
     """The videos, their rows and the labels of these."""
 
     data: PreparedDataset
@@ -45,7 +45,7 @@ class _Known:
     background: int  # K
 
     @classmethod
-    def of(cls, data: PreparedDataset) -> _Known:
+    def of(cls, data: PreparedDataset) -> _Films:
         timeline, background = data.timeline, len(data.taxonomy.actions)
         splits = [video.split == "test" for video in data.videos]
         if timeline is None or len(set(splits)) < 2:
@@ -56,8 +56,8 @@ class _Known:
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
         train, test = (np.flatnonzero(np.array(splits) == of).tolist() for of in (False, True))
         labels = [
-            row_labels(video.steps, len(own), rate, background)
-            for video, own in zip(data.videos, raw, strict=True)
+            row_labels(video.steps, len(video_rows), rate, background)
+            for video, video_rows in zip(data.videos, raw, strict=True)
         ]
         return cls(data, rate, raw, labels, train, test, background)
 
@@ -88,13 +88,13 @@ def compare_recognisers(
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
-    known, file = _Known.of(dataset), out / "recognition.json"
+    films, file = _Films.of(dataset), out / "recognition.json"
     about: dict[str, Any] = {
         "format_version": 2,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
-        "test_videos": [dataset.videos[place].video_id for place in known.test],
+        "test_videos": [dataset.videos[place].video_id for place in films.test],
     }
     videos: dict[str, dict[str, Any]] = {}
     if file.exists():
@@ -106,18 +106,18 @@ def compare_recognisers(
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for name in names:
-            own = videos.setdefault(name, {})
+            by_seed = videos.setdefault(name, {})
             method, row = rows[name]
-            if str(seed) not in own and (method.seeded or not own):
+            if str(seed) not in by_seed and (method.seeded or not by_seed):
                 base = config if isinstance(config, method.settings) else method.settings()
                 chosen = base.model_copy(update=dict(row.settings))
-                part = TrainingContext(progress=prefixed(progress, name))
+                context = TrainingContext(progress=prefixed(progress, name))
                 fit = method.kind.fit
-                made = fit(dataset, known.train, config=chosen, seed=seed, context=part)
-                own[str(seed)] = _measured(known, made)
+                made = fit(dataset, films.train, config=chosen, seed=seed, context=context)
+                by_seed[str(seed)] = _measured(films, made)
             summaries = _summaries(videos)
             write_json(file, report := {**about, "rows": summaries, "videos": videos})
-    table = _table(known, {name: summaries[name] for name in names})
+    table = _table(films, {name: summaries[name] for name in names})
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))
     return table, report
@@ -130,11 +130,11 @@ def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     }
 
 
-def _measured(known: _Known, fitted: Recogniser) -> dict[str, Any]:
+def _measured(films: _Films, fitted: Recogniser) -> dict[str, Any]:
     """Return the sums and divisors of each metric by test video [N, 2], and ECE."""
-    recognised = [fitted.recognise(known.raw[video]) for video in known.test]
+    recognised = [fitted.recognise(films.raw[video]) for video in films.test]
     rows = [recognition.rows for recognition in recognised]
-    scored, sums = list(map(partial(_scored, known, fitted), known.test, recognised)), {}
+    scored, sums = list(map(partial(_scored, films, fitted), films.test, recognised)), {}
     for name, metric in list(RECOGNISER_METRICS.items()):
         with RECOGNISER_METRICS.trying(name):
             totals = [metric.total(video) for video in scored]
@@ -142,16 +142,16 @@ def _measured(known: _Known, fitted: Recogniser) -> dict[str, Any]:
             if len(checked) == len(totals):
                 sums[name] = np.round(np.array(checked), 4).tolist()
     sure = all(((values == 0) | (values == 1)).all() for values in rows)
-    return {"sums": sums} | ({} if sure else {"ece": _calibration_error(known, rows)})
+    return {"sums": sums} | ({} if sure else {"ece": _calibration_error(films, rows)})
 
 
-def _scored(known: _Known, fitted: Recogniser, video: int, recognised: Recognition) -> ScoredVideo:
+def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recognition) -> ScoredVideo:
     """Return what metrics see of a test video; its rows are followed if the recogniser can."""
-    annotated = known.data.videos[video]
+    annotated = films.data.videos[video]
     seen: dict[str, Any] = {}
     if fitted.follows:
         stream, now, ahead = fitted.stream(), [], []
-        for row in known.raw[video]:
+        for row in films.raw[video]:
             stream.observe(row)
             now.append(int(stream.now.argmax()))
             ahead.append(int(stream.next_actions.argmax()))
@@ -159,37 +159,37 @@ def _scored(known: _Known, fitted: Recogniser, video: int, recognised: Recogniti
         seen["task_right"] = int(recognised.tasks.argmax()) == annotated.task
     return ScoredVideo(
         labels=recognised.rows.argmax(axis=1),
-        truth=known.labels[video],
-        background=known.background,
-        rate=known.rate,
+        truth=films.labels[video],
+        background=films.background,
+        rate=films.rate,
         steps=tuple(sorted(annotated.steps, key=lambda step: step.start)),
         **seen,
     )
 
 
-def _calibration_error(known: _Known, found: Sequence[Floats]) -> float:
+def _calibration_error(films: _Films, probabilities: Sequence[Floats]) -> float:
     """Return the calibration error of the likeliest labels of rows, in per cent."""
-    rows, counts = np.concatenate(found), [len(one) for one in found]
-    right = rows.argmax(axis=1) == np.concatenate([known.labels[video] for video in known.test])
-    measured = calibration(rows.max(axis=1), right, videos=np.repeat(known.test, counts))
+    rows, counts = np.concatenate(probabilities), [len(video_rows) for video_rows in probabilities]
+    right = rows.argmax(axis=1) == np.concatenate([films.labels[video] for video in films.test])
+    measured = calibration(rows.max(axis=1), right, videos=np.repeat(films.test, counts))
     return round(measured.expected_calibration_error, 2)
 
 
 def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each score of each recogniser with its interval, and the first one's less it."""
-    seeds = {name: list(own.values()) for name, own in videos.items() if own}
+    seeds = {name: list(results.values()) for name, results in videos.items() if results}
     ours, summaries = seeds.get("recogniser"), {}
-    for name, own in seeds.items():
-        row: dict[str, Any] = {"seeds": len(own)}
+    for name, results in seeds.items():
+        row: dict[str, Any] = {"seeds": len(results)}
         for metric in RECOGNISER_METRICS:
-            if all(metric in seed["sums"] for seed in own):
-                value, draws = _scores(own, metric)
+            if all(metric in seed["sums"] for seed in results):
+                value, draws = _scores(results, metric)
                 row[metric] = _interval(value, draws)
-                if ours not in (None, own) and all(metric in seed["sums"] for seed in ours):
+                if ours not in (None, results) and all(metric in seed["sums"] for seed in ours):
                     first, drawn = _scores(ours, metric)
                     row[metric]["recogniser_less_it"] = _interval(first - value, drawn - draws)
-        if "ece" in own[0]:
-            row["ece"] = round(float(np.mean([one["ece"] for one in own])), 2)
+        if "ece" in results[0]:
+            row["ece"] = round(float(np.mean([result["ece"] for result in results])), 2)
         summaries[name] = row
     return summaries
 
@@ -210,23 +210,23 @@ def _interval(value: float, draws: Floats) -> dict[str, Any]:
     return {"mean": round(value, 2), "low": low, "high": high}
 
 
-def _table(known: _Known, rows: dict[str, dict[str, Any]]) -> Table:
+def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
     heads = {name: metric.head for name, metric in RECOGNISER_METRICS.items()}
 
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
         for metric in heads:
-            one = rows[name].get(metric)
-            if one is None or one["low"] is None:
+            score = rows[name].get(metric)
+            if score is None or score["low"] is None:
                 yield NONE
             else:
-                yield f"{one['mean']:.1f} ({one['low']:.0f}–{one['high']:.0f})"
+                yield f"{score['mean']:.1f} ({score['low']:.0f}–{score['high']:.0f})"
         yield str(rows[name].get("ece", NONE))
 
     listed = recogniser_rows()
     meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
     return Table(
-        title=f"{known.data.name}: steps of {counted(len(known.test), 'test video')}",
+        title=f"{films.data.name}: steps of {counted(len(films.test), 'test video')}",
         heads=("recogniser", *heads.values(), "ECE"),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
         legend=(f"Per cent unless said, 90 % intervals (videos resampled). {' '.join(meanings)}",),
