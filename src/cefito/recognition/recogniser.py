@@ -18,6 +18,7 @@ from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import recognised_step, segments
+from cefito.recognition.settings import RecogniserSettings
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 
@@ -85,7 +86,7 @@ class Recogniser(Protocol):
     """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
     @property
-    def config(self) -> Any:
+    def config(self) -> RecogniserSettings:
         """Its settings, of the class of its `RecogniserMethod`."""
 
     @property
@@ -110,11 +111,23 @@ class Recogniser(Protocol):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: Any,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
-        """Train on some videos of a data set with rows of whole videos (DataError)."""
+        """Train on some videos.
+
+        Args:
+            dataset: A data set with rows of whole videos.
+            videos: Their places in the data set.
+            config: Settings of its own class; the defaults if none are given.
+            seed: Seed of all that is drawn.
+            context: Device, folder of what is finished, and who is told of the progress.
+
+        Raises:
+            DataError: The data set holds no rows, or no video is given.
+            ConfigError: Settings of another recogniser.
+        """
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder, into files whose names begin with "recogniser."."""

@@ -55,7 +55,7 @@ from cefito.recognition.recogniser import (
     Recognition,
 )
 from cefito.recognition.scores import VideoScores, segments, summary
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
@@ -98,7 +98,7 @@ class SegmentalRecogniser(BaseRecogniser):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: RecogniserConfig | None = None,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
@@ -108,7 +108,7 @@ class SegmentalRecogniser(BaseRecogniser):
             DataError: The data set has no rows of whole videos, or no such video.
             RunError: The training diverged, or what the context's folder keeps is of another one.
         """
-        config, context = config or RecogniserConfig(), context or TrainingContext()
+        config, context = settings_of(config, RecogniserConfig), context or TrainingContext()
         known = AnnotatedRows.of(dataset, videos)
         folds = min(config.folds, len(videos))
         parts = folds if folds > 1 else 0

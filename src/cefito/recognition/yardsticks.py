@@ -38,7 +38,12 @@ from cefito.recognition.recogniser import (
     BaseRecogniser,
     Recognition,
 )
-from cefito.recognition.settings import MSTCNConfig, NearestConfig, RecogniserSettings
+from cefito.recognition.settings import (
+    MSTCNConfig,
+    NearestConfig,
+    RecogniserSettings,
+    settings_of,
+)
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
@@ -80,7 +85,7 @@ class _YardstickRecogniser(BaseRecogniser):
 
     kind: ClassVar[type[RecogniserSettings]]
 
-    config: Any
+    config: RecogniserSettings
     standard: Standard
     fitted: Any
     rate: float
@@ -97,12 +102,12 @@ class _YardstickRecogniser(BaseRecogniser):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: Any = None,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
         """Train on some videos of a data set with rows of whole videos (DataError)."""
-        annotated, config = AnnotatedRows.of(dataset, videos), config or cls.kind()
+        annotated, config = AnnotatedRows.of(dataset, videos), settings_of(config, cls.kind)
         standard = Standard.of(annotated.rows, annotated.rows[0].shape[1])
         scaled = [standard.scaled(rows) for rows in annotated.rows]
         count, context = len(dataset.taxonomy.actions) + 1, context or TrainingContext()
