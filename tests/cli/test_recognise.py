@@ -250,6 +250,7 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
         (("v1", "--out", tmp_path / "x"), "or --format"),
         (("v1", "--format", "csv"), "Give --out, too."),
+        (("v1", "--device", "abacus"), "device 'abacus': is unknown"),
         (("v1", "--feature-rate", 0), "0: expected 0.01 to 1000 rows a second. (--feature-rate)"),
         ((films / "STEPS.csv",), "does not say what its features were made with"),
         ((), "give files of features, video files, or ids of videos."),

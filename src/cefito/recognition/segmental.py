@@ -273,7 +273,13 @@ class SegmentalRecogniser(BaseRecogniser):
         return self.of_features(self._features(rows, past=past), past=past)
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
+        """Return the same of features of rows.
+
+        Args:
+            features: Features of n rows [n, F].
+            past: Whether they are of the rows so far, else of the whole video.
+            seen: What the network keeps of the rows before; then of the next row alone.
+        """
         logs = (self.past if past else self.whole).log_probabilities(features, seen)
         return logs - self.config.prior_power * self.log_prior
 
@@ -411,7 +417,13 @@ def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tu
 
 
 def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
-    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
+    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row.
+
+    Args:
+        logs: log p(label | x) − γ log p(label) of each row [n, K + 1].
+        trust: λ.
+        unexpected: ε.
+    """
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + unexpected
 
