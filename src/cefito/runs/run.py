@@ -417,11 +417,7 @@ def _read(
 
 
 def _config_of(info: RunInfo, place: str) -> RunConfig:
-    """Return the settings that `run.json`, at `place`, keeps.
-
-    Raises:
-        RunError: The method is not installed, or planning needs settings that are gone.
-    """
+    """Return the settings in `run.json`, at `place`; a run that cannot plan is refused (RunError)."""
     if info.package is not None and info.method not in METHODS:
         package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
         raise RunError(
