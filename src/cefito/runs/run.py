@@ -417,7 +417,7 @@ def _read(
 
 
 def _config_of(info: RunInfo, place: str) -> RunConfig:
-    """Return the settings in `run.json`, at `place`; a run that cannot plan is refused (RunError)."""
+    """Return the settings in `run.json`, at `place` (RunError if planning cannot use them)."""
     if info.package is not None and info.method not in METHODS:
         package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
         raise RunError(
