@@ -28,6 +28,8 @@ METHOD = (
 """Rooms of what the library is for; all others are apparatus around it."""
 EMPTY_NAME = re.compile(r"(found|one|part|given|known|own|every|each|rest)[_\d]*")
 """Names that do not say what they hold."""
+MANY = 3
+"""Parameters from which on a public function says what each of them is."""
 
 
 @cache
@@ -168,6 +170,45 @@ def names_without_users() -> list[str]:
     ]
 
 
+def without_arguments() -> list[str]:
+    """Public functions of three or more parameters whose docstring does not list them.
+
+    It may name the function that does ("as of `train_run`"). A method whose name another public
+    class lists the parameters of follows a protocol; tests of contracts are no functions to call.
+    """
+    listed: set[str] = set()
+    lacking: list[tuple[str, str]] = []
+    for name in modules():
+        for function, owners in _public_functions(tree(name), ()):
+            doc = ast.get_docstring(function) or ""
+            if "Args:" in doc or re.search(r"\b(?:as of|as in|of|see) `", doc):
+                listed |= {function.name} if owners and "Args:" in doc else set()
+            elif (
+                _parameters(function) >= MANY
+                and not function.name.startswith("test_")
+                and not any(ast.unparse(way) == "override" for way in function.decorator_list)
+            ):
+                place = ".".join((name, *owners, function.name))
+                lacking.append((place, function.name if owners else ""))
+    return [place for place, method in lacking if method not in listed]
+
+
+def _public_functions(
+    node: ast.AST, owners: tuple[str, ...]
+) -> Iterator[tuple[ast.FunctionDef, tuple[str, ...]]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from _public_functions(child, (*owners, child.name))
+        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+            yield child, owners
+
+
+def _parameters(function: ast.FunctionDef) -> int:
+    given = function.args
+    names = [word.arg for word in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([word for word in names if word not in ("self", "cls")])
+
+
 def bindings(name: str) -> list[str]:
     """Names bound in a module: targets of assignments and loops, arguments, caught errors."""
     names = []
@@ -201,6 +242,7 @@ def main() -> None:
     whole = total["lines"]["all"]
     method = sum(total["lines"][place] for place in METHOD)
     print(f"apparatus: {100 * (whole - method) / whole:.0f} % of all lines")
+    print(f"public functions without `Args:`: {len(without_arguments())}")
     for group in circles():
         print(f"circle: {' ↔ '.join(group)}")
 

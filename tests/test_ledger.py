@@ -18,6 +18,7 @@ from cefito.data.readers.feature_files import _ENDINGS as FEATURES
 from cefito.encoders.text import TEXT_MODELS
 from cefito.encoders.video import ENCODERS
 from cefito.evaluation.metrics import METRICS
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.executors import EXECUTORS
 from cefito.field.settings import DISTANCES
 from cefito.inference import plan_formats
@@ -38,6 +39,7 @@ REGISTERED: dict[str, Iterable[str]] = {
     "rows": ROWS,
     "searches": SEARCHES,
     "metrics": METRICS,
+    "metrics of recognisers": RECOGNISER_METRICS,
     "encoders": ENCODERS,
     "encoders of text": TEXT_MODELS,
     "annotations in": [form.name.replace(" ", "_") for form in FORMATS],

@@ -11,12 +11,15 @@ from cefito.encoders.frames import Sampling
 from cefito.encoders.video import ENCODERS, Pictures, open_encoder
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.methods import METHODS, Method
 from cefito.plugins import Registry
 from cefito.search.base import MemorySettings
 from cefito.search.guided import GuidedSearch
 from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
+from cefito.study.recognition import compare_recognisers
+from row_films import prepared_films
 
 GROUP = "cefito.numbers"
 
@@ -158,6 +161,28 @@ def test_a_metric_of_a_package(install, monkeypatch):
     sums = MetricSums()
     sums.add([np.array([[0, 2]]), np.array([[0, 1]])], np.array([[1, 2], [0, 2]]))
     assert sums.percents()["last_step"] == 50
+
+
+def test_a_metric_of_recognisers_of_a_package(install, monkeypatch, caplog, tmp_path):
+    code = (
+        "from cefito.evaluation.metrics import Metric\n"
+        "SHORT = Metric(lambda video: (len(video.truth) < 60, 1), 'short', 'less than a minute')\n"
+        "BAD = Metric(lambda video: video.truth.fill(0), 'bad', 'changes the truth')\n"
+        "BARE = Metric(lambda video: (1, 1))\n"
+    )
+    names = {"short": "judge:SHORT", "bad": "judge:BAD", "bare": "judge:BARE"}
+    install("judge", names, code, group=RECOGNISER_METRICS.group)
+    again(RECOGNISER_METRICS, monkeypatch)
+    (tmp_path / "films").mkdir()
+    films = prepared_films(tmp_path / "films")
+    table, found = compare_recognisers(films, tmp_path / "out", ["nearest"], [0])
+    short = [len(films.timeline.videos[place]) < 60 for place in range(10, 16)]
+    assert found["rows"]["nearest"]["short"]["mean"] == pytest.approx(100 * np.mean(short), abs=0.1)
+    assert "short" in table.heads
+    assert "less than a minute" in table.legend[0]
+    assert {"bad", "bare"}.isdisjoint(found["rows"]["nearest"])
+    assert "'bare' of the package judge 0.1 cannot be used (it has no head)" in caplog.text
+    assert "'bad' of the package judge 0.1 failed" in caplog.text
 
 
 BAD_METRICS = {

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.cli.recognise import PROPOSALS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.runs.run import open_run
+from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, make_run
 
 TWINS = ("a\\b.npy", "a_b.npy")
@@ -205,6 +207,26 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     assert "gone.csv: no such file" in refused(*annotate, "--corrected", tmp_path / "gone.csv")
 
 
+@pytest.mark.parametrize("form", WRITERS)
+def test_proposals_of_every_format_that_is_written(form, films, ran, tmp_path):
+    annotate = ("annotate", films / "RUN", "--out", tmp_path)
+    ran(*annotate, "v10", "v11", "--format", form)
+    files = [path for path in tmp_path.iterdir() if path.name != PROPOSALS]
+    assert len(files) == (1 if form == "csv" else 2)
+    assert {path.suffix for path in files} == {WRITERS[form].ending}
+    both = [part for file in files for part in ("--corrected", file)]
+    assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
+
+
+def test_formats_are_listed_and_others_refused(films, call, refused):
+    listed = ", ".join(sorted(WRITERS))
+    for command in ("recognise", "annotate"):
+        shown = " ".join(call(command, "--help")[1].replace("│", " ").split())
+        assert f"[choices: {listed}]" in shown
+        problem = refused(command, films / "RUN", "v1", "--out", "x", "--format", "xml")
+        assert all(f'"{name}"' in problem for name in WRITERS)
+
+
 def test_refusals(films, tmp_path, refused, call):
     rows = np.load(films / "FEATURES" / "v10.npy")
     np.save(tmp_path / "wide.npy", np.hstack([rows, rows]))
@@ -228,6 +250,7 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
         (("v1", "--out", tmp_path / "x"), "or --format"),
         (("v1", "--format", "csv"), "Give --out, too."),
+        (("v1", "--device", "abacus"), "device 'abacus': is unknown"),
         (("v1", "--feature-rate", 0), "0: expected 0.01 to 1000 rows a second. (--feature-rate)"),
         ((films / "STEPS.csv",), "does not say what its features were made with"),
         ((), "give files of features, video files, or ids of videos."),

@@ -45,6 +45,14 @@ def films(tmp_path_factory):
     return prepared_films(tmp_path_factory.mktemp("films"))
 
 
+@pytest.mark.parametrize(
+    ("name", "config"), [("segmental", NearestConfig()), ("mstcn", SMALL), ("nearest", SMALL)]
+)
+def test_settings_of_another_recogniser_are_refused(films, name, config):
+    with pytest.raises(ConfigError, match=f"expected those of {name}"):
+        find_recogniser(name).kind.fit(films, [0, 1], config=config)
+
+
 def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
     changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
     config = load_config("small", method="any-length", overrides=changes)

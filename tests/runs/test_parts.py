@@ -157,7 +157,7 @@ def test_parts_are_opened_when_they_are_used(run, tmp_path, capsys):
     shutil.rmtree(folder)
     held = vars(opened)
     closed = {name for name, value in held.items() if isinstance(value, Opening)}
-    assert closed == {"planner", "recogniser", "verifier"}
+    assert closed == {"config", "planner", "recogniser", "verifier"}
     assert opened.verifier is opened.changed(files={}).verifier
     assert opened.coverage is None
     assert opened.recogniser.trusts == run.recogniser.trusts
@@ -165,6 +165,22 @@ def test_parts_are_opened_when_they_are_used(run, tmp_path, capsys):
     assert (with_steps.steps, opened.steps) == ("1-2", "1-3")
     assert main(["graph", str(run.folder)]) == 0
     assert "edges" in capsys.readouterr().out
+
+
+def test_orders_need_no_planner(run, tmp_path, capsys):
+    """A run whose method is not installed still draws graphs and verifies."""
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    info = json.loads((folder / "run.json").read_text())
+    with recorded(folder):
+        away = {**info, "method": "toy", "package": "cefito-toy", "versions": {}}
+        (folder / "run.json").write_text(json.dumps(away))
+    assert main(["graph", str(folder)]) == 0
+    assert "edges" in capsys.readouterr().out
+    opened = open_run(folder, plans=False)
+    assert opened.own_verifier.config.members == 2
+    for refused in (lambda: opened.planner, lambda: opened.config, lambda: open_run(folder)):
+        with pytest.raises(RunError, match=r"run\.json: .* the package cefito-toy"):
+            refused()
 
 
 def test_a_part_that_is_damaged_is_refused_when_it_is_used(run, tmp_path):

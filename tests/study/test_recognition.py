@@ -75,9 +75,10 @@ def test_scores_of_recognisers(films, tmp_path):
     less = rows["pauses"]["frame"]["recogniser_less_it"]["mean"]
     assert less == pytest.approx(rows["recogniser"]["frame"]["mean"] - pauses, abs=0.02)
     assert "next" not in rows["pauses"]
-    online = videos["recogniser"]["0"]["columns"]
-    assert online["asked"] == [sorted(own, key=lambda one: one.start)[-1].start for own in steps]
-    assert online["annotated"] == [len(own) for own in steps]
+    sums = videos["recogniser"]["0"]["sums"]
+    asked = [sorted(own, key=lambda one: one.start)[-1].start for own in steps]
+    assert [divisor for _, divisor in sums["next"]] == asked
+    assert [divisor for _, divisor in sums["count"]] == [len(own) for own in steps]
     assert 90 < rows["recogniser"]["done"]["mean"] < 110
     assert table.lines[2][0].text == "pauses (2 seeds)"
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 5

@@ -246,7 +246,16 @@ def finish(
     published: str,
     json: bool,
 ) -> int:
-    """Write and show the results and problems of a study, and return the exit code."""
+    """Write and show the results and problems of a study, and return the exit code.
+
+    Args:
+        results: The study with its scores.
+        out: Folder that tables and results are written to.
+        against: Name of the row that others are compared with; None for none.
+        problems: A line for each trial without scores.
+        published: Which published rows stand beside them.
+        json: Print JSON instead of a table.
+    """
     from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS

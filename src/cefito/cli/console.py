@@ -298,6 +298,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
     Columns of numbers are aligned to the right; None is an empty cell. In a terminal that is too
     narrow, cells have several lines.
+
+    Args:
+        title: Stands above it on a terminal.
+        columns: Heads of its C columns.
+        rows: Cells, C of each row.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
@@ -342,7 +347,13 @@ def _cell(value: object) -> str:
 def progress(
     description: str, *, total: int | None = None, passing: bool = False
 ) -> AbstractContextManager[Advance]:
-    """Show the progress of a work on stderr; a `cefito.progress.Progress`."""
+    """Show the progress of a work on stderr; a `cefito.progress.Progress`.
+
+    Args:
+        description: What is done.
+        total: Number of units; None if it is not known.
+        passing: Whether the bar goes when it is full.
+    """
     shown = silent if volume() is Volume.QUIET else bar(passing=passing)
     return shown(printable(description), total=total)
 

@@ -102,7 +102,14 @@ def _encoder(run: Path | None, options: EncoderOptions) -> VideoEncoder:
 def extract_folder(
     source: Path, out: Path, options: EncoderOptions, run: Path | None = None
 ) -> Extraction:
-    """Extract features, and report the written, kept and failed videos."""
+    """Extract features, and report the written, kept and failed videos.
+
+    Args:
+        source: A video file, or a folder of them.
+        out: Folder of the files of features.
+        options: The encoder, and its settings.
+        run: Run whose encoder is taken, with its settings.
+    """
     from cefito.encoders.extraction import extract_videos
 
     opened = _encoder(run, options)

@@ -17,16 +17,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 
 from cyclopts import Group, Parameter
 
-from cefito.cli.console import print_json
+from cefito.cli.console import passing_progress, print_json
 from cefito.data.annotations import SPLITS
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.given import Given
 from cefito.planners.methods import check_keys
+from cefito.runtime import pick_device
+from cefito.settings import validated
 from cefito.times import TIME_FORMS, parse_seconds
+from cefito.tracks.document import Choices
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
     from pydantic.fields import FieldInfo
+
+    from cefito.inference.whole_videos import Reading
 
 
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
@@ -44,9 +49,11 @@ def said_as_json(command: Callable[..., Any]) -> Callable[..., None]:
         if json:
             print_json(value)
 
-    own = signature(command)
+    called = signature(command)
     flag = SignatureParameter("json", SignatureParameter.KEYWORD_ONLY, default=False)
-    vars(answering)["__signature__"] = own.replace(parameters=[*own.parameters.values(), flag])
+    vars(answering)["__signature__"] = called.replace(
+        parameters=[*called.parameters.values(), flag]
+    )
     answering.__annotations__ = {**command.__annotations__, "json": Json}
     return answering
 
@@ -112,7 +119,13 @@ _OTHER_NAMES = {  # settings whose options have another name
 
 
 def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
-    """Return the message of an error, followed by the options of its settings, if there are any."""
+    """Return the message of an error, followed by the options of its settings, if there are any.
+
+    Args:
+        problem: The error; its `setting` names settings, separated by commas.
+        app: The application, whose command has the options.
+        argv: Arguments of the call.
+    """
     message = str(problem)
     settings = filter(None, problem.setting.split(", "))
     option = ", ".join(filter(None, (_option(setting, app, argv) for setting in settings)))
@@ -193,7 +206,13 @@ AnyOptions = TypeVar("AnyOptions")
 def options_class(
     base: type, options: Iterable[tuple[str, Any, Any]], group: Group | None = None
 ) -> Any:
-    """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
+    """Return a class of options, a frozen dataclass, with further fields: name, type, default.
+
+    Args:
+        base: Class with the methods and docstring.
+        options: Name, type and default of each further field.
+        group: Group of the options in the help.
+    """
     listed = list(options)
     namespace = {
         "__module__": base.__module__,  # where annotations as strings are looked up
@@ -234,7 +253,11 @@ def field_options(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of the option of each field that has a description.
 
-    `names` has other names of options, by field; `kinds` other types, by the type of the field.
+    Args:
+        fields: Fields of settings, by name.
+        names: Other names of options, by field.
+        kinds: Other types, by the type of the field.
+        group: Group of the options in the help.
     """
     for name, field in fields.items():
         kind = {bool: Flag, **kinds}.get(field.annotation, field.annotation)
@@ -273,7 +296,13 @@ def known_settings(entries: Sequence[str]) -> dict[str, str]:
 
 
 def pairs(option: str, entries: Sequence[str], expected: str) -> dict[str, str]:
-    """Parse the entries of an option of the form KEY=VALUE: values by key."""
+    """Parse the entries of an option of the form KEY=VALUE: values by key.
+
+    Args:
+        option: Its name, for messages.
+        entries: Its values, each KEY=VALUE.
+        expected: What was expected, for messages.
+    """
     values = {}
     for entry in entries:
         key, sign, value = entry.partition("=")
@@ -307,3 +336,76 @@ def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
             "ones with commas between, as in 3,4,5."
         )
     return tuple(map(int, parts))
+
+
+_COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
+_CHOICES = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
+
+
+class _Choosing:
+    """Options that are settings of `Choices`."""
+
+    @property
+    def choices(self) -> Choices:
+        """The choices for the readers."""
+        values = dict(vars(self))
+        column = values.pop("column", ())
+        columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
+        return validated(Choices, {**values, "columns": columns}, place="options")
+
+
+_CHOICES.append(("column", Annotated[Several, Parameter(help=_COLUMN)], ()))
+
+
+@with_options(_CHOICES)
+class StepOptions(_Choosing):
+    """What files of annotated steps leave open: the settings of `Choices`."""
+
+
+@with_options([one for one in _CHOICES if one[0] != "task"])
+class FileOptions(_Choosing):
+    """The same for a command that has the task among other options."""
+
+
+NO_CHOICES = StepOptions()
+AS_WRITTEN = FileOptions()
+"""Nothing is left open by files of steps."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RecordingOptions:
+    """How whole videos are read.
+
+    Attributes:
+        task: Name or id of the task of all videos; by default it is recognised.
+        dataset: Data set of the inputs, which are then ids of its videos.
+        feature_rate: Rows of features a second; by default as in training.
+        encoder: Encoder of video files; by default the one of the run's features.
+        weights: File of its weights, for s3d.
+        device: auto, cpu or cuda, for the encoder.
+    """
+
+    task: str | None = None
+    dataset: Path | None = None
+    feature_rate: float | None = None
+    encoder: str | None = None
+    weights: Path | None = None
+    device: str = "auto"
+
+    def reading(self) -> Reading:
+        """Return how videos are read; an unknown device is refused (RunError)."""
+        if self.device != "auto":  # which is looked for when an encoder is opened
+            pick_device(self.device, float64=False)
+        return {
+            "dataset": self.dataset,
+            "rate": self.feature_rate,
+            "encoder": self.encoder,
+            "weights": self.weights,
+            "device": self.device,
+            "progress": passing_progress,
+        }
+
+
+AS_RECORDED = RecordingOptions()
+"""Nothing changed."""

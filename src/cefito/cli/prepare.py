@@ -5,61 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
 from cefito.cli.options import (
+    NO_CHOICES,
     Flag,
-    Several,
+    StepOptions,
     field_options,
     given_names,
     option_name,
-    pairs,
     with_options,
 )
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.errors import ConfigError
 from cefito.files import check_new
-from cefito.settings import validated
-from cefito.tracks.document import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cefito.data.prepared import PreparedDataset
     from cefito.data.source import Source
-
-
-_COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
-_CHOICES = [one for one in field_options(Choices.model_fields) if one[0] != "columns"]
-
-
-class _Choosing:
-    """Options that are settings of `Choices`."""
-
-    @property
-    def choices(self) -> Choices:
-        """The choices for the readers."""
-        values = dict(vars(self))
-        column = values.pop("column", ())
-        columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
-        return validated(Choices, {**values, "columns": columns}, place="options")
-
-
-_CHOICES.append(("column", Annotated[Several, Parameter(help=_COLUMN)], ()))
-
-
-@with_options(_CHOICES)
-class StepOptions(_Choosing):
-    """What files of annotated steps leave open: the settings of `Choices`."""
-
-
-@with_options([one for one in _CHOICES if one[0] != "task"])
-class FileOptions(_Choosing):
-    """The same for a command that has the task among other options."""
 
 
 _OBSERVING = [  # whether rows are kept has another default for your own data
@@ -94,11 +63,6 @@ class Observed:
         """The settings of `ObservationOptions` that are given or have a default."""
         values = {name: getattr(self, name) for name in ObservationOptions.model_fields}
         return {name: value for name, value in values.items() if value is not None}
-
-
-NO_CHOICES = StepOptions()
-AS_WRITTEN = FileOptions()
-"""Nothing is left open by files of steps."""
 
 
 def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:
@@ -159,9 +123,9 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    if folder is not None and (given := given_names(steps)):
+    if folder is not None and (chosen := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
-        raise ConfigError(f"{', '.join(map(option_name, given))} {applies}")
+        raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
     if finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_own(sources[0], target, name=observed.name, **observed.options)
         _say(dataset.provenance.get("notes", ()))

@@ -3,66 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
-from cefito.cli.options import OUTPUT, Json, said_as_json
-from cefito.cli.prepare import AS_WRITTEN, FileOptions
+from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.options import (
+    AS_RECORDED,
+    AS_WRITTEN,
+    OUTPUT,
+    FileOptions,
+    Json,
+    RecordingOptions,
+    said_as_json,
+)
 from cefito.data.annotations import json_lines
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, file_names, write_text
 from cefito.markup import counted, percent
-from cefito.runtime import pick_device
 from cefito.settings import parse_record
+from cefito.tracks.formats import WRITERS
 
 if TYPE_CHECKING:
-    from cefito.inference.whole_videos import Reading
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
+    Written = str
+else:
+    Written = Literal[tuple(sorted(WRITERS))]
+"""Name of a format of steps that is written."""
+
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class RecordingOptions:
-    """How whole videos are read.
-
-    Attributes:
-        task: Name or id of the task of all videos; by default it is recognised.
-        dataset: Data set of the inputs, which are then ids of its videos.
-        feature_rate: Rows of features a second; by default as in training.
-        encoder: Encoder of video files; by default the one of the run's features.
-        weights: File of its weights, for s3d.
-        device: auto, cpu or cuda, for the encoder.
-    """
-
-    task: str | None = None
-    dataset: Path | None = None
-    feature_rate: float | None = None
-    encoder: str | None = None
-    weights: Path | None = None
-    device: str = "auto"
-
-    def reading(self) -> Reading:
-        """Return how videos are read."""
-        return {
-            "dataset": self.dataset,
-            "rate": self.feature_rate,
-            "encoder": self.encoder,
-            "weights": self.weights,
-            "device": pick_device(self.device, float64=False),
-            "progress": passing_progress,
-        }
-
-
-AS_RECORDED = RecordingOptions()
-"""Nothing changed."""
 
 
 def recognise(
@@ -74,7 +47,7 @@ def recognise(
     min_probability: float = 0.0,
     reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    format_: Annotated[str | None, Parameter(name="--format", group=OUTPUT)] = None,
+    format_: Annotated[Written | None, Parameter(name="--format", group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
@@ -107,15 +80,15 @@ def recognise(
         raise ConfigError("--format is of a file. Give --out, too.")
     if plot is not None:
         check_target(plot, (".svg",), "plot")
-    known = None
+    step_names = None
     if steps_known is not None:
-        known = [name for name in steps_known.split(",") if name.strip()]
+        step_names = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
         tracks = recognised_videos(
             with_orders(open_run(run), order),
             inputs,
             task=reading.task,
-            steps_known=known,
+            steps_known=step_names,
             least=min_probability,
             **reading.reading(),
         )
@@ -127,18 +100,14 @@ def recognise(
         write_text(plot, timeline_picture(tracks))
         talk(f"wrote {plot}")
     if json:
-        print_json([each.to_dict() for each in tracks])
+        print_json([track.to_dict() for track in tracks])
     elif out is None:
         _show(tracks)
 
 
 def _format(out: Path, name: str | None, count: int) -> Format:
     """Return the format of a file or of a folder of files; refuse what cannot be written."""
-    from cefito.tracks.formats import WRITERS
-
     endings = {writer.ending: writer for writer in WRITERS.values()}
-    if name not in (None, *WRITERS):
-        raise ConfigError(f"--format {name}: expected one of {', '.join(sorted(WRITERS))}.")
     writer = endings.get(out.suffix) if name is None else WRITERS[name]
     if writer is None:
         expected = f"a file that ends in {', '.join(sorted(endings))}, or --format"
@@ -156,27 +125,33 @@ def _is_folder(out: Path) -> bool:
     return out.is_dir() or not out.suffix
 
 
-def _write(found: Sequence[Track], out: Path, writer: Format) -> None:
+def _write(tracks: Sequence[Track], out: Path, writer: Format) -> None:
     """Write one file, or one of each video into a folder."""
-    files = {out: found}
+    files = {out: tracks}
     if _is_folder(out):
-        names = file_names([video.video for video in found])
-        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in found}
+        names = file_names([video.video for video in tracks])
+        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in tracks}
         out.mkdir(parents=True, exist_ok=True)
     for path, videos in files.items():
         write_text(path, writer.write(videos))
-    steps = sum(len(each.steps) for each in found)
-    talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(found), 'video')}")
+    steps = sum(len(track.steps) for track in tracks)
+    talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
 
 
-def _show(found: Sequence[Track]) -> None:
+def _show(tracks: Sequence[Track]) -> None:
     """Print the steps of videos as a table."""
-    for each in found:
-        talk(f"{each.video}: task {each.task} ({percent(each.task_probability)})")
+    for track in tracks:
+        talk(f"{track.video}: task {track.task} ({percent(track.task_probability)})")
     rows = [
-        [each.video, step.name, round(step.start, 1), round(step.end, 1), percent(step.probability)]
-        for each in found
-        for step in each.steps
+        [
+            track.video,
+            step.name,
+            round(step.start, 1),
+            round(step.end, 1),
+            percent(step.probability),
+        ]
+        for track in tracks
+        for step in track.steps
     ]
     table("", ("video", "step", "start", "end", "probability"), rows)
 
@@ -187,7 +162,7 @@ def annotate(
     /,
     *films: str,
     out: Path,
-    format_: Literal["csv", "eaf", "labelstudio", "via"] = "csv",
+    format_: Written = "csv",
     corrected: tuple[Path, ...] = (),
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
@@ -198,8 +173,7 @@ def annotate(
         run: Run with a recogniser.
         films: Video files, files of features, or ids of videos of the run's data set.
         out: Folder of the proposals.
-        format_: csv (STEPS.csv of all films), or one file a film: eaf (ELAN), labelstudio
-            (predictions) or via.
+        format_: csv (STEPS.csv of all films), or a format of one file a film.
         corrected: Corrected file of any form that cefito data prepare custom reads; may be
             repeated.
     """
@@ -210,19 +184,18 @@ def annotate(
     from cefito.inference.proposals import doubt
     from cefito.inference.whole_videos import recognised_videos
     from cefito.runs.run import open_run
-    from cefito.tracks.formats import WRITERS
     from cefito.tracks.formats.json_lines import write
 
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
     with log_warnings():
-        found = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
-    found.sort(key=doubt, reverse=True)
+        tracks = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
+    tracks.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
-    _write(found, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
-    write_text(out / PROPOSALS, write(found))
+    _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
+    write_text(out / PROPOSALS, write(tracks))
     heads = ("film", "task", "steps", "unsure")
-    rows = [(one.video, one.task, len(one.steps), doubt(one)) for one in found]
+    rows = [(track.video, track.task, len(track.steps), doubt(track)) for track in tracks]
     shown = [[*row, percent(unsure)] for *row, unsure in rows]
     table("Films, those to correct first", heads, shown)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
@@ -242,21 +215,21 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
         read = parse_record(Track, line, place, expected, DataError)
         proposed[read.video] = read
     try:
-        found = read_steps(files, choices=choices)
+        source = read_steps(files, choices=choices)
     except DataError as problem:
         if problem.setting != "task":
             raise
         task = next((one.task for one in proposed.values()), None)
         choices = choices.model_copy(update={"task": task})  # of a form that holds none
-        found = read_steps(files, choices=choices)
+        source = read_steps(files, choices=choices)
     left, pairs = [], []
     table = all(file.suffix.lower() in TABLES for file in files)
-    for video in found.annotations.videos:
+    for video in source.annotations.videos:
         one = find_proposal(video.video_id, proposed.values(), proposals.parent, table=table)
         if one is None:
             left.append(video.video_id)
             continue
-        pairs.append((one.steps, named(video.steps, found.annotations.taxonomy)))
+        pairs.append((one.steps, named(video.steps, source.annotations.taxonomy)))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import OUTPUT, Flag, Json
-from cefito.cli.prepare import AS_WRITTEN, FileOptions
-from cefito.cli.recognise import AS_RECORDED, RecordingOptions
+from cefito.cli.options import (
+    AS_RECORDED,
+    AS_WRITTEN,
+    OUTPUT,
+    FileOptions,
+    Flag,
+    Json,
+    RecordingOptions,
+)
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
@@ -79,30 +85,30 @@ def verify(
         opened, verifier = open_verifier(run, order, **asked)
         least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
         asked |= {"least": least, **reading.reading()}
-        found = verified_videos(opened or run, verifier, inputs, **asked)
+        verified = verified_videos(opened or run, verifier, inputs, **asked)
         if log is not None:
-            _log(found, log)
+            _log(verified, log)
     if out is not None:
         from cefito.report.page import save_verification
 
-        save_verification(found, out)
+        save_verification(verified, out)
         talk(f"wrote {out}")
     if json:
-        print_json([one.to_dict() for one in found])
+        print_json([result.to_dict() for result in verified])
     else:
-        _show(found, least)
+        _show(verified, least)
     if not check:
         return 0
-    if any(one.deviations for one in found):
+    if any(result.deviations for result in verified):
         return FOUND
-    return UNSURE * any(one.unsure for one in found)
+    return UNSURE * any(result.unsure for result in verified)
 
 
-def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
+def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:
     """Append findings to a file, for audits."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines = []
-    for video in found:
+    for video in verified:
         for finding in video.deviations:
             facts = {"logged": now, "video": video.video, "task": video.task}
             value = facts | finding.model_dump(mode="json", exclude_none=True)
@@ -110,8 +116,8 @@ def _log(found: Sequence[VerifiedVideo], path: Path) -> None:
     append_lines(path, lines)
 
 
-def _show(found: Sequence[VerifiedVideo], least: float) -> None:
-    for video in found:
+def _show(verified: Sequence[VerifiedVideo], least: float) -> None:
+    for video in verified:
         how = "recognised" if video.recognised else "given"
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
         for note in video.notes:
@@ -126,14 +132,14 @@ def _show(found: Sequence[VerifiedVideo], least: float) -> None:
     rows = [
         [
             video.video,
-            "" if one.start is None else round(one.start, 1),
-            one.name,
-            one.words,
-            percent(one.probability),
-            one.evidence,
+            "" if deviation.start is None else round(deviation.start, 1),
+            deviation.name,
+            deviation.words,
+            percent(deviation.probability),
+            deviation.evidence,
         ]
-        for video in found
-        for one in video.deviations
+        for video in verified
+        for deviation in video.deviations
     ]
     if rows:
         table("", ("video", "second", "step", "finding", "probability", "evidence"), rows)

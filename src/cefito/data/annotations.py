@@ -288,7 +288,14 @@ class Step:
 
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
-    """Make a step of times in seconds (numbers or text), which are checked."""
+    """Make a step of times in seconds (numbers or text), which are checked.
+
+    Args:
+        start: Start in seconds.
+        end: End in seconds, not before the start.
+        action: Id of the action.
+        place: Where the step was read; begins messages.
+    """
     times = f"the step runs from {start!r} to {end!r}"
     expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
     with explained(place, times, expected, TypeError, ValueError, OverflowError):

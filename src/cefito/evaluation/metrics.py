@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,20 +84,25 @@ class ScoredPlans:
         return np.asarray((self.best != _PADDING).any(axis=1))
 
 
+Scored = TypeVar("Scored")
+
+
 @dataclass(frozen=True)
-class Metric:
+class Metric(Generic[Scored]):
     """A metric of evaluations and tables.
 
     `total` returns its sum over windows and the divisor (or both [L]); None if it does not apply.
+    What it is a function of is `ScoredPlans`, or a `ScoredVideo` of recognised steps.
 
     Raises:
         ValueError: A column without a meaning.
     """
 
-    total: Callable[[ScoredPlans], Part | None]
+    total: Callable[[Scored], Part | None]
     head: str = ""  # of its column in tables; empty without a column
     meaning: str = ""  # in legends; every metric with a column has one
     brief: bool = False  # whether tables with few columns have it, too
+    percent: bool = True  # else it is shown as it is
 
     def __post_init__(self) -> None:
         if self.head and not self.meaning:
@@ -201,7 +206,7 @@ def _positions(scored: ScoredPlans) -> Part:
     return right.astype(np.float64), count.astype(np.float64)
 
 
-def _checked(sums: Part, metric: Metric) -> Part:
+def checked_sums(sums: Part, metric: Metric[Any]) -> Part:
     """Check a sum and its divisor (ValueError)."""
     total, count = (np.asarray(number, dtype=np.float64) for number in sums)
     whole = np.isfinite(total).all() and np.isfinite(count).all() and (count >= 0).all()
@@ -211,7 +216,7 @@ def _checked(sums: Part, metric: Metric) -> Part:
     return (total, count) if total.ndim else (float(total), float(count))
 
 
-def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
+def metric_fault(name: str, entry: Any) -> str:  # noqa: ARG001
     """Return what is wrong with a metric of another package."""
     if not isinstance(entry, Metric) or not callable(entry.total):
         return "its entry point is not a Metric of a function"
@@ -219,7 +224,7 @@ def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
     return "" if words else "its head or meaning is no text"
 
 
-METRICS: Registry[Metric] = Registry(
+METRICS: Registry[Metric[ScoredPlans]] = Registry(
     "cefito.metrics",
     "metric",
     {
@@ -243,7 +248,7 @@ METRICS: Registry[Metric] = Registry(
         "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
         "position_accuracy": Metric(_positions),
     },
-    _fault,
+    metric_fault,
 )
 """All metrics by name, in the order of tables."""
 
@@ -314,7 +319,7 @@ class MetricSums:
             with METRICS.trying(name):
                 if (sums := metric.total(scored)) is None:
                     continue
-                total, count = _checked(sums, metric)
+                total, count = checked_sums(sums, metric)
                 self.sums[name] = self.sums.get(name, 0.0) + total
                 self.counts[name] = self.counts.get(name, 0.0) + count
 

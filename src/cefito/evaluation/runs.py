@@ -197,8 +197,13 @@ def scores_name(
 ) -> str:
     """The name of the file that `evaluate_run` keeps scores in, with all that is not usual.
 
-    `sampled` is the size of a sample, `other` the fingerprint of another data set, `order` the
-    digest of a file of orders.
+    Args:
+        run: The run.
+        split: Split of the windows.
+        given: What the planner is told.
+        sampled: Size of a sample of the windows; None for all.
+        other: Fingerprint of a data set that is not the run's.
+        order: Digest of a file of orders.
     """
     words = ["evaluation", split, *(name.replace("_", "-") for name in given.parts)]
     if run.chosen_steps is not None:

@@ -26,6 +26,7 @@ from cefito.planners.cefito.checkpoints import (
     to_checkpoints,
     with_classifier,
 )
+from cefito.planners.methods import RunConfig
 from cefito.runs.bundle import pack
 from cefito.runs.folder import DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
@@ -231,15 +232,16 @@ def import_field(
     }
     if classifier is not None:
         planner, imported[CLASSIFIER] = with_classifier(planner, classifier)
+    config = RunConfig(method="cefito", preset="imported", settings=planner.settings)
     info = RunInfo(
         format_version=1,
-        method="cefito",
+        method=config.method,
         dataset=DatasetReference(name=planner.taxonomy.dataset, path="", fingerprint=""),
         horizon=planner.horizon,
         seed=None,
         selection=None,
-        preset="imported",
-        config=planner.settings.model_dump(mode="json"),
+        preset=config.preset,
+        config=config.sections,
         versions=versions(),
         finished=True,
         parameters=planner.describe().parameters,
@@ -248,5 +250,13 @@ def import_field(
         imported=imported,
     )
     with new_folder(out) as folder:
-        write_run(Run(folder=folder, planner=planner, info=info, taxonomy=planner.taxonomy))
+        write_run(
+            Run(
+                folder=folder,
+                planner=planner,
+                info=info,
+                config=config,
+                taxonomy=planner.taxonomy,
+            )
+        )
     return open_run(out)

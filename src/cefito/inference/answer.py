@@ -164,7 +164,16 @@ def answer(
     stop: Callable[[], bool] | None = None,
     **facts: Unpack[Facts],
 ) -> Answer:
-    """Plan one query: `answers` to `Asked.of`, with a question of these fields."""
+    """Plan one query: `answers` to `Asked.of`, with a question of these fields.
+
+    Args:
+        run: The run that plans.
+        query: One query.
+        truth: Ids of the annotated actions [T], if they are known.
+        dataset: Data set of the query, if not the run's.
+        stop: As of `answers`.
+        facts: Fields of the question.
+    """
     asked = Asked.of(Question.of(facts), run, query, truth=truth, dataset=dataset)
     return answers([asked], stop=stop)[0]
 
@@ -174,7 +183,10 @@ def answers(
 ) -> list[Answer]:
     """Answer questions of one run and one `Asked.kind`, which are planned together.
 
-    `stop` is called now and then; if it returns true, the answers hold the best plans so far.
+    Args:
+        several: The questions.
+        stop: Is called now and then; if it returns true, the answers hold the best plans so far.
+        progress: Shows how many queries are planned.
     """
     first, planner, taxonomy = several[0], several[0].run.planner, several[0].run.taxonomy
     try:
@@ -196,7 +208,13 @@ def answers(
 
 
 def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answer:
-    """Return the answer to a question with these plans."""
+    """Return the answer to a question with these plans.
+
+    Args:
+        asked: The question, with its query.
+        plans: Plans of the query, best first.
+        interrupted: Whether the search was stopped before its end.
+    """
     run, query, question = asked.run, asked.query, asked.question
     sets = None if question.coverage is None else plan_sets(run, query, plans, question.coverage)
     plans = plans.best(question.top_k)
@@ -240,7 +258,13 @@ def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answe
 def planned_sequences(
     plans: Plans, tasks: Sequence[int | None], taxonomy: Taxonomy
 ) -> list[PlannedSequence]:
-    """Return the plans of one query with names, best first; `tasks` has the task of each plan."""
+    """Return the plans of one query with names, best first.
+
+    Args:
+        plans: The plans [k, T], padded with -1.
+        tasks: Id of the task of each plan; None if it has none.
+        taxonomy: Names of tasks and actions.
+    """
     probabilities = [None] * len(plans)
     if plans.probabilities is not None:
         probabilities = plans.probabilities.tolist()

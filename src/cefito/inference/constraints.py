@@ -90,7 +90,13 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
 def parse_constraints(
     taxonomy: Taxonomy, texts_by_field: Mapping[str, Any], *, task: int | None = None
 ) -> NamedConstraints:
-    """Parse constraints from the text of the command line, by field."""
+    """Parse constraints from the text of the command line, by field.
+
+    Args:
+        taxonomy: Tasks and actions that are named.
+        texts_by_field: Values of the options, by the fields of `Constraints`.
+        task: Id of the task in which names are looked up first.
+    """
 
     def entries(name: str, texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for text in texts:

@@ -20,6 +20,7 @@ from cefito.inference.query import query_of_ends
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DECIDING
+from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
     import torch
@@ -81,9 +82,14 @@ class ObservationRecipe:
         encoder: str | None = None,
         *,
         weights: Path | str | None = None,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
     ) -> Observer:
         """Open the encoder (by default the run's, from its place) with the settings of the run.
+
+        Args:
+            encoder: Its name.
+            weights: File of its weights, for s3d.
+            device: Where it works; the CPU by default, "auto" takes CUDA if available.
 
         Raises:
             ConfigError: Unknown encoder, another than the run's, or none is given and the run does
@@ -102,7 +108,7 @@ class ObservationRecipe:
         opened = open_encoder(
             name,
             weights=None if weights is None else Path(weights),
-            device=device or "cpu",
+            device=pick_device(str(device or "cpu"), float64=False),
             **{key: self.made_with[key] for key in settings},
         )
         self._check(name, opened)
@@ -245,6 +251,12 @@ class Observer:
         """Make the query of two times of a video file, in seconds, or of one.
 
         As in the benchmarks, an observation joins the vectors of the seconds around its time.
+
+        Args:
+            video: The file.
+            start: Second at which the first step begins; None if it is not known.
+            end: Second at which the last step ends; None if it is not known.
+            progress: Shows how much of the video was read.
 
         Raises:
             ConfigError: Times outside of the video or in the wrong order.

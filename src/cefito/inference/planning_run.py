@@ -116,25 +116,25 @@ class PlanningRun(Run):
         """
         match: DatasetMatch | None = None
 
-        def read(name: str, given: Observation) -> NDArray[np.floating[Any]]:
+        def read(name: str, source: Observation) -> NDArray[np.floating[Any]]:
             nonlocal match
-            if match is None and _is_place(given):
+            if match is None and _is_place(source):
                 match = match_dataset(self, self.dataset(dataset))
-            return self._observe(name, given, match, encoder)
+            return self._observe(name, source, match, encoder)
 
         return Session(self, goal=goal, task=task, done=done, read=read)
 
     def _observe(
-        self, name: str, given: Observation, match: DatasetMatch | None, encoder: str | None
+        self, name: str, source: Observation, match: DatasetMatch | None, encoder: str | None
     ) -> NDArray[np.floating[Any]]:
         """Return the observation [E] of an argument."""
         row: NDArray[np.floating[Any]]
-        if match is not None and _is_place(given):
-            return observation_of_step(match.dataset, *given, "end" if name == "goal" else "start")
-        if isinstance(given, str | Path) and not has_ending(Path(given), (".npy",)):
-            (row,) = self._observer(encoder).of_pictures(given, None).initial
+        if match is not None and _is_place(source):
+            return observation_of_step(match.dataset, *source, "end" if name == "goal" else "start")
+        if isinstance(source, str | Path) and not has_ending(Path(source), (".npy",)):
+            (row,) = self._observer(encoder).of_pictures(source, None).initial
             return row
-        row = load_observation(given) if isinstance(given, str | Path) else np.asarray(given)
+        row = load_observation(source) if isinstance(source, str | Path) else np.asarray(source)
         if row.ndim != 1:
             raise DataError(f"{name}: has shape {list(row.shape)}; expected one observation [E].")
         check_width(self, len(row), f"{name}: the observation has")
@@ -152,20 +152,20 @@ class PlanningRun(Run):
         return {}
 
 
-def _scene(given: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:
+def _scene(source: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:
     """Return where the picture of an observation is; None if it has none."""
-    if match is not None and _is_place(given):
-        data, (video, step) = match.dataset, given
+    if match is not None and _is_place(source):
+        data, (video, step) = match.dataset, source
         step_of = data.videos[find_video(data, video)].steps[step - 1]
         folder = data.video_folder
         return None if folder is None else Scene(folder, getattr(step_of, moment), video)
-    is_picture = isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy"
-    return Scene(Path(str(given))) if is_picture else None
+    is_picture = isinstance(source, str | Path) and Path(source).suffix.lower() != ".npy"
+    return Scene(Path(str(source))) if is_picture else None
 
 
-def _is_place(given: Observation | None) -> TypeGuard[tuple[str, int]]:
+def _is_place(source: Observation | None) -> TypeGuard[tuple[str, int]]:
     """Return whether an observation is given as a video id and a step."""
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    return isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str)
 
 
 def _answering(run: Run) -> PlanningRun:

@@ -61,7 +61,13 @@ def feature_layout(run: Run) -> FeatureLayout | None:
 
 
 def check_width(run: Run, width: int, place: str) -> None:
-    """Refuse observations of another size; `place` begins the message ("observations have")."""
+    """Refuse observations of another size.
+
+    Args:
+        run: The run.
+        width: Numbers of each observation.
+        place: Begins the message, as "observations have".
+    """
     layout, size = feature_layout(run), run.planner.observation_dim
     if width == size:
         return
@@ -125,7 +131,14 @@ def query_from_features(
 def query_of_ends(
     observations: NDArray[np.floating[Any]], initial: object, goal: object, *, size: int
 ) -> Queries:
-    """Return the query of the observations [n, E] of those ends that are not None; E is `size`."""
+    """Return the query of the observations [n, E].
+
+    Args:
+        observations: Observations [n, E] of the ends that are known, the initial one first.
+        initial: None if the initial observation is not known.
+        goal: None if the goal is not known.
+        size: E.
+    """
     rows = iter(observations)
     first = None if initial is None else next(rows)
     last = None if goal is None else next(rows)
@@ -293,6 +306,12 @@ def observation_of_step(
 ) -> NDArray[np.float32]:
     """Return the observation [E] at the start or the end of a step, counted from 1, of a video.
 
+    Args:
+        dataset: Data set of the video.
+        video_id: Its id.
+        step: Number of the step, counted from 1.
+        moment: Its start or its end.
+
     Raises:
         ConfigError: No such video, or no such step in it.
     """
@@ -308,7 +327,12 @@ def observation_of_step(
 
 
 def query_from_files(initial: Path | str | None, goal: Path | str | None, run: Run) -> Queries:
-    """Return the query of .npy files, each one observation [E]; None if it is not known.
+    """Return the query of .npy files, each one observation [E].
+
+    Args:
+        initial: File of the observation before the first step; None if it is not known.
+        goal: File of the observation after the last step; None if it is not known.
+        run: The run, whose width they have.
 
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.

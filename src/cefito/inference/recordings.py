@@ -56,20 +56,20 @@ class Recording:
             DataError: Rows of another width than the run's, or with NaN or infinity.
         """
         try:
-            found = run.recognise(self.rows, rate=self.rate, task=task, plan=plan)
+            recognition = run.recognise(self.rows, rate=self.rate, task=task, plan=plan)
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
-        best = int(found.tasks.argmax())
+        best = int(recognition.tasks.argmax())
         return Track(
             video=self.name,
             task_id=best,
             task=run.taxonomy.tasks[best].name,
-            task_probability=float(found.tasks[best]),
+            task_probability=float(recognition.tasks[best]),
             seconds=len(self.rows) / self.rate,
-            steps=tuple(found.steps(least)),
-            present=_shares(found.present) if evidence else None,
-            present_in_any_order=_shares(found.present_in_any_order) if evidence else None,
+            steps=tuple(recognition.steps(least)),
+            present=_shares(recognition.present) if evidence else None,
+            present_in_any_order=_shares(recognition.present_in_any_order) if evidence else None,
             annotated=self.annotated,
             file=self.file,
         )
@@ -87,7 +87,7 @@ def open_recordings(
     rate: float | None = None,
     encoder: str | None = None,
     weights: Path | None = None,
-    device: torch.device | None = None,
+    device: torch.device | str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Recording]:
     """Yield the rows of videos, one after another; all are named before the first is encoded.
@@ -101,7 +101,7 @@ def open_recordings(
         rate: Rows of features a second; as in the run's data set by default.
         encoder: Encoder of video files; that of the run's features by default.
         weights: File of its weights, for s3d.
-        device: Where it works.
+        device: Where it works; the CPU by default, "auto" takes CUDA if available.
         progress: Shows the progress of each video file.
 
     Raises:
@@ -109,33 +109,33 @@ def open_recordings(
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
     rate, match, observer = row_rate(run, rate), None, None
-    given = [*inputs]
-    files = [Path(one) for one in given if dataset is None and _is_file(Path(one))]
+    sources = [*inputs]
+    files = [Path(source) for source in sources if dataset is None and _is_file(Path(source))]
     ends, _ = shortest_ends(map(_address, files))
     stored, names = dict[str, Recording](), set[str]()
-    for one in given:  # before anything is encoded
-        if Path(one) in files:
-            check_regular(Path(one))
-            name = ends[_address(Path(one))]
+    for source in sources:  # before anything is encoded
+        if Path(source) in files:
+            check_regular(Path(source))
+            name = ends[_address(Path(source))]
         else:
             try:
                 match = match or match_dataset(run, run.dataset(dataset))
-                stored[one] = recording_of(match, one)
+                stored[source] = recording_of(match, source)
             except (ConfigError, RunError) as problem:
-                which = f"{one}: no such file, and " if dataset is None else ""
+                which = f"{source}: no such file, and " if dataset is None else ""
                 raise type(problem)(f"{which}{problem}", setting="") from problem
-            name = stored[one].name
+            name = stored[source].name
         if name in names:
             taken = f"another video is called '{name.rpartition('/')[2]}', too"
-            raise ConfigError(f"{one}: {taken}. Leave one out, or rename the file.")
+            raise ConfigError(f"{source}: {taken}. Leave one out, or rename the file.")
         names.add(name)
-    for one in given:
-        path = Path(one)
-        if one in stored:
-            yield stored[one]
+    for source in sources:
+        path = Path(source)
+        if source in stored:
+            yield stored[source]
         elif is_features(path):
             features = load_features(path, rate)
-            yield Recording(ends[_address(path)], one, features.values, features.rate)
+            yield Recording(ends[_address(path)], source, features.values, features.rate)
         else:
             if observer is None:
                 from cefito.inference.observer import ObservationRecipe
@@ -143,7 +143,7 @@ def open_recordings(
                 recipe = ObservationRecipe.of(run)
                 observer = recipe.open(encoder, weights=weights, device=device)
             rows = observer.rows(path, progress=progress)
-            yield Recording(ends[_address(path)], one, rows, 1.0, file=one)
+            yield Recording(ends[_address(path)], source, rows, 1.0, file=source)
 
 
 def row_rate(run: Run, feature_rate: float | None) -> float:

@@ -75,6 +75,12 @@ class PlanSets(Record):
 def check_coverage(run: Run, query: Queries, coverage: float, constraints: Constraints) -> None:
     """Refuse a query whose sets are not calibrated, before any work.
 
+    Args:
+        run: A calibrated run.
+        query: The query.
+        coverage: Share of queries whose set shall hold the true plan, 0 to 1.
+        constraints: Constraints on the plans, of which there may be none.
+
     Raises:
         ConfigError: A level or a query that the run was not calibrated for, or constraints.
         RunError: The run was not calibrated.

@@ -8,8 +8,7 @@ from pathlib import Path
 from cefito.data.annotations import Taxonomy, Video
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.inference.planning_run import open_run
-from cefito.runs.run import Run
+from cefito.runs.run import Run, open_run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
@@ -48,7 +47,7 @@ def open_verifier(
         taxonomy = Taxonomy.read(folder / "taxonomy.json")
         verifier = Verifier(written_orders(folder / "order.json", taxonomy), taxonomy)
     else:
-        opened = opened_run(right)
+        opened = right if isinstance(right, Run) else open_run(Path(right), plans=False)
         verifier = opened.own_verifier
     if order is not None:
         verifier = verifier.given(read_orders(Path(order), verifier.taxonomy))
@@ -67,6 +66,12 @@ def learned_verifier(
 
     Actions are those of these videos. Errors train networks if there are enough of them; videos
     without errors show orders.
+
+    Args:
+        path: The file.
+        choices: What it leaves open.
+        task: Name of its task, if it names none.
+        config: Settings of the verifier.
 
     Raises:
         DataError: A file that cannot be read, or without a right video.
@@ -99,6 +104,11 @@ def learned_verifier(
 def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ...]:
     """Return the tracks of a file that are verified: of the file learned from, the test split.
 
+    Args:
+        right: What the verifier was learned from.
+        path: The file of the tracks.
+        tracks: All tracks of the file.
+
     Raises:
         ConfigError: It has no test split.
     """
@@ -114,6 +124,6 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
 
 def _steps_file(right: Right) -> Path | None:
     """Return the path of a file of steps; None if it is a run, or a folder."""
-    if isinstance(right, Run) or not holds_steps(Path(right)) or Path(right).is_dir():
+    if isinstance(right, Run) or Path(right).is_dir() or not holds_steps(Path(right)):
         return None
     return Path(right)

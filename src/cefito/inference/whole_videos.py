@@ -52,7 +52,7 @@ class Reading(TypedDict, total=False):
     rate: float | None
     encoder: str | None
     weights: Path | None
-    device: torch.device | None
+    device: torch.device | str | None
     progress: Progress
 
 
@@ -130,7 +130,17 @@ def recognised_videos(
     video: str = _UNNAMED,
     **reading: Unpack[Reading],
 ) -> list[Track]:
-    """Recognise the steps of videos, as `recognise` does of each."""
+    """Recognise the steps of videos, as `recognise` does of each.
+
+    Args:
+        run: A run with a recogniser.
+        sources: Videos, each as of `recognise`.
+        task: Id or name of the task of all of them.
+        steps_known: Ids or names of all steps of each, in order.
+        least: Leave out steps that are less probable.
+        video: Name of videos that are given as rows.
+        reading: How videos are read.
+    """
     task_id, plan = _task_in(run.taxonomy, task), None
     if steps_known is not None:
         if task_id is None:
@@ -228,7 +238,19 @@ def verified_videos(
     video: str = _UNNAMED,
     **reading: Unpack[Reading],
 ) -> list[VerifiedVideo]:
-    """Verify videos, as `verify` does of each: those in files of steps first."""
+    """Verify videos, as `verify` does of each: those in files of steps first.
+
+    Args:
+        right: What the verifier is of; a run, if steps are recognised first.
+        verifier: The verifier.
+        sources: Files of steps, and videos as of `recognise`.
+        task: Id or name of the task of all of them.
+        least: Leave out mistakes that are less probable.
+        online: Judge each step from those before it alone.
+        choices: What files of steps leave open.
+        video: Name of videos that are given as rows.
+        reading: How videos are read.
+    """
     task_id = _task_in(verifier.taxonomy, task)
     files = [
         source
@@ -380,7 +402,12 @@ def verified(
 ) -> VerifiedVideo:
     """Verify the steps of a track with ids, with notes on what may mislead.
 
-    Steps without an id are of an unknown name.
+    Args:
+        verifier: The verifier.
+        track: The track; each step has an id, or an unknown name.
+        least: Leave out mistakes that are less probable.
+        online: Judge each step from those before it alone.
+        notes: Notes on how the track was read, which come first.
     """
     task, steps, taxonomy = track.task_id, track.steps, verifier.taxonomy
     if task is None:

@@ -307,6 +307,13 @@ def run_config(
 ) -> RunConfig:
     """Validate all settings of a run, by section; sections that are missing have their defaults.
 
+    Args:
+        method: Name of the method.
+        preset: Name of the preset that they come from.
+        values: Plain values by section.
+        place: Where they come from, for messages.
+        extra: "ignore" passes over unknown keys; by default they are refused.
+
     Raises:
         ConfigError: An unknown key, or a value that is invalid.
     """
@@ -323,7 +330,13 @@ def preset_names() -> list[str]:
 
 
 def preset_files(preset: str, method: str, recogniser: str = "segmental") -> list[PresetFile]:
-    """Read the files that a method's settings come from, bases first."""
+    """Read the files that a method's settings come from, bases first.
+
+    Args:
+        preset: Name of a shipped preset, or path of a TOML file.
+        method: Name of the method.
+        recogniser: Name of the recogniser, whose section has presets, too.
+    """
     folders: list[Traversable] = [PRESETS]
     parts = _parts(find_method(method), recogniser).values()
     for kind in (*run_settings(method, recogniser).__mro__, *parts):

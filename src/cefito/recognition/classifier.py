@@ -100,20 +100,38 @@ def _times(config: RecogniserConfig, rate: float) -> list[float]:
 
 
 def past_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D]."""
+    """Return what is known of each row [n, D] from those up to it, [n, (M + 1) D].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     memory = RowMemory(config, rate)
     return np.stack([memory.features(row) for row in rows])
 
 
 def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1]."""
+    """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     memory = RowMemory(config, rate)
     seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
-    return np.stack([memory.ahead(*one) for one in seen])
+    return np.stack([memory.ahead(*features) for features in seen])
 
 
 def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
-    """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D]."""
+    """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D].
+
+    Args:
+        rows: Rows [n, D] of a video.
+        config: Settings, M time constants among them.
+        rate: Rows a second.
+    """
     centred, times = rows - rows.mean(axis=0), _times(config, rate)
     averages = [_averaged(centred, time) for time in times]
     averages += [_averaged(centred[::-1], time)[::-1] for time in times]
@@ -250,14 +268,14 @@ class RowClassifier(nn.Module):
 
         With `past`, of the one next row of a video, which is added to it.
         """
-        given = torch.from_numpy(rows)
-        logs = self(given)
+        features = torch.from_numpy(rows)
+        logs = self(features)
         if self.temporal is not None:
-            own = given[:, : self.rows]
+            plain = features[:, : self.rows]
             if past is None:
-                seen = self.temporal(own.T[None])[0].T
+                seen = self.temporal(plain.T[None])[0].T
             else:
-                seen = self.temporal.ahead(own[0], past)[None]
+                seen = self.temporal.ahead(plain[0], past)[None]
             logs = (logs + seen.log_softmax(dim=1)) / 2
         return np.asarray(logs.double().numpy())
 
@@ -282,6 +300,20 @@ def fit_classifier(
     Dropout and initial weights are drawn from the seed, batches from a generator of the same seed.
     The temporal network, with `rows` = P, sees random parts of videos; a loss keeps its logarithms
     alike from row to row. Networks are kept in the context's folder by name once they are finished.
+
+    Args:
+        videos: Features [n, F] of the rows of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels.
+        config: Settings of the networks of single rows.
+        seed: Seed of all that is drawn.
+        name: Name that the networks are kept by.
+        section: Section of the settings, for messages.
+        context: Device, and folder of what is finished.
+        advance: Is told of each batch.
+        temporal: Settings of a temporal network beside them; None for none.
+        rows: Numbers of each row, P, that the temporal network sees.
+        causal: Whether it sees the rows so far alone.
     """
     device = torch.device(context.device)
     precision = "float32" if temporal is None else resolve(temporal.precision, device)
@@ -290,17 +322,17 @@ def fit_classifier(
         counts.append(temporal_steps(sum(map(len, videos)), temporal))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        given = torch.from_numpy(np.concatenate(videos))
+        features = torch.from_numpy(np.concatenate(videos))
         network = RowClassifier(
-            given.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
+            features.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
         )
 
         def train() -> None:
             generator = torch.Generator().manual_seed(seed)
-            network.mean.copy_(given.mean(dim=0))
-            network.deviation.copy_(given.std(dim=0, correction=0) + 1e-3)
+            network.mean.copy_(features.mean(dim=0))
+            network.deviation.copy_(features.std(dim=0, correction=0) + 1e-3)
             network.to(device).train()
-            scaled = (given.to(device) - network.mean) / network.deviation
+            scaled = (features.to(device) - network.mean) / network.deviation
             truth = torch.from_numpy(np.concatenate(labels).astype(np.int64)).to(device)
             steps = Steps(
                 count=config.training_steps,

@@ -74,10 +74,10 @@ class MSTCN(nn.Module):
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
-        found = [self.first(rows).log_softmax(dim=1)]
+        stages = [self.first(rows).log_softmax(dim=1)]
         for stage in self.rest:
-            found.append(stage(found[-1].exp()).log_softmax(dim=1))
-        return found
+            stages.append(stage(stages[-1].exp()).log_softmax(dim=1))
+        return stages
 
 
 def _loss(stages: Sequence[Tensor], truth: Tensor, config: MSTCNConfig) -> Tensor:
@@ -100,7 +100,16 @@ def fit_mstcn(
     seed: int,
     context: TrainingContext,
 ) -> MSTCN:
-    """Train on standardised rows [n, D] and labels [n] of videos, one of them a batch."""
+    """Train on standardised rows and labels of videos, one of them a batch.
+
+    Args:
+        videos: Standardised rows [n, D] of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels, K + 1.
+        config: Settings.
+        seed: Seed of weights and of the order of videos.
+        context: Device, and who is told of the progress.
+    """
     device, count = torch.device(context.device), config.epochs * len(videos)
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),

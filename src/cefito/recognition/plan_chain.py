@@ -98,11 +98,16 @@ class PlanChain:
 
 
 def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
-    """Return when each step of a plan takes place, by p(label) [n, K + 1] and p(begin) [n, K].
+    """Return when each step of a plan takes place.
 
     The first rows s_1 < s_2 < … have the greatest product of p(a_i begins at s_i). A step ends
     where rows up to its end, and pauses from there to the next step, have the greatest sum of
     probabilities.
+
+    Args:
+        rows: p(label) of each row [n, K + 1].
+        begin: p(a step of each action begins at the row) [n, K].
+        plan: Ids of the steps in order.
     """
     count, steps = len(rows), len(plan)
     log = np.log(begin[:, list(plan)] + 1e-30)
@@ -117,8 +122,8 @@ def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:
     starts = [int(best[-1].argmax())]
     for step in range(steps - 1, 0, -1):
         starts.insert(0, int(origin[step, starts[0]]))
-    found = []
+    timed = []
     for action, start, after in zip(plan, starts, [*starts[1:], count], strict=True):
         gain = np.cumsum(rows[start:after, action] - rows[start:after, -1])
-        found.append(Segment(action, start, start + 1 + int(gain.argmax())))
-    return found
+        timed.append(Segment(action, start, start + 1 + int(gain.argmax())))
+    return timed

@@ -18,6 +18,7 @@ from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import recognised_step, segments
+from cefito.recognition.settings import RecogniserSettings
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 
@@ -61,17 +62,17 @@ class Recognition:
         """
         if not 0 <= least <= 1:
             raise ConfigError(f"probability {least}: expected 0 to 1.", setting="least")
-        found = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
+        shown = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
         if self.plan is not None:
-            found = aligned(self.rows, self.begin, self.plan)
+            shown = aligned(self.rows, self.begin, self.plan)
         steps = [
             recognised_step(
-                one,
-                float(self.rows[one.start : one.end, one.action].mean()),
+                segment,
+                float(self.rows[segment.start : segment.end, segment.action].mean()),
                 self.taxonomy,
                 self.rate,
             )
-            for one in found
+            for segment in shown
         ]
         return [step for step in steps if step.probability >= least]
 
@@ -85,7 +86,7 @@ class Recogniser(Protocol):
     """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
     @property
-    def config(self) -> Any:
+    def config(self) -> RecogniserSettings:
         """Its settings, of the class of its `RecogniserMethod`."""
 
     @property
@@ -110,11 +111,23 @@ class Recogniser(Protocol):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: Any,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
-        """Train on some videos of a data set with rows of whole videos (DataError)."""
+        """Train on some videos.
+
+        Args:
+            dataset: A data set with rows of whole videos.
+            videos: Their places in the data set.
+            config: Settings of its own class; the defaults if none are given.
+            seed: Seed of all that is drawn.
+            context: Device, folder of what is finished, and who is told of the progress.
+
+        Raises:
+            DataError: The data set holds no rows, or no video is given.
+            ConfigError: Settings of another recogniser.
+        """
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder, into files whose names begin with "recogniser."."""
@@ -189,20 +202,20 @@ class BaseRecogniser:
             raise ConfigError(f"rate {problem}.", setting="rate")
         try:
             with np.errstate(over="ignore"):
-                found = np.asarray(rows, dtype=np.float32)
+                checked = np.asarray(rows, dtype=np.float32)
         except (TypeError, ValueError) as problem:
             raise DataError(f"rows: expected numbers [rows, {self.width}].") from problem
-        if found.ndim != 2 or found.shape[1] != self.width or not len(found):
-            shape = list(found.shape)
+        if checked.ndim != 2 or checked.shape[1] != self.width or not len(checked):
+            shape = list(checked.shape)
             raise DataError(f"rows {shape}: expected [rows, {self.width}], as in training.")
-        if not np.isfinite(found).all():
-            place = int(np.argmin(np.isfinite(found).all(axis=1)))
+        if not np.isfinite(checked).all():
+            place = int(np.argmin(np.isfinite(checked).all(axis=1)))
             raise DataError(f"row {place} (counted from 0) holds NaN or infinity. Leave it out.")
         if rate is None or rate == self.rate:
-            return found
-        count = max(1, round(len(found) / rate * self.rate))
+            return checked
+        count = max(1, round(len(checked) / rate * self.rate))
         middle = ((np.arange(count) + 0.5) / self.rate * rate).astype(int)
-        taken: Rows = found[middle.clip(max=len(found) - 1)]
+        taken: Rows = checked[middle.clip(max=len(checked) - 1)]
         return taken
 
 
@@ -228,8 +241,8 @@ class AnnotatedRows:
         chosen = [dataset.videos[video] for video in videos]
         rows = [timeline.videos[video].astype(np.float32) for video in videos]
         labels = [
-            row_labels(video.steps, len(own), timeline.rate, background)
-            for video, own in zip(chosen, rows, strict=True)
+            row_labels(video.steps, len(video_rows), timeline.rate, background)
+            for video, video_rows in zip(chosen, rows, strict=True)
         ]
         return cls(rows, labels, [video.task for video in chosen], timeline.rate)
 

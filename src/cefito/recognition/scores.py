@@ -37,7 +37,14 @@ def segments(labels: NDArray[np.integer], background: int) -> list[Segment]:
 def recognised_step(
     segment: Segment, probability: float, taxonomy: Taxonomy, rate: float
 ) -> TimedStep:
-    """Return a segment of rows in seconds and with the name of its action."""
+    """Return a segment of rows in seconds and with the name of its action.
+
+    Args:
+        segment: The rows.
+        probability: Probability of the step.
+        taxonomy: Names of the actions.
+        rate: Rows a second.
+    """
     return TimedStep(
         action=segment.action,
         name=taxonomy.actions[segment.action].name,
@@ -65,7 +72,7 @@ class VideoScores(NamedTuple):
         from rapidfuzz.distance import Levenshtein
 
         mine, theirs = segments(ours, background), segments(truth, background)
-        names = [[one.action for one in side] for side in (mine, theirs)]
+        names = [[segment.action for segment in side] for side in (mine, theirs)]
         return cls(
             rows=len(truth),
             right=int((ours == truth).sum()),
@@ -83,15 +90,15 @@ def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
     segments of all videos: 2 · found / (recognised + annotated). `count` is the number of
     recognised segments over that of annotated ones.
     """
-    every = list(videos)
-    recognised, annotated = (sum(getattr(one, name) for one in every) for name in _COUNTS)
+    listed = list(videos)
+    recognised, annotated = (sum(getattr(video, name) for video in listed) for name in _COUNTS)
     scores = {
-        "frame": sum(one.right for one in every) / max(sum(one.rows for one in every), 1),
-        "edit": float(np.mean([one.edit for one in every])) if every else 0.0,
+        "frame": sum(video.right for video in listed) / max(sum(video.rows for video in listed), 1),
+        "edit": float(np.mean([video.edit for video in listed])) if listed else 0.0,
     }
     for place, overlap in enumerate(OVERLAPS):
-        found = sum(one.found[place] for one in every)
-        scores[f"f1_{overlap}"] = 2 * found / max(recognised + annotated, 1)
+        right = sum(video.found[place] for video in listed)
+        scores[f"f1_{overlap}"] = 2 * right / max(recognised + annotated, 1)
     scores["count"] = recognised / max(annotated, 1)
     return {name: 100 * value for name, value in scores.items()}
 
@@ -105,12 +112,12 @@ def _found(ours: Sequence[Segment], theirs: Sequence[Segment], least: float) -> 
     Each takes the unused one of its action that it overlaps most.
     """
     free, count = set(range(len(theirs))), 0
-    for one in ours:
+    for segment in ours:
         overlap, best = max(
             (
-                (_overlap(one, theirs[place]), -place)
+                (_overlap(segment, theirs[place]), -place)
                 for place in free
-                if theirs[place].action == one.action
+                if theirs[place].action == segment.action
             ),
             default=(0.0, 0),
         )
@@ -120,7 +127,7 @@ def _found(ours: Sequence[Segment], theirs: Sequence[Segment], least: float) -> 
     return count
 
 
-def _overlap(one: Segment, other: Segment) -> float:
+def _overlap(segment: Segment, other: Segment) -> float:
     """Return the intersection over union of two segments."""
-    inside = max(0, min(one.end, other.end) - max(one.start, other.start))
-    return inside / (max(one.end, other.end) - min(one.start, other.start))
+    inside = max(0, min(segment.end, other.end) - max(segment.start, other.start))
+    return inside / (max(segment.end, other.end) - min(segment.start, other.start))

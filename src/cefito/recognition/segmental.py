@@ -55,7 +55,7 @@ from cefito.recognition.recogniser import (
     Recognition,
 )
 from cefito.recognition.scores import VideoScores, segments, summary
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
@@ -98,7 +98,7 @@ class SegmentalRecogniser(BaseRecogniser):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: RecogniserConfig | None = None,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
@@ -108,7 +108,7 @@ class SegmentalRecogniser(BaseRecogniser):
             DataError: The data set has no rows of whole videos, or no such video.
             RunError: The training diverged, or what the context's folder keeps is of another one.
         """
-        config, context = config or RecogniserConfig(), context or TrainingContext()
+        config, context = settings_of(config, RecogniserConfig), context or TrainingContext()
         known = AnnotatedRows.of(dataset, videos)
         folds = min(config.folds, len(videos))
         parts = folds if folds > 1 else 0
@@ -273,7 +273,13 @@ class SegmentalRecogniser(BaseRecogniser):
         return self.of_features(self._features(rows, past=past), past=past)
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
+        """Return the same of features of rows.
+
+        Args:
+            features: Features of n rows [n, F].
+            past: Whether they are of the rows so far, else of the whole video.
+            seen: What the network keeps of the rows before; then of the next row alone.
+        """
         logs = (self.past if past else self.whole).log_probabilities(features, seen)
         return logs - self.config.prior_power * self.log_prior
 
@@ -411,7 +417,13 @@ def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tu
 
 
 def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
-    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
+    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row.
+
+    Args:
+        logs: log p(label | x) − γ log p(label) of each row [n, K + 1].
+        trust: λ.
+        unexpected: ε.
+    """
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + unexpected
 

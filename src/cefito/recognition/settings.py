@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
+from cefito.errors import ConfigError
 from cefito.runtime import Precision
 from cefito.settings import Settings
 
@@ -17,6 +18,23 @@ class RecogniserSettings(Settings):
     precision: Precision = Field(
         "float32", description="Precision of matrix products in training: float32, bfloat16, auto."
     )
+
+
+Chosen = TypeVar("Chosen", bound=RecogniserSettings)
+
+
+def settings_of(config: RecogniserSettings | None, kind: type[Chosen]) -> Chosen:
+    """Return the settings of a recogniser; its defaults if none are given.
+
+    Raises:
+        ConfigError: They are those of another recogniser.
+    """
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        problem = f"settings of the recogniser {config.method}: expected those of {kind().method}"
+        raise ConfigError(f"{problem}.", setting="recogniser.method")
+    return config
 
 
 class NearestConfig(RecogniserSettings):

@@ -101,19 +101,21 @@ class StepStream:
             DataError: A row of another width, or a time that is NaN or infinite, or of a first row
                 after an hour, as Unix times are.
         """
-        own = self.recogniser
-        if at is not None and not np.isfinite(at * own.rate):
+        recogniser = self.recogniser
+        if at is not None and not np.isfinite(at * recogniser.rate):
             raise DataError(f"time of a row {at}: expected seconds.")
         if at is not None and not self._count and at > _LATEST:
             problem = f"the first row is at second {at:,.0f}"
             raise DataError(f"{problem}. Give seconds from the start of the video.")
         seen = None
         if row is not None:
-            given = np.asarray(row, dtype=np.float32)
-            if given.shape != (own.width,):
-                raise DataError(f"row {list(given.shape)}: expected [{own.width}], as in training.")
-            seen = given if np.isfinite(given).all() else None
-        place = self._count if at is None else int(np.floor(at * own.rate + 1e-6))
+            numbers = np.asarray(row, dtype=np.float32)
+            if numbers.shape != (recogniser.width,):
+                raise DataError(
+                    f"row {list(numbers.shape)}: expected [{recogniser.width}], as in training."
+                )
+            seen = numbers if np.isfinite(numbers).all() else None
+        place = self._count if at is None else int(np.floor(at * recogniser.rate + 1e-6))
         if place < self._count:
             return False
         self._lose(place - self._count)
@@ -126,7 +128,7 @@ class StepStream:
         other = copy(self)
         other._memory = copy(self._memory)
         other._past, other._seen_ahead = (
-            None if past is None else [deque(one, one.maxlen) for one in past]
+            None if past is None else [deque(features, features.maxlen) for features in past]
             for past in (self._past, self._seen_ahead)
         )
         other.shown, other._recent = [*self.shown], [*self._recent]
@@ -150,8 +152,8 @@ class StepStream:
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
         chain, states = self._chain, self._states or self._chain.start
-        known = 0 <= action < chain.background
-        told = chain.told(states, action, _TOLD) if known else None
+        of_task = 0 <= action < chain.background
+        told = chain.told(states, action, _TOLD) if of_task else None
         if told is None:
             raise ConfigError("the step is not one of the task.", setting="done")
         self._settle(len(self._recent) - 1)
@@ -161,18 +163,18 @@ class StepStream:
             self._recent = [(told, self._recent[-1][1])]
 
     def _push(self, row: Rows | None) -> None:
-        own = self.recogniser
+        recogniser = self.recogniser
         self._ahead = None
         self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
         if row is None:
             seen = np.ones(self._chain.background + 1)
         else:
-            features = self._memory.features(own.standard.scaled(row))
-            if own.ahead is not None:
-                given = self._memory.ahead(features, self.seconds)[None]
-                self._ahead = own.ahead.log_probabilities(given, self._seen_ahead)[0, :-1]
-            logs = own.of_features(features[None], past=True, seen=self._past)
-            seen = own.likelihoods(logs, past=True)[0]
+            features = self._memory.features(recogniser.standard.scaled(row))
+            if recogniser.ahead is not None:
+                ahead = self._memory.ahead(features, self.seconds)[None]
+                self._ahead = recogniser.ahead.log_probabilities(ahead, self._seen_ahead)[0, :-1]
+            logs = recogniser.of_features(features[None], past=True, seen=self._past)
+            seen = recogniser.likelihoods(logs, past=True)[0]
         self._states = self._chain.filtered(seen[None], self._states)
         self._recent.append((self._states, seen))
         self._count += 1
@@ -206,8 +208,8 @@ class StepStream:
     @property
     def tasks(self) -> Floats:
         """p(task) [C]."""
-        found: Floats = (self._states or self._chain.start).tasks[0]
-        return found
+        tasks: Floats = (self._states or self._chain.start).tasks[0]
+        return tasks
 
     @property
     def next_states(self) -> Floats:
@@ -216,12 +218,12 @@ class StepStream:
         The sum over tasks is proportional to √(p by the chain · p by the network).
         """
         chain = self._chain
-        found: Floats = chain.next_states(self._states or chain.start)[0]
+        states: Floats = chain.next_states(self._states or chain.start)[0]
         if self._ahead is not None:
-            ratio = np.exp(self._ahead) / np.maximum(chain.summed(found), 1e-12)
-            found = found * np.append(np.sqrt(ratio), 0.0)[chain.actions]
-            found = found / max(found.sum(), 1e-300)
-        return found
+            ratio = np.exp(self._ahead) / np.maximum(chain.summed(states), 1e-12)
+            states = states * np.append(np.sqrt(ratio), 0.0)[chain.actions]
+            states = states / max(states.sum(), 1e-300)
+        return states
 
     @property
     def next_actions(self) -> Floats:
@@ -239,32 +241,34 @@ class StepStream:
         Steps of a mean probability below `sure_step` are left out, and those too short for
         their action.
         """
-        found, first = list(self._settled), self._count - len(self._recent)
+        segments, first = list(self._settled), self._count - len(self._recent)
         for place, row in enumerate(self._window()):
-            self._join(found, first + place, row)
-        own, config = self.recogniser, self.recogniser.config
+            self._join(segments, first + place, row)
+        recogniser, config = self.recogniser, self.recogniser.config
         shortest = config.shortest_step * self._chain.lasting
 
-        def counts(one: Segment, total: float) -> bool:
-            length = one.end - one.start
-            told = bisect_left(self._told, one.start) < bisect_left(self._told, one.end)
-            whole = length >= shortest[one.action] or one.end == self._count
+        def counts(segment: Segment, total: float) -> bool:
+            length = segment.end - segment.start
+            told = bisect_left(self._told, segment.start) < bisect_left(self._told, segment.end)
+            whole = length >= shortest[segment.action] or segment.end == self._count
             return told or (whole and total >= config.sure_step * length)
 
         return [
-            recognised_step(one, total / (one.end - one.start), own.taxonomy, own.rate)
-            for one, total in found
-            if counts(one, total)
+            recognised_step(
+                segment, total / (segment.end - segment.start), recogniser.taxonomy, recogniser.rate
+            )
+            for segment, total in segments
+            if counts(segment, total)
         ]
 
-    def _join(self, found: list[tuple[Segment, float]], place: int, row: Floats) -> None:
+    def _join(self, segments: list[tuple[Segment, float]], place: int, row: Floats) -> None:
         """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
         row = softened(row, self.recogniser.temperatures[1])
         action = int(row.argmax())
         if action == self._chain.background:
             return
-        if found and found[-1][0].action == action and found[-1][0].end == place:
-            last, total = found[-1]
-            found[-1] = last._replace(end=place + 1), total + float(row[action])
+        if segments and segments[-1][0].action == action and segments[-1][0].end == place:
+            last, total = segments[-1]
+            segments[-1] = last._replace(end=place + 1), total + float(row[action])
         else:
-            found.append((Segment(action, place, place + 1), float(row[action])))
+            segments.append((Segment(action, place, place + 1), float(row[action])))

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
@@ -37,7 +38,12 @@ from cefito.recognition.recogniser import (
     BaseRecogniser,
     Recognition,
 )
-from cefito.recognition.settings import MSTCNConfig, NearestConfig, RecogniserSettings
+from cefito.recognition.settings import (
+    MSTCNConfig,
+    NearestConfig,
+    RecogniserSettings,
+    settings_of,
+)
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
@@ -45,17 +51,23 @@ _REMEDY = "Train the run again."
 
 
 def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -> Recognition:
-    """Return what p(label) [n, K + 1] of single rows say.
+    """Return what p(label) of single rows say.
 
     A step of an action begins by the growth of its probability; p(task) is in proportion to the
     mean probability of its actions. If the task is known, actions of others have probability 0.
+
+    Args:
+        rows: p(label) of each row [n, K + 1].
+        taxonomy: Tasks and actions.
+        rate: Rows a second.
+        task: Id of the task; None if it is to be recognised.
     """
     masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
     tasks = (masses + 1e-9) / (masses + 1e-9).sum()
     if task is not None:
-        own = np.zeros(rows.shape[1])
-        own[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
-        rows = rows * own + 1e-12 * own
+        of_task = np.zeros(rows.shape[1])
+        of_task[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
+        rows = rows * of_task + 1e-12 * of_task
         rows, tasks = rows / rows.sum(axis=1, keepdims=True), np.eye(len(taxonomy.tasks))[task]
     begin = np.diff(rows[:, :-1], axis=0, prepend=0).clip(min=0)
     return Recognition(rows=rows, begin=begin, tasks=tasks, rate=rate, taxonomy=taxonomy)
@@ -73,7 +85,7 @@ class _YardstickRecogniser(BaseRecogniser):
 
     kind: ClassVar[type[RecogniserSettings]]
 
-    config: Any
+    config: RecogniserSettings
     standard: Standard
     fitted: Any
     rate: float
@@ -90,17 +102,17 @@ class _YardstickRecogniser(BaseRecogniser):
         dataset: PreparedDataset,
         videos: Sequence[int],
         *,
-        config: Any = None,
+        config: RecogniserSettings | None = None,
         seed: int = 0,
         context: TrainingContext | None = None,
     ) -> Self:
         """Train on some videos of a data set with rows of whole videos (DataError)."""
-        known, config = AnnotatedRows.of(dataset, videos), config or cls.kind()
-        standard = Standard.of(known.rows, known.rows[0].shape[1])
-        scaled = [standard.scaled(rows) for rows in known.rows]
+        annotated, config = AnnotatedRows.of(dataset, videos), settings_of(config, cls.kind)
+        standard = Standard.of(annotated.rows, annotated.rows[0].shape[1])
+        scaled = [standard.scaled(rows) for rows in annotated.rows]
         count, context = len(dataset.taxonomy.actions) + 1, context or TrainingContext()
-        fitted = cls.fitted_to(scaled, known.labels, count, config, seed, context)
-        return cls(config, standard, fitted, known.rate, dataset.taxonomy)
+        fitted = cls.fitted_to(scaled, annotated.labels, count, config, seed, context)
+        return cls(config, standard, fitted, annotated.rate, dataset.taxonomy)
 
     @classmethod
     def fitted_to(
@@ -140,11 +152,11 @@ class _YardstickRecogniser(BaseRecogniser):
     ) -> Recognition:
         """Recognise the steps of a video; see `Recogniser.recognise`."""
         checked = self.checked_rows(rows, rate)
-        known = None if task is None else find_task(self.taxonomy, task)
+        task_id = None if task is None else find_task(self.taxonomy, task)
         if plan is not None:
             raise self._refused("align steps that are known")
         labels = self.probabilities(self.standard.scaled(checked))
-        return unchained(labels, self.taxonomy, self.rate, known)
+        return unchained(labels, self.taxonomy, self.rate, task_id)
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -191,6 +203,7 @@ class MSTCNRecogniser(_YardstickRecogniser):
 
     kind = MSTCNConfig
 
+    @override
     @classmethod
     def fitted_to(
         cls,
@@ -212,6 +225,7 @@ class MSTCNRecogniser(_YardstickRecogniser):
         """Return the weights."""
         return dict(self.fitted.state_dict())
 
+    @override
     @classmethod
     def of_tensors(
         cls, tensors: dict[str, Tensor], width: int, count: int, config: MSTCNConfig, place: str
@@ -228,19 +242,20 @@ class NearestRecogniser(_YardstickRecogniser):
 
     kind = NearestConfig
 
+    @override
     @classmethod
     def fitted_to(
         cls, rows: Sequence[Rows], labels: Sequence[NDArray[np.int64]], count: int, *_: Any
     ) -> tuple[Rows, NDArray[np.int64], int]:
         """Keep all rows at length 1 [N, D], their labels [N], and K + 1."""
-        known = np.concatenate(rows)
-        known = known / (np.linalg.norm(known, axis=1, keepdims=True) + 1e-9)
-        return known, np.concatenate(labels), count
+        kept = np.concatenate(rows)
+        kept = kept / (np.linalg.norm(kept, axis=1, keepdims=True) + 1e-9)
+        return kept, np.concatenate(labels), count
 
     def probabilities(self, rows: Rows) -> Floats:
         """Return 1 for the label of the nearest row [n, K + 1]."""
-        known, labels, count = self.fitted
-        nearest: Floats = np.eye(count)[labels[(rows @ known.T).argmax(axis=1)]]
+        kept, labels, count = self.fitted
+        nearest: Floats = np.eye(count)[labels[(rows @ kept.T).argmax(axis=1)]]
         return nearest
 
     def tensors(self) -> dict[str, Tensor]:
@@ -248,6 +263,7 @@ class NearestRecogniser(_YardstickRecogniser):
         rows, labels, _ = self.fitted
         return {"rows": torch.from_numpy(rows), "labels": torch.from_numpy(labels).double()}
 
+    @override
     @classmethod
     def of_tensors(
         cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str

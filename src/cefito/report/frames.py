@@ -68,7 +68,13 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
 def with_frames(
     queries: Sequence[GalleryQuery], files: VideoFiles, *, progress: Progress = silent
 ) -> tuple[list[GalleryQuery], str]:
-    """Queries with frames of their start and goal, and a note if some have none."""
+    """Queries with frames of their start and goal, and a note if some have none.
+
+    Args:
+        queries: The queries.
+        files: Video files by id.
+        progress: Shows how many videos were read.
+    """
     there = [number for number, query in enumerate(queries) if query.video in files.paths]
     if not there:
         return list(queries), files.note or "There are no frames: none of the videos has a file."

@@ -49,7 +49,14 @@ _STYLE: Any = {
 
 
 def line_chart(points: Sequence[tuple[float, float]], *, label: str, x: str, y: str) -> Markup:
-    """A line over two axes, or a dot for a single point; `label` is for screen readers."""
+    """A line over two axes, or a dot for a single point.
+
+    Args:
+        points: Points (x, y) of the line.
+        label: Says to screen readers what it shows.
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
+    """
 
     def plot(axis: Any) -> None:
         places, values = zip(*points, strict=True)

@@ -137,7 +137,7 @@ def report_run(
         confusion=tasks,
         by_seen=None if train is None else by_seen(windows, train),
         energies=bool((scores.weights or {}).get("energy")),
-        settings=flattened(run.info.config),
+        settings=flattened(run.config.sections),
         changes=changes or [],
         gallery_of=len(windows),
         gallery=shown,

@@ -84,7 +84,7 @@ def finetune(
 def _config(run: Run, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
     """Return the settings of a run with the epochs of a finetuning and further changes."""
     place, named = "settings of the finetuning", (run.method, run.info.preset)
-    old, share = run_config(*named, run.info.config, place=place), _SHARE
+    old, share = run.config, _SHARE
     if run.info.started_from is not None:
         share = 1
     fewer = {

@@ -47,16 +47,16 @@ class DatasetReference(Record):
     @classmethod
     def of(cls, dataset: PreparedDataset) -> DatasetReference:
         """Describe an opened data set."""
-        known, simulated = dataset.provenance, dict[str, Any]()
-        if known.get("observations") == "simulated":
-            knobs = known.get("knobs") or {}
+        provenance, simulated = dataset.provenance, dict[str, Any]()
+        if provenance.get("observations") == "simulated":
+            knobs = provenance.get("knobs") or {}
             knobs = knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs
-            simulated["simulation"] = {"seed": known.get("seed"), "knobs": knobs}
+            simulated["simulation"] = {"seed": provenance.get("seed"), "knobs": knobs}
         return cls(
             name=dataset.name,
             path=str(dataset.folder.resolve()),
             fingerprint=dataset.fingerprint,
-            observed=known.get("observed"),
+            observed=provenance.get("observed"),
             **simulated,
         )
 
@@ -199,8 +199,12 @@ def checked_contents(
 ) -> tuple[dict[str, bytes], Manifest]:
     """Read the files of a run, so that what is used is what was checked.
 
-    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
-    user opened instead of the folder.
+    A run that is replaced meanwhile, or later, changes nothing.
+
+    Args:
+        folder: The run folder.
+        needed: Files that must be there.
+        place: What the user opened, which errors name instead of the folder.
     """
     contents: dict[str, bytes] = {}
 
@@ -225,15 +229,15 @@ def _checked(folder: Path, needed: tuple[str, ...], digest: Callable[[Path], str
         if name not in manifest.files:
             raise RunError(f"{path}: lists no hash of {name}. {_INTACT}")
     for name, expected in manifest.files.items():
-        part = folder / name
-        if not part.is_file():
-            raise RunError(f"{part}: no such file, but {path} lists it. {_INTACT}")
-        size = part.stat().st_size
+        file = folder / name
+        if not file.is_file():
+            raise RunError(f"{file}: no such file, but {path} lists it. {_INTACT}")
+        size = file.stat().st_size
         resized = size != manifest.sizes.get(name, size)
-        if resized or digest(part) != expected:
+        if resized or digest(file) != expected:
             what = "size" if resized else "SHA-256"
             raise RunError(
-                f"{part}: has changed since the run was written (its {what} differs from "
+                f"{file}: has changed since the run was written (its {what} differs from "
                 f"{MANIFEST}). {_INTACT}"
             )
     return manifest
@@ -322,8 +326,8 @@ def trained_videos(folder: Path) -> TrainedVideos | None:
 
 def video_ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:
     """Return the ids of videos [n] of a data set, each once."""
-    every = dataset.videos
-    return tuple(every[video].video_id for video in np.unique(videos))
+    listed = dataset.videos
+    return tuple(listed[video].video_id for video in np.unique(videos))
 
 
 _NAME = re.compile(r"T([1-9][0-9]{0,3})")
@@ -336,29 +340,29 @@ def horizons_in(folder: Path) -> dict[int, Path]:
     """
     if not folder.is_dir() or (folder / RUN_FILE).exists():
         return {}
-    found = {
+    folders = {
         int(name[1]): path
         for path in folder.iterdir()
         if (name := _NAME.fullmatch(path.name)) and (path / RUN_FILE).is_file()
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))
 
 
 def chosen_run(folder: Path, horizon: int | None = None) -> Path:
     """Return the run folder in a folder: itself, or the run of a horizon (or the only one)."""
-    found = horizons_in(folder)
-    if not found:
+    folders = horizons_in(folder)
+    if not folders:
         return folder
-    if horizon is None and len(found) == 1:
-        return next(iter(found.values()))
-    if horizon is None or horizon not in found:
-        listed = ", ".join(map(str, found))
+    if horizon is None and len(folders) == 1:
+        return next(iter(folders.values()))
+    if horizon is None or horizon not in folders:
+        listed = ", ".join(map(str, folders))
         lacks = "" if horizon is None else f", not of {horizon}"
         raise RunError(
             f"{folder}: holds runs of the horizons {listed}{lacks}. Give one of them.",
             setting="horizon",
         )
-    return found[horizon]
+    return folders[horizon]
 
 
 def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:

@@ -183,7 +183,13 @@ def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
 def check_observed(
     run: Run, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
 ) -> None:
-    """Refuse observations of another kind (RunError); warn if unknown."""
+    """Refuse observations of another kind (RunError); warn if unknown.
+
+    Args:
+        run: The run.
+        dataset: The data set of the observations.
+        vocabulary: Translation of its ids to those of the run, if they differ.
+    """
     if dataset.fingerprint == run.info.dataset.fingerprint:
         return
     wrong = []

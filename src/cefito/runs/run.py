@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,13 @@ from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.planners.base import Planner, plans_lengths
-from cefito.planners.methods import METHODS, find_method, method_settings, run_config
+from cefito.planners.methods import (
+    METHODS,
+    RunConfig,
+    find_method,
+    method_settings,
+    run_config,
+)
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.methods import find_recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
@@ -53,7 +59,7 @@ from cefito.runs.folder import (
 from cefito.runs.parts import Opening, Part
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
-from cefito.settings import Settings
+from cefito.settings import Settings, validated
 from cefito.training.trainer import TrainingContext
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -74,13 +80,14 @@ logger = logging.getLogger(__name__)
 class Run:
     """A finished run: all its files as they were on opening, whatever becomes of its folder.
 
-    Planner, recogniser, verifier and coverage are opened when they are first used: only then a file
-    that is whole but not of this version is refused (RunError).
+    Planner, settings, recogniser, verifier and coverage are opened when they are first used: only
+    then a file that is whole but not of this version is refused (RunError).
     """
 
     folder: Path
     planner: Part[Planner] = Part()  # noqa: RUF009, a descriptor
     info: RunInfo  # content of `run.json`
+    config: Part[RunConfig] = Part()  # noqa: RUF009, its settings; defaults are filled in
     taxonomy: Taxonomy  # tasks and actions that it knows
     # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
     chosen_steps: tuple[int, int] | None = None
@@ -214,11 +221,11 @@ class Run:
         wide, long = (len(plans), self.planner.observation_dim), (len(plans), self.horizon)
         if (start.shape, goal.shape, plans.shape) != (wide, wide, long):
             raise ConfigError(f"expected observations {list(wide)} and plans {list(long)}.")
-        known = torch.arange(len(self.taxonomy.actions))
-        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), known).all():
+        actions = torch.arange(len(self.taxonomy.actions))
+        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), actions).all():
             raise ConfigError("expected ids of actions that the run knows, int64.")
-        found: torch.Tensor = field.energy(start, goal, plans)
-        return found
+        energies: torch.Tensor = field.energy(start, goal, plans)
+        return energies
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -245,16 +252,16 @@ class Run:
 
     @property
     def settings(self) -> Settings:
-        """All settings of its method, of the method's own class of settings."""
-        return method_settings(self.method, self.info.config, place=f"{self.place}/{RUN_FILE}")
+        """The settings of its planner."""
+        return cast("Settings", self.config.settings)
 
     @property
     def trained_search(self) -> PlanningConfig | None:
         """Settings of the search that it was trained with; None if its method has no search."""
         if not self.planner.abilities.search:
             return None
-        found = getattr(self.settings, "search", None)
-        return found if isinstance(found, PlanningConfig) else PlanningConfig()
+        search = getattr(self.settings, "search", None)
+        return search if isinstance(search, PlanningConfig) else PlanningConfig()
 
     def with_search(self, settings: PlanningConfig | None = None, /, **changes: Any) -> Self:
         """Return the run with a planner that searches in another way.
@@ -287,14 +294,14 @@ class Run:
             problem = "was imported and has no data set of its own. Name one of the same tasks"
         elif not (trained.path and place.exists()):
             problem = f"its data set is no longer at {trained.path or 'hand'}. Give its folder"
-        elif (found := open_dataset(place)).fingerprint != trained.fingerprint:
+        elif (present := open_dataset(place)).fingerprint != trained.fingerprint:
             problem = (
                 f"was trained on another data set than the one that is at {place} now "
-                f"('{found.name}', fingerprint {found.fingerprint[:12]}…; the run has "
+                f"('{present.name}', fingerprint {present.fingerprint[:12]}…; the run has "
                 f"{trained.fingerprint[:12]}…). Give its folder"
             )
         else:
-            return found
+            return present
         raise RunError(f"{self.place}: {problem}.", setting="dataset")
 
 
@@ -317,7 +324,11 @@ def write_run(run: Run) -> Run:
 
 
 def open_run(
-    folder: Path | str, *, horizon: int | None = None, device: torch.device | str | None = None
+    folder: Path | str,
+    *,
+    horizon: int | None = None,
+    device: torch.device | str | None = None,
+    plans: bool = True,
 ) -> Run:
     """Open a finished run: a run folder, or a zip archive of one.
 
@@ -326,6 +337,8 @@ def open_run(
         horizon: T of the run; may be left out if there is only one run. A run of several lengths
             then plans this one alone.
         device: Where it plans; the CPU by default.
+        plans: Refuse at once a method or settings that are not of this version; else when the
+            planner is used.
 
     Raises:
         RunError: No run, none of this horizon, several and no horizon, an unfinished one, damaged
@@ -333,13 +346,16 @@ def open_run(
             unknown device.
     """
     place = Path(folder)
-    found = chosen_run(unpacked(place) if place.is_file() else place, horizon)
-    copy_of = "" if found.is_relative_to(folder) else str(folder)
-    named = copy_of or str(found)
-    contents, manifest = checked_contents(found, (RUN_FILE, _TAXONOMY), named)
+    chosen = chosen_run(unpacked(place) if place.is_file() else place, horizon)
+    copy_of = "" if chosen.is_relative_to(folder) else str(folder)
+    named = copy_of or str(chosen)
+    contents, manifest = checked_contents(chosen, (RUN_FILE, _TAXONOMY), named)
     with unfolded({name: contents[name] for name in _ALWAYS if name in contents}, named) as copies:
         run = _read(copies, contents, named, horizon, device)
-    return run.changed(folder=found, copy_of=copy_of, files=manifest.files)
+    run = run.changed(folder=chosen, copy_of=copy_of, files=manifest.files)
+    if plans:
+        _ = run.config
+    return run
 
 
 def _read(
@@ -361,7 +377,47 @@ def _read(
             "train a run of this one.",
             setting="horizon",
         )
-    place = folder / RUN_FILE
+    # a device that is not given is not looked for
+    context = TrainingContext(device="cpu" if device is None else pick_device(str(device)))
+    with _of_this_version(named):
+        taxonomy = Taxonomy.read(folder / _TAXONOMY)
+
+    place = f"{named}/{RUN_FILE}"
+    config = Opening(lambda: _config_of(info, place))
+
+    def opening(part: str, load: Callable[[Path], Any]) -> Opening[Any] | None:
+        files = {name: data for name, data in contents.items() if _part_of(name) == part}
+        return Opening(lambda: _opened(files, named, load)) if files else None
+
+    def recogniser(copies: Path) -> Recogniser:
+        name = info.config.get("recogniser", {}).get("method", "segmental")
+        return find_recogniser(name).kind.load(copies, taxonomy)
+
+    def planner(copies: Path) -> Planner:
+        settings = config().settings
+        return find_method(info.method).planner.load(copies, settings=settings, context=context)
+
+    def verifier(copies: Path) -> Verifier:
+        section = info.config.get("verifier", {})
+        settings = validated(VerifierConfig, section, place=place, extra="ignore")
+        return Verifier.load(copies, taxonomy, config=settings)
+
+    run = Run(
+        folder=folder,
+        planner=opening("planner", planner) or Opening(lambda: _opened({}, named, planner)),
+        info=info,
+        config=config,
+        taxonomy=taxonomy,
+        videos=trained_videos(folder),
+        coverage=opening("coverage", lambda copies: CoverageTable.read(copies / COVERAGE_FILE)),
+        recogniser=opening("recogniser", recogniser),
+        verifier=opening("verifier", verifier),
+    )
+    return run if horizon is None or not several else run.with_steps(horizon, horizon)
+
+
+def _config_of(info: RunInfo, place: str) -> RunConfig:
+    """Return the settings in `run.json`, at `place` (RunError if planning cannot use them)."""
     if info.package is not None and info.method not in METHODS:
         package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
         raise RunError(
@@ -369,46 +425,12 @@ def _read(
             "installed. Install it."
         )
     try:
-        method = find_method(info.method)
         settings = method_settings(info.method, info.config, place="settings of the run")
         values = {**info.config, **settings.model_dump(mode="json")}
-        config = run_config(info.method, info.preset, values, place=str(place), extra="ignore")
-        info = info.model_copy(update={"config": config.sections})
+        return run_config(info.method, info.preset, values, place=place, extra="ignore")
     except ConfigError as problem:
         reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
-    # a device that is not given is not looked for
-    context = TrainingContext(device="cpu" if device is None else pick_device(str(device)))
-    with _of_this_version(named):
-        taxonomy = Taxonomy.read(folder / _TAXONOMY)
-
-    def opening(part: str, load: Callable[[Path], Any]) -> Opening[Any] | None:
-        files = {name: data for name, data in contents.items() if _part_of(name) == part}
-        return Opening(lambda: _opened(files, named, load)) if files else None
-
-    def recogniser(copies: Path) -> Recogniser:
-        name = getattr(config.parts.get("recogniser"), "method", "segmental")
-        return find_recogniser(name).kind.load(copies, taxonomy)
-
-    def planner(copies: Path) -> Planner:
-        return method.planner.load(copies, settings=settings, context=context)
-
-    run = Run(
-        folder=folder,
-        planner=opening("planner", planner) or Opening(lambda: _opened({}, named, planner)),
-        info=info,
-        taxonomy=taxonomy,
-        videos=trained_videos(folder),
-        coverage=opening("coverage", lambda copies: CoverageTable.read(copies / COVERAGE_FILE)),
-        recogniser=opening("recogniser", recogniser),
-        verifier=opening(
-            "verifier",
-            lambda copies: Verifier.load(
-                copies, taxonomy, config=config.parts.get("verifier") or VerifierConfig()
-            ),
-        ),
-    )
-    return run if horizon is None or not several else run.with_steps(horizon, horizon)
 
 
 def _part_of(name: str) -> str:

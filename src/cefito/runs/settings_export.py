@@ -33,12 +33,20 @@ def settings_values(
     overrides: Mapping[str, Any] | None = None,
     method: str = "",
 ) -> dict[str, Any]:
-    """Return the settings of a preset as plain values by section; of all methods by default."""
-    given: dict[str, Any] = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
-    given["shared"] = not method
+    """Return the settings of a preset as plain values by section.
+
+    Args:
+        preset: Name or file of the preset.
+        dataset: Name of a data set, whose variant applies.
+        horizon: T, whose variant applies.
+        overrides: Dotted keys to values that differ.
+        method: Name of the method; empty for all.
+    """
+    choices: dict[str, Any] = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
+    choices["shared"] = not method
     values: dict[str, Any] = {}
     for name in [method] if method else METHODS:
-        values |= load_config(preset, method=name, **given).sections
+        values |= load_config(preset, method=name, **choices).sections
     return values
 
 
@@ -59,7 +67,7 @@ def changes_of_preset(run: Run) -> list[SettingDifference] | None:
         )
     except CefitoError:
         return None
-    ours, theirs = flattened(run.info.config), flattened(preset.sections)
+    ours, theirs = flattened(run.config.sections), flattened(preset.sections)
     return [
         SettingDifference(setting=key, ours=ours.get(key), theirs=theirs.get(key))
         for key in dict.fromkeys([*ours, *theirs])
@@ -69,10 +77,10 @@ def changes_of_preset(run: Run) -> list[SettingDifference] | None:
 
 def _table(place: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Lines of a section, then of the sections within it."""
-    own = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
-    if own:
+    plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    if plain:
         yield from ("", f"[{place}]")
-    for key, value in own.items():
+    for key, value in plain.items():
         if value is not None:  # TOML has no null; what is left out has its default
             yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # TOML and JSON agree here
     for key, value in values.items():

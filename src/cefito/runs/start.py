@@ -50,7 +50,13 @@ class Start:
     def videos(
         self, dataset: PreparedDataset, train: Windows, val: Windows
     ) -> TrainedVideos | None:
-        """Return all videos that the new run has seen, also before; None if those are unknown."""
+        """Return all videos that the new run has seen, also before; None if those are unknown.
+
+        Args:
+            dataset: Data set of the finetuning.
+            train: Its training windows.
+            val: Its validation windows.
+        """
         seen = self.run.videos
         return None if seen is None else TrainedVideos.of(dataset, train, val).with_more(seen)
 

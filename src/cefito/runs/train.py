@@ -125,6 +125,7 @@ def train_run(
             folder=folder,
             planner=fitted.planner,
             info=_finished(info, fitted, train, val),
+            config=config,
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
             **others,
@@ -144,11 +145,11 @@ def _fit_parts(
     context = replace(context, key=context.key + (dataset.rows_digest or ""))
     parts: dict[str, Any] = {}
     if "recogniser" in names:
-        own = config.parts.get("recogniser") or RecogniserConfig()
-        parts["recogniser"] = find_recogniser(own.method).kind.fit(
+        settings = config.parts.get("recogniser") or RecogniserConfig()
+        parts["recogniser"] = find_recogniser(settings.method).kind.fit(
             dataset,
             chosen,
-            config=own,
+            config=settings,
             seed=seed,
             context=context.part("recogniser"),
         )

@@ -130,7 +130,13 @@ def read_numbers(sent: Sequence[float] | str, field: str) -> NDArray[np.floating
 
 
 def read_row(sent: Sequence[float] | str, field: str, width: int) -> NDArray[np.floating[Any]]:
-    """The row [width] of a video in a field of a request."""
+    """The row [width] of a video in a field of a request.
+
+    Args:
+        sent: Numbers, or base64 of 32-bit floats.
+        field: Name of the field, for problems.
+        width: Numbers of a row, D.
+    """
     row = read_numbers(sent, field)
     if len(row) != width:
         detail = f"{field}: {len(row)} numbers; expected [{width}], as in training."
@@ -207,7 +213,13 @@ def _rounded(value: float) -> float:
 
 
 def answered(served: Served, horizon: int, began: float) -> dict[str, Any]:
-    """What every answer says of its request, which arrived at `began`, by `time.monotonic`."""
+    """What every answer says of its request.
+
+    Args:
+        served: The run that answered.
+        horizon: T that it planned.
+        began: When the request arrived, by `time.monotonic`.
+    """
     return {
         "request_id": correlation_id.get() or "",
         "run": served.name,

@@ -15,6 +15,7 @@ from cefito.arrays import load_npy
 from cefito.errors import CefitoError
 from cefito.inference.recordings import Recording, recording_of, row_rate
 from cefito.inference.whole_videos import recognise, verify
+from cefito.runs.run import Run
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import answered, find_video, of_field, read_row
@@ -47,73 +48,63 @@ class WholeVideos:
 
     async def recognise(self, request: Request, body: RecogniseRequest) -> TrackAnswer:
         """Recognise the steps of a whole video, with their times and probabilities."""
-        return await self._recognised(request, body, lambda served: _recording(served, body))
+        return await self._recognised(request, body)
 
     async def recognise_upload(
         self, request: Request, form: VideoForm, body: RecogniseUploadRequest
     ) -> TrackAnswer:
         """Recognise the steps of an upload."""
-        rows = await self._uploaded(form, body)
-        return await self._recognised(request, body, lambda served: _of_rows(served, rows, body))
+        return await self._recognised(request, body, await self._uploaded(form, body))
 
     async def verify(self, request: Request, body: VerifyRequest) -> VerifyAnswer:
         """Say which steps were skipped, out of order, added, repeated or done wrongly."""
-        if (track := body.track) is not None:
-            return await self._verified(request, body, lambda _: track)
-        return await self._verified(request, body, lambda served: _recording(served, body))
+        return await self._verified(request, body)
 
     async def verify_upload(
         self, request: Request, form: VideoForm, body: VerifyUploadRequest
     ) -> VerifyAnswer:
         """Verify an upload."""
-        rows = await self._uploaded(form, body)
-        return await self._verified(request, body, lambda served: _of_rows(served, rows, body))
+        return await self._verified(request, body, await self._uploaded(form, body))
 
     async def _recognised(
-        self,
-        request: Request,
-        body: RecogniseUploadRequest,
-        source: Callable[[Served], Recording],
+        self, request: Request, body: RecogniseUploadRequest, rows: _Rows | None = None
     ) -> TrackAnswer:
-        def answer(served: Served) -> TrackAnswer:
+        def ask(run: Run, whole: Any) -> Track:
             known: Any = {"task": body.task, "steps_known": body.steps_known}
-            whole = source(served)
-            with of_field(_field(body)):
-                track = recognise(served.run, whole, **known, least=body.min_probability)
-            facts = answered(served, served.run.horizon, request.state.began)
-            return TrackAnswer(**facts, track=track)
+            return recognise(run, whole, **known, least=body.min_probability)
 
-        return await self._called(request, body, answer)
+        return await self._called(request, body, rows, ask, TrackAnswer)
 
     async def _verified(
-        self,
-        request: Request,
-        body: VerifyUploadRequest,
-        source: Callable[[Served], Track | Recording],
+        self, request: Request, body: VerifyUploadRequest, rows: _Rows | None = None
     ) -> VerifyAnswer:
-        def answer(served: Served) -> VerifyAnswer:
-            _ = served.run.own_verifier  # refuses a run without one, whatever the source
+        def ask(run: Run, whole: Any) -> Track:
             asked: Any = {"task": body.task, "false_alarms": body.false_alarms}
-            asked["online"] = body.online
-            whole = source(served)
-            with of_field(_field(body)):
-                track = verify(served.run, whole, **asked, least=body.min_probability)
-            facts = answered(served, served.run.horizon, request.state.began)
-            return VerifyAnswer(**facts, track=track)
+            return verify(run, whole, **asked, online=body.online, least=body.min_probability)
 
-        return await self._called(request, body, answer)
+        return await self._called(request, body, rows, ask, VerifyAnswer)
 
     async def _called(
-        self, request: Request, body: WholeVideoRequest, answer: Callable[[Served], _Answer]
+        self,
+        request: Request,
+        body: WholeVideoRequest,
+        rows: _Rows | None,
+        ask: Callable[[Run, Any], Track],
+        kind: type[_Answer],
     ) -> _Answer:
-        """The answer to a request, which many rows make an expensive one."""
+        """The answer to a request, which many rows [n, D] make an expensive one."""
         served = self._service.models.find(body.run, body.horizon)
-        rows, track = getattr(body, "rows", None), getattr(body, "track", None)
-        large = track is None and (rows is None or len(rows) > MANY)
+        sent, track = getattr(body, "rows", None), getattr(body, "track", None)
+        large = track is None and (sent is None or len(sent) > MANY)
         large |= getattr(body, "online", False)  # as many verifications as there are steps
 
-        def call(_: Watch) -> _Answer:
-            return answer(served)
+        def call(_watch: Watch) -> _Answer:
+            if kind is VerifyAnswer:
+                _ = served.run.own_verifier  # refuses a run without one, whatever the source
+            whole = track or _recording(served, body, rows)
+            with of_field(_field(body)):
+                answer = ask(served.run, whole)
+            return kind(**answered(served, served.run.horizon, request.state.began), track=answer)
 
         return await self._service.call(
             request, served, call, expensive=large, seconds=body.deadline_seconds
@@ -151,12 +142,15 @@ def _loaded(features: BinaryIO) -> _Rows:
     return rows
 
 
-def _recording(served: Served, body: RecogniseRequest | VerifyRequest) -> Recording:
-    """The video of a request: its rows, or one of a data set."""
+def _recording(served: Served, body: WholeVideoRequest, rows: _Rows | None) -> Recording:
+    """The video of a request: rows of an upload, its own rows, or one of a data set."""
     width = served.run.own_recogniser.width  # refuses a run without one, whatever the source
+    if rows is not None:
+        return _of_rows(served, rows, body)
+    assert isinstance(body, RecogniseRequest | VerifyRequest)
     if body.rows is not None:
-        rows = [read_row(sent, f"rows.{place}", width) for place, sent in enumerate(body.rows)]
-        return _of_rows(served, np.stack(rows), body)
+        sent = [read_row(row, f"rows.{place}", width) for place, row in enumerate(body.rows)]
+        return _of_rows(served, np.stack(sent), body)
     assert body.video is not None  # of the request
     match = find_video(served, body.video, "video")
     with of_field("video"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +18,22 @@ from numpy.typing import NDArray
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.metrics import checked_sums
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
 from cefito.evaluation.statistics import calibration, drawn_ratios, draws_interval
 from cefito.files import read_json, write_json, write_text
 from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
-from cefito.recognition.recogniser import Recogniser
-from cefito.recognition.scores import OVERLAPS, VideoScores, segments
+from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.training.trainer import TrainingContext
 
-_SCORES = {  # head, and the columns that are divided, which are sums over videos
-    "frame": ("frame", "right", "rows"),
-    "edit": ("edit", "edit", "videos"),
-    **{f"f1_{least}": (f"F1@{least}", f"found_{least}", "half") for least in OVERLAPS},
-    "count": ("steps", "recognised", "annotated"),
-    "task": ("task", "task_right", "videos"),
-    "current": ("now", "current_right", "rows"),
-    "next": ("next", "next_right", "asked"),
-    "done": ("done", "done", "annotated"),
-    "done_difference": ("done off", "done_gap", "videos"),
-    "detected": ("detected", "detected", "steps"),
-    "delay_seconds": ("delay, s", "delay", "detected"),  # all others are in per cent
-}
-_LEGEND = (
-    "Per cent, 90 % intervals (videos resampled). steps, done: recognised, and believed done at "
-    "the end, for each annotated one; done off: mean difference; now, next: seconds with the right "
-    "step, from the rows so far; delay: to the first row that shows a step."
-)
-
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _Films:
     """The videos, their rows and the labels of these."""
 
     data: PreparedDataset
@@ -62,7 +45,7 @@ class _Known:
     background: int  # K
 
     @classmethod
-    def of(cls, data: PreparedDataset) -> _Known:
+    def of(cls, data: PreparedDataset) -> _Films:
         timeline, background = data.timeline, len(data.taxonomy.actions)
         splits = [video.split == "test" for video in data.videos]
         if timeline is None or len(set(splits)) < 2:
@@ -73,8 +56,8 @@ class _Known:
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
         train, test = (np.flatnonzero(np.array(splits) == of).tolist() for of in (False, True))
         labels = [
-            row_labels(video.steps, len(own), rate, background)
-            for video, own in zip(data.videos, raw, strict=True)
+            row_labels(video.steps, len(video_rows), rate, background)
+            for video, video_rows in zip(data.videos, raw, strict=True)
         ]
         return cls(data, rate, raw, labels, train, test, background)
 
@@ -89,6 +72,14 @@ def compare_recognisers(
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
+    Args:
+        dataset: A data set with rows of whole videos.
+        out: Folder of the results; those that it holds are kept.
+        names: Rows of `recogniser_rows`.
+        seeds: Seeds that each of them is trained with.
+        progress: Shows the progress of each training.
+        config: Settings; a row changes some of them.
+
     Raises:
         ConfigError: An unknown recogniser, or a folder of another data set, rows or settings.
         DataError: The data set holds no rows of whole videos, or no test videos.
@@ -97,35 +88,36 @@ def compare_recognisers(
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
-    known, file = _Known.of(dataset), out / "recognition.json"
+    films, file = _Films.of(dataset), out / "recognition.json"
     about: dict[str, Any] = {
+        "format_version": 2,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
-        "test_videos": [dataset.videos[place].video_id for place in known.test],
+        "test_videos": [dataset.videos[place].video_id for place in films.test],
     }
     videos: dict[str, dict[str, Any]] = {}
     if file.exists():
         before = read_json(file, "Choose another folder.")
         if {key: before.get(key) for key in about} != about:
-            problem = "is of another data set, other rows, or other settings"
+            problem = "is of another data set, other rows or settings, or an earlier version"
             raise ConfigError(f"{file} {problem}. Choose another folder.")
         videos = before["videos"]
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for name in names:
-            own = videos.setdefault(name, {})
+            by_seed = videos.setdefault(name, {})
             method, row = rows[name]
-            if str(seed) not in own and (method.seeded or not own):
+            if str(seed) not in by_seed and (method.seeded or not by_seed):
                 base = config if isinstance(config, method.settings) else method.settings()
                 chosen = base.model_copy(update=dict(row.settings))
-                part = TrainingContext(progress=prefixed(progress, name))
+                context = TrainingContext(progress=prefixed(progress, name))
                 fit = method.kind.fit
-                made = fit(dataset, known.train, config=chosen, seed=seed, context=part)
-                own[str(seed)] = _measured(known, made)
+                made = fit(dataset, films.train, config=chosen, seed=seed, context=context)
+                by_seed[str(seed)] = _measured(films, made)
             summaries = _summaries(videos)
             write_json(file, report := {**about, "rows": summaries, "videos": videos})
-    table = _table(known, {name: summaries[name] for name in names})
+    table = _table(films, {name: summaries[name] for name in names})
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))
     return table, report
@@ -138,93 +130,74 @@ def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     }
 
 
-def _measured(known: _Known, own: Recogniser) -> dict[str, Any]:
-    """Return the columns of the test videos, and ECE."""
-    recognised = [own.recognise(known.raw[video]) for video in known.test]
-    rows, columns = [one.rows for one in recognised], []
-    for video, one in zip(known.test, recognised, strict=True):
-        column = _offline(known, video, one.rows)
-        if own.follows:
-            right = int(one.tasks.argmax() == known.data.videos[video].task)
-            column |= _online(known, own, video) | {"task_right": right}
-        columns.append(column)
-    measured: dict[str, Any] = {
-        "columns": {key: [round(one[key], 4) for one in columns] for key in columns[0]}
-    }
-    sure = all(((one == 0) | (one == 1)).all() for one in rows)
-    return measured | ({} if sure else {"ece": _calibration_error(known, rows)})
+def _measured(films: _Films, fitted: Recogniser) -> dict[str, Any]:
+    """Return the sums and divisors of each metric by test video [N, 2], and ECE."""
+    recognised = [fitted.recognise(films.raw[video]) for video in films.test]
+    rows = [recognition.rows for recognition in recognised]
+    scored, sums = list(map(partial(_scored, films, fitted), films.test, recognised)), {}
+    for name, metric in list(RECOGNISER_METRICS.items()):
+        with RECOGNISER_METRICS.trying(name):
+            totals = [metric.total(video) for video in scored]
+            checked = [checked_sums(total, metric) for total in totals if total is not None]
+            if len(checked) == len(totals):
+                sums[name] = np.round(np.array(checked), 4).tolist()
+    sure = all(((values == 0) | (values == 1)).all() for values in rows)
+    return {"sums": sums} | ({} if sure else {"ece": _calibration_error(films, rows)})
 
 
-def _offline(known: _Known, video: int, rows: Floats) -> dict[str, float]:
-    """Return columns of a test video by p(label) [n, K + 1]."""
-    one = VideoScores.of(rows.argmax(axis=1), known.labels[video], known.background)._asdict()
-    found = dict(zip(OVERLAPS, one.pop("found"), strict=True))
-    half = (one["recognised"] + one["annotated"]) / 2
-    return one | {f"found_{least}": n for least, n in found.items()} | {"videos": 1, "half": half}
+def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recognition) -> ScoredVideo:
+    """Return what metrics see of a test video; its rows are followed if the recogniser can."""
+    annotated = films.data.videos[video]
+    seen: dict[str, Any] = {}
+    if fitted.follows:
+        stream, now, ahead = fitted.stream(), [], []
+        for row in films.raw[video]:
+            stream.observe(row)
+            now.append(int(stream.now.argmax()))
+            ahead.append(int(stream.next_actions.argmax()))
+        seen["followed"] = FollowedRows(np.array(now), np.array(ahead), len(stream.steps()))
+        seen["task_right"] = int(recognised.tasks.argmax()) == annotated.task
+    return ScoredVideo(
+        labels=recognised.rows.argmax(axis=1),
+        truth=films.labels[video],
+        background=films.background,
+        rate=films.rate,
+        steps=tuple(sorted(annotated.steps, key=lambda step: step.start)),
+        **seen,
+    )
 
 
-def _online(known: _Known, own: Recogniser, video: int) -> dict[str, float]:
-    """Return columns of a test video whose rows come one after another."""
-    steps = sorted(known.data.videos[video].steps, key=lambda step: step.start)
-    stream, now, right, asked, rate = own.stream(), [], 0, 0, known.rate
-    for count, row in enumerate(known.raw[video]):
-        stream.observe(row)
-        now.append(int(stream.now.argmax()))
-        ahead = [step.action for step in steps if step.start > (count + 0.5) / rate]
-        asked += bool(ahead)
-        right += bool(ahead) and int(stream.next_actions.argmax()) == ahead[0]
-    delays = []
-    for step in steps:
-        start, end = round(step.start * rate), round(step.end * rate)
-        own_rows = now[start : max(start + 1, end)]
-        if step.action in own_rows:  # a row is known at its end
-            delays.append((start + own_rows.index(step.action) + 1) / rate - step.start)
-    truth = known.labels[video]
-    annotated, done = len(segments(truth, known.background)), len(stream.steps())
-    return {
-        "current_right": int((np.array(now) == truth).sum()),
-        "next_right": right,
-        "asked": asked,
-        "done": done,
-        "done_gap": abs(done - annotated) / max(annotated, 1),
-        "steps": len(steps),
-        "detected": len(delays),
-        "delay": sum(delays),
-    }
-
-
-def _calibration_error(known: _Known, found: Sequence[Floats]) -> float:
+def _calibration_error(films: _Films, probabilities: Sequence[Floats]) -> float:
     """Return the calibration error of the likeliest labels of rows, in per cent."""
-    rows, counts = np.concatenate(found), [len(one) for one in found]
-    right = rows.argmax(axis=1) == np.concatenate([known.labels[video] for video in known.test])
-    measured = calibration(rows.max(axis=1), right, videos=np.repeat(known.test, counts))
+    rows, counts = np.concatenate(probabilities), [len(video_rows) for video_rows in probabilities]
+    right = rows.argmax(axis=1) == np.concatenate([films.labels[video] for video in films.test])
+    measured = calibration(rows.max(axis=1), right, videos=np.repeat(films.test, counts))
     return round(measured.expected_calibration_error, 2)
 
 
 def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each score of each recogniser with its interval, and the first one's less it."""
-    seeds = {name: list(own.values()) for name, own in videos.items() if own}
+    seeds = {name: list(results.values()) for name, results in videos.items() if results}
     ours, summaries = seeds.get("recogniser"), {}
-    for name, own in seeds.items():
-        row: dict[str, Any] = {"seeds": len(own)}
-        for score, (_, *columns) in _SCORES.items():
-            if columns[0] in own[0]["columns"]:
-                value, draws = _scores(own, score)
-                row[score] = _interval(value, draws)
-                if ours is not None and ours is not own:
-                    first, drawn = _scores(ours, score)
-                    row[score]["recogniser_less_it"] = _interval(first - value, drawn - draws)
-        if "ece" in own[0]:
-            row["ece"] = round(float(np.mean([one["ece"] for one in own])), 2)
+    for name, results in seeds.items():
+        row: dict[str, Any] = {"seeds": len(results)}
+        for metric in RECOGNISER_METRICS:
+            if all(metric in seed["sums"] for seed in results):
+                value, draws = _scores(results, metric)
+                row[metric] = _interval(value, draws)
+                if ours not in (None, results) and all(metric in seed["sums"] for seed in ours):
+                    first, drawn = _scores(ours, metric)
+                    row[metric]["recogniser_less_it"] = _interval(first - value, drawn - draws)
+        if "ece" in results[0]:
+            row["ece"] = round(float(np.mean([result["ece"] for result in results])), 2)
         summaries[name] = row
     return summaries
 
 
-def _scores(seeds: Sequence[dict[str, Any]], score: str) -> tuple[float, Floats]:
-    """Return a score and draws of it over videos [DRAWS], both means over seeds."""
-    _, above, below = _SCORES[score]
-    factor = 1 if score == "delay_seconds" else 100
-    columns = [[np.array(one["columns"][each]) for each in (above, below)] for one in seeds]
+def _scores(seeds: Sequence[dict[str, Any]], name: str) -> tuple[float, Floats]:
+    """Return a metric and draws of it over videos [DRAWS], both means over seeds."""
+    factor = 100 if RECOGNISER_METRICS[name].percent else 1
+    columns = [np.array(seed["sums"][name]).T for seed in seeds]  # sums and divisors [2, N]
     value = np.mean([up.sum() / max(down.sum(), 1e-9) for up, down in columns])
     draws: Floats = np.mean([drawn_ratios(up, down) for up, down in columns], axis=0)
     return factor * float(value), factor * draws
@@ -237,22 +210,25 @@ def _interval(value: float, draws: Floats) -> dict[str, Any]:
     return {"mean": round(value, 2), "low": low, "high": high}
 
 
-def _table(known: _Known, rows: dict[str, dict[str, Any]]) -> Table:
+def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
+    heads = {name: metric.head for name, metric in RECOGNISER_METRICS.items()}
+
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
-        for score in _SCORES:
-            one = rows[name].get(score)
-            if one is None or one["low"] is None:
+        for metric in heads:
+            score = rows[name].get(metric)
+            if score is None or score["low"] is None:
                 yield NONE
             else:
-                yield f"{one['mean']:.1f} ({one['low']:.0f}–{one['high']:.0f})"
+                yield f"{score['mean']:.1f} ({score['low']:.0f}–{score['high']:.0f})"
         yield str(rows[name].get("ece", NONE))
 
     listed = recogniser_rows()
+    meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
     return Table(
-        title=f"{known.data.name}: steps of {counted(len(known.test), 'test video')}",
-        heads=("recogniser", *(head for head, *_ in _SCORES.values()), "ECE"),
+        title=f"{films.data.name}: steps of {counted(len(films.test), 'test video')}",
+        heads=("recogniser", *heads.values(), "ECE"),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=(_LEGEND,),
+        legend=(f"Per cent unless said, 90 % intervals (videos resampled). {' '.join(meanings)}",),
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )

@@ -54,7 +54,13 @@ def find_experiment(name: str) -> Experiment:
 
 
 def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | None = None) -> Study:
-    """A study with the rows and horizons of an experiment; the study's own rows follow."""
+    """A study with the rows and horizons of an experiment; the study's own rows follow.
+
+    Args:
+        name: Name of the experiment.
+        study: The study, with data set and settings.
+        horizons: Horizons that are scored; those of the experiment by default.
+    """
     experiment = find_experiment(name)
     rows = {row.name: row for row in (*experiment.rows(study.dataset), *study.rows)}
     return replace(study, rows=tuple(rows.values()), horizons=horizons or experiment.horizons)

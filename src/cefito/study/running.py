@@ -41,8 +41,12 @@ def run_study(
 ) -> list[str]:
     """Train and score all missing trials; return a line for each trial without scores.
 
-    A worker takes all trials of one seed at one horizon. `executor` is a name in
-    `cefito.executors.EXECUTORS`, `address` of a running Ray cluster.
+    Args:
+        study: What is compared.
+        workers: Number of processes; each takes all trials of one seed at one horizon.
+        executor: A name in `cefito.executors.EXECUTORS`.
+        address: Address of a running Ray cluster.
+        progress: Shows how many trials are done.
     """
     mapping = make_executor(executor, workers=workers, address=address)
     check_study(study, workers=workers)

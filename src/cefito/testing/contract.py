@@ -51,7 +51,14 @@ def quick(values: Mapping[str, Any], endings: Mapping[str, Any]) -> dict[str, An
 def assert_same_plans(
     left: Sequence[Plans], right: Sequence[Plans], *, rtol: float = 0.0, atol: float = 0.0
 ) -> None:
-    """Check for equal actions, tasks, exactness and, by default to the bit, numbers."""
+    """Check for equal actions, tasks, exactness and, by default to the bit, numbers.
+
+    Args:
+        left: Plans of each query.
+        right: Plans of the same queries.
+        rtol: Relative difference of numbers that is allowed.
+        atol: Absolute difference of numbers that is allowed.
+    """
     assert len(left) == len(right)
     for ours, theirs in zip(left, right, strict=True):
         np.testing.assert_array_equal(ours.actions, theirs.actions)

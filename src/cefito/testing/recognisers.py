@@ -17,6 +17,7 @@ from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.recognition.methods import find_recogniser
 from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE, Recogniser
+from cefito.recognition.settings import RecogniserSettings
 from cefito.training.trainer import TrainingContext
 
 _WIDTH = 12  # D
@@ -31,7 +32,7 @@ class RecogniserContract:
     """
 
     method: ClassVar[str]
-    config: ClassVar[Any]
+    config: ClassVar[RecogniserSettings]
 
     @pytest.fixture(scope="class")
     @classmethod

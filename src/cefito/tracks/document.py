@@ -244,13 +244,23 @@ class Document:
         return f"{name}, {where}" if where else name
 
     def wrong(self, problem: str, where: str = "", *, setting: str = "") -> DataError:
-        """Return an error: a problem and its remedy, in sentences."""
+        """Return an error.
+
+        Args:
+            problem: The problem and its remedy, in sentences.
+            where: Place in the file, such as "line 3".
+            setting: Setting of `Choices` that helps.
+        """
         return DataError(f"{self.place(where)}: {problem}", setting=setting)
 
     def rate(self, video: str, written: object = None, problem: str = "", where: str = "") -> float:
-        """Return the frames per second of a video: as given, or else as `written` in the file.
+        """Return the frames per second of a video: as chosen, or as written; else a DataError.
 
-        Raise a DataError with `problem` if nobody gave them.
+        Args:
+            video: Id of the video.
+            written: Frames per second that the file holds, if they are usable.
+            problem: Problem and remedy of the error.
+            where: Place in the file.
         """
         rate = self.rate_of(video) or self.choices.frame_rate
         if rate is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
@@ -297,7 +307,13 @@ class Document:
             return value
 
     def record(self, kind: type[_AnyRecord], value: object, where: str = "") -> _AnyRecord:
-        """Make a record of a part of JSON."""
+        """Make a record of a part of JSON.
+
+        Args:
+            kind: Class of the record.
+            value: The value that JSON holds.
+            where: Place in the file.
+        """
         try:
             return kind.model_validate(value)
         except ValidationError as problem:

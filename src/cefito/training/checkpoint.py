@@ -75,7 +75,14 @@ def save_checkpoint(
     module: nn.Module,
     optimiser: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Replace the checkpoint; if writing fails, the previous one stays."""
+    """Replace the checkpoint; if writing fails, the previous one stays.
+
+    Args:
+        path: File.
+        state: Counters, averages and best weights.
+        module: Network that is trained.
+        optimiser: Its optimiser; None once it is finished.
+    """
     tensors = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
     tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best_weights.items()}
@@ -110,7 +117,14 @@ def checkpoint_epoch(path: Path) -> int:
 def load_checkpoint(
     path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer | None = None
 ) -> TrainingState:
-    """Load a checkpoint into a module and its optimiser; into the module alone without one."""
+    """Load a checkpoint into a module and its optimiser.
+
+    Args:
+        path: File.
+        key: Key that the checkpoint must have.
+        module: Network that takes the weights.
+        optimiser: Its optimiser; None to load the network alone.
+    """
     tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
     try:
         counters = _Counters.model_validate_json(metadata["state"], strict=True)

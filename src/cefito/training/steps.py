@@ -30,7 +30,13 @@ class Steps:
 def take_steps(
     network: nn.Module, loss: Callable[[], Tensor], steps: Steps, advance: Advance
 ) -> None:
-    """Train a network in place; `loss` is called once a step and returns a scalar.
+    """Train a network in place.
+
+    Args:
+        network: Network.
+        loss: Is called once a step; returns a scalar.
+        steps: Number of steps, learning rate and the rest.
+        advance: Is told of each step.
 
     Raises:
         RunError: The loss became NaN or infinite.

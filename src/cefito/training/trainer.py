@@ -315,6 +315,13 @@ class TrainingContext:
 
         Return whether it was trained now. Nothing is kept of a network that is not finished.
 
+        Args:
+            name: Name that the weights are kept by.
+            network: Network.
+            train: Trains it.
+            seed: Seed of the training.
+            settings: Settings of the training, as plain values.
+
         Raises:
             RunError: What was kept is of other data, settings or seed, or was changed.
         """

@@ -133,7 +133,13 @@ def first_steps(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
 
 
 def needs_of(order: TaskOrder, first: dict[int, int], place: int) -> Floats:
-    """Return how much each action not done is needed before the first step at a place [A]."""
+    """Return how much each action not done is needed before the first step at a place [A].
+
+    Args:
+        order: Order of the task.
+        first: Place of the first step of each action that was done.
+        place: Place of the step.
+    """
     if place not in first:
         return np.zeros(order.size)
     needs: Floats = order.lead[:, first[place]].copy()

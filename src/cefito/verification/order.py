@@ -172,6 +172,11 @@ class TaskOrder:
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:
         """Build from what `arrays` returned, for a task of these actions.
 
+        Args:
+            arrays: The arrays, by name.
+            actions: Ids of the task's actions [A].
+            place: File of the arrays; begins messages.
+
         Raises:
             RunError: Other arrays; `place`, their file, begins the message.
         """
@@ -293,7 +298,13 @@ GraphForm = Literal["json", "dot"]
 
 
 def graph_text(orders: dict[int, Edges], taxonomy: Taxonomy, form: GraphForm) -> str:
-    """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz."""
+    """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz.
+
+    Args:
+        orders: Edges of each task, by its id.
+        taxonomy: Names of tasks and actions.
+        form: "json" or "dot".
+    """
     if form == "json":
         value = {}
         for task, edges in orders.items():

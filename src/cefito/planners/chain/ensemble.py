@@ -72,7 +72,14 @@ class ChainEnsemble(Ensemble[Network]):
     def trained_on_all(
         self, train: Windows, val: Windows, *, settings: Any, **options: Any
     ) -> tuple[Network, ...] | None:
-        """Return networks trained further with validation windows; None if not asked for."""
+        """Return networks trained further with validation windows; None if not asked for.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            settings: Settings of the run.
+            options: Further arguments of the training.
+        """
         both = final_windows(train, val, self.training_of(settings))
         if both is train:
             return None
@@ -192,7 +199,13 @@ class EnsemblePlanner(Sized, BasePlanner):
         return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
 
     def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
-        """Return the likeliest sequences of queries whose scores fit the memory."""
+        """Return the likeliest sequences of queries whose scores fit the memory.
+
+        Args:
+            queries: B queries.
+            top_k: Number of plans of each.
+            constraints: Constraints on the plans.
+        """
         raise NotImplementedError
 
     def weighted_scores(self, queries: Queries) -> list[WeightedScores]:

@@ -332,7 +332,13 @@ class SchemaLoss(PlanLoss):
         rows: Tensor,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> dict[str, Term]:
-        """Return the losses on text: none, in SCHEMA."""
+        """Return the losses on text: none, in SCHEMA.
+
+        Args:
+            outputs: What the network says of a batch of B windows.
+            rows: Places of the batch among the training windows [B].
+            generator: Draws what is random.
+        """
         return {}
 
     @override
