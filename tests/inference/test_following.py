@@ -239,9 +239,14 @@ def test_findings_are_those_of_the_steps_as_they_are_now(run_with_recogniser, vi
                 for step in found.done
                 if step.action is not None
             ]
-            sure = [step.probability for step in found.done]
+            stream, task = session.stream, found.task.id
             expected = run_with_recogniser.verifier.verify(
-                own, found.task.id, sure=sure, finished=False, least=0.01
+                own,
+                task,
+                drawn=stream.drawn_steps(task, 16),
+                certainty=float(stream.tasks[task]),
+                finished=False,
+                least=0.01,
             )
             assert tuple(found.findings) == expected.deviations
 

@@ -6,10 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cefito.recognition.chain import StepChain, softened
+from cefito.recognition.chain import StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.recognition.plan_chain import PlanChain, aligned
-from cefito.recognition.segmental import likelihoods
 from cefito.recognition.settings import RecogniserConfig
 
 TASKS = [[0, 1, 2], [1, 3]]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError, ConfigError, RunError
@@ -53,25 +54,32 @@ def test_what_is_wrong_by_counts(counts, actions, more, expected):
         assert one.evidence.startswith(expected[3])
 
 
-def test_steps_of_films_are_missing_as_far_as_the_film_shows_that(counts):
-    """p(missing) = p(usual) · (1 − p(done)), of both orders: the usual one, and any."""
-    usual = 9.5 / 10  # of 'wait'
+def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
+    """p(mistake) is its mean over sequences, as its likeliest kind; less probable ones are open."""
+    usual, order, likeliest = 9.5 / 10, 9 / 10, [0, 1, 2, 3, 4, 5]  # of "wait"; 1 − 2 · 0.5/10
 
-    def found(present, in_any_order, actions=(0, 1, 3, 4, 5)):
-        both = ([1, 1, done, 1, 1, 1, 0] for done in (present, in_any_order))
-        options = dict(zip(("present", "in_any_order"), both, strict=True))
-        verification = counts.verify(steps_of(actions), 0, **options)
-        return tuple(
-            [(step.name, pytest.approx(step.probability)) for step in steps]
-            for steps in (verification.deviations, verification.unsure)
-        )
+    def verified(*drawn, **more):
+        return counts.verify(steps_of(likeliest), 0, drawn=[*map(steps_of, drawn)], **more)
 
-    assert found(0.3, 0.3) == ([("wait", 0.7 * usual)], [])
-    assert found(0.9, 0.9) == ([], [])
-    assert found(0.9, 0.2) == ([], [("wait", 0.8 * usual)])  # filled in by the usual order alone
-    assert found(0.9, 0.2, range(6)) == ([], [("wait", 0.8 * usual)])
-    with pytest.raises(ConfigError, match="expected 7 probabilities"):
-        counts.verify(steps_of([0]), 0, present=[1.0])
+    without, swapped = [0, 1, 3, 4, 5], [0, 2, 1, 3, 4, 5]
+    found = verified(without, without, without, likeliest, [])  # without a step, it says nothing
+    (missing,) = found.deviations
+    assert (missing.kind, missing.step) == ("missing", None)
+    assert missing.probability == pytest.approx(0.75 * usual)
+    found = verified(without, likeliest, likeliest)
+    assert found.deviations == ()
+    (unsure,) = found.unsure
+    assert (unsure.kind, unsure.name) == ("missing", "wait")
+    assert unsure.probability == pytest.approx(usual / 3)
+    found = verified(swapped, swapped, swapped, likeliest)
+    (late,) = found.deviations
+    assert (late.kind, late.name, late.step) == ("order", "pour", 2)  # of the steps shown
+    assert late.probability == pytest.approx(0.75 * order)
+    assert [step.mistake for step in found.steps] == pytest.approx([0, 0.75 * order, 0, 0, 0, 0])
+    found = verified(swapped, certainty=0.5)
+    assert found.deviations == ()  # of a task that is not sure
+    with pytest.raises(ConfigError, match="expected seconds, and an action"):
+        counts.verify(steps_of([0]), 0, drawn=[[Step(0, 1, 99)]])
 
 
 def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
@@ -151,7 +159,9 @@ def slow_findings(verifier, steps, sure, least):
         elif abs(score) > 2:
             kind = "long" if score > 0 else "short"
             if verifier.network is None:
-                probability = max(probability, 1 - 1 / score**2)
+                done = order.follows[:, own].sum()
+                spread = t(max(done - 0.5, 0.5), scale=np.sqrt(1 + 1 / done))
+                probability = max(probability, 1 - len(steps) * 2 * spread.sf(abs(score)))
         probability *= sure[place]
         if probability >= least and probability > 0:
             found.append((kind, place + 1, pytest.approx(probability)))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
 UNSURE = 4
-"""Exit code of `--check` if nothing was found, but it is not sure that all steps were done."""
+"""Exit code of `--check` if nothing was found, but films leave open whether all was right."""
 
 
 def verify(
@@ -68,7 +68,8 @@ def verify(
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
-            do not show whether a usual step was done.
+            leave open whether all was right: a step is not sure, or such mistakes went unseen in
+            training.
     """
     from cefito.inference.verifiers import open_verifier
     from cefito.inference.whole_videos import verified_videos
@@ -101,7 +102,7 @@ def verify(
         return 0
     if any(result.deviations for result in verified):
         return FOUND
-    return UNSURE * any(result.unsure for result in verified)
+    return UNSURE * any(one.unsure or one.limits for one in verified)
 
 
 def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:
@@ -125,8 +126,10 @@ def _show(verified: Sequence[VerifiedVideo], least: float) -> None:
         if not video.deviations:
             talk(f"nothing was found to be wrong, from {percent(least)} on")
         if video.unsure:
-            steps = (f"{step.name} ({percent(step.probability)})" for step in video.unsure)
-            talk(f"the film does not show surely that these were done: {', '.join(steps)}")
+            steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
+            talk(f"the film leaves open: {'; '.join(steps)}")
+        for limit in video.limits:
+            talk(f"note: {limit}")
         if video.repair:
             talk(f"to do: {', '.join(video.repair)}")
     rows = [

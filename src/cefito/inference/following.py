@@ -35,6 +35,7 @@ from cefito.verification.verifier import Deviation
 
 FINDING = 0.8
 """Least probability of a mistake that is reported."""
+_DRAWN = 16  # sequences of steps
 
 
 class Followed(Record):
@@ -67,9 +68,11 @@ class FilmSession:
     def __init__(self, begin: Begin) -> None:
         self._begin, self._run = begin, begin.run
         self.stream = begin.run.own_recogniser.stream(begin.task)
+        if begin.run.verifier is not None:
+            self.stream.doubted()
         self.told: set[float] = set()  # starts of steps that were reported
         self._seen = False  # whether a row was new, or a step was reported
-        # key (task, least probability, steps done) and value of the latest findings
+        # key (task, least probability, rows doubted, steps done) and value of the latest findings
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:
@@ -191,7 +194,7 @@ class FilmSession:
         steps, tasks = stream.steps(), stream.tasks
         going, task = self.goes_on(steps), int(tasks.argmax())
         done = steps[:-1] if going else steps
-        state = task, least, *done
+        state = task, least, stream.doubted_rows, *done
         if state != self._verified[0]:
             self._verified = state, self._findings(done, task, least)
         return Followed(
@@ -210,7 +213,8 @@ class FilmSession:
         found = self._run.verifier.verify(
             stored(done),
             task,
-            sure=[step.probability for step in done],
+            drawn=self.stream.drawn_steps(task, _DRAWN),
+            certainty=float(self.stream.tasks[task]),
             finished=False,
             least=least,
         )

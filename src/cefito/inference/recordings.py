@@ -8,7 +8,6 @@ from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
@@ -50,13 +49,15 @@ class Recording:
     ) -> Track:
         """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
 
-        With `evidence`, the track says which actions the film shows at all.
+        With `evidence`, steps are recognised with doubt in the usual order, and the track holds
+        sequences of steps that are drawn, as far as the recogniser can.
 
         Raises:
             DataError: Rows of another width than the run's, or with NaN or infinity.
         """
         try:
-            recognition = run.recognise(self.rows, rate=self.rate, task=task, plan=plan)
+            asked: dict[str, Any] = {"doubt": True} if evidence else {"plan": plan}
+            recognition = run.recognise(self.rows, rate=self.rate, task=task, **asked)
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
@@ -68,15 +69,10 @@ class Recording:
             task_probability=float(recognition.tasks[best]),
             seconds=len(self.rows) / self.rate,
             steps=tuple(recognition.steps(least)),
-            present=_shares(recognition.present) if evidence else None,
-            present_in_any_order=_shares(recognition.present_in_any_order) if evidence else None,
+            drawn=recognition.drawn_steps,
             annotated=self.annotated,
             file=self.file,
         )
-
-
-def _shares(present: NDArray[np.float64] | None) -> tuple[float, ...] | None:
-    return None if present is None else tuple(present.tolist())
 
 
 def open_recordings(

@@ -20,7 +20,7 @@ from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.inference.recordings import Recording, open_recordings, row_rate
 from cefito.inference.session import Session
 from cefito.inference.verifiers import Right, judged, open_verifier, opened_run
-from cefito.markup import listed
+from cefito.markup import counted, listed
 from cefito.progress import Progress
 from cefito.runs.run import Run
 from cefito.tracks import Track
@@ -72,6 +72,8 @@ class VerifiedVideo(Track):
     deviations: tuple[Deviation, ...]  # the likeliest first
     # usual steps of a film of which it is not sure whether they were done
     unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
+    # why mistakes of a film may go unseen; empty if its steps were given, or enough was seen
+    limits: tuple[str, ...] = Field((), exclude_if=lambda limits: not limits)
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
 
@@ -271,8 +273,24 @@ def verified_videos(
         track = whole.recognised(right, task=task_id, evidence=True)
         if not track.steps:
             raise ConfigError(f"{whole.place or video}: no step was recognised.")
-        videos.append(verified(verifier, track, least=least, online=online))
+        judged_video = verified(verifier, track, least=least, online=online)
+        limits = mistakes_unseen(right, verifier, track.task_id)
+        videos.append(judged_video.model_copy(update={"limits": limits}))
     return videos
+
+
+def mistakes_unseen(run: Run, verifier: Verifier, task: int | None) -> tuple[str, ...]:
+    """Return why mistakes in films of a task may go unseen; nothing if enough were in training."""
+    seen, films = run.own_recogniser.seen, "mistakes in films may go unseen"
+    if seen is None or task is None:
+        return (f"{films}: this recogniser was not tried on any",)
+    if seen[task].enough:
+        return ()
+    count = counted(verifier.orders[task].videos, "video")
+    return (
+        f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count} "
+        "without errors; label more of them",
+    )
 
 
 def graph(
@@ -366,9 +384,8 @@ def _bound_track(track: Track, taxonomy: Taxonomy, task: int | None) -> Track:
         make_step(step.start, step.end, 0, place=f"{place}, step {number}")
     (ours,) = bound([track], taxonomy, task=task, unknown=True)
     steps = sorted(ours.steps, key=lambda step: (step.start, step.end))
-    # which actions a film shows is told by their ids, which another run does not share
-    shown = {"present": None, "present_in_any_order": None}
-    return ours.model_copy(update={"steps": tuple(steps), **shown})
+    # steps that were drawn hold ids, which another run does not share
+    return ours.model_copy(update={"steps": tuple(steps), "drawn": None})
 
 
 def _verified_steps(
@@ -426,8 +443,8 @@ def verified(
         ),
         task,
         sure=[step.probability * share for step in steps],
-        present=_of_task(track.present, share, len(names)),
-        in_any_order=_of_task(track.present_in_any_order, share, len(names)),
+        drawn=track.drawn,
+        certainty=share,
         online=online,
         least=least,
     )
@@ -460,15 +477,3 @@ def verified(
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )
-
-
-def _of_task(
-    present: Sequence[float] | None, share: float, unknown: int
-) -> tuple[float, ...] | None:
-    """Return p(done), where p(not done) is multiplied by the probability of the task.
-
-    Actions of unknown names, which follow, are done.
-    """
-    if present is None:
-        return None
-    return (*(1 - share * (1 - done) for done in present), *(1.0,) * unknown)

@@ -166,12 +166,15 @@ class StepChain:
                 found[task, place[b], place[a]] *= _AGAINST
         return replace(self, transitions=_normalised(found))
 
-    def in_any_order(self) -> Self:
-        """Return the chain in which each action of the task, or the end, may follow as likely."""
+    def loosened(self, share: float) -> Self:
+        """Return the chain in which, with a share of p, any action of the task or its end follows.
+
+        p(b | a, c) becomes (1 − share) p(b | a, c) + share / (number of actions + 1).
+        """
         follows = np.ones((len(self.actions), self.actions.shape[1] + 1))  # the end, too
         follows[:, :-1] = self.actions < self.background
-        even = np.broadcast_to(follows[:, None], self.transitions.shape)
-        return replace(self, transitions=_normalised(even))
+        even = _normalised(follows)[:, None]
+        return replace(self, transitions=(1 - share) * self.transitions + share * even)
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -387,6 +390,31 @@ class StepChain:
             seen = likelihoods[labels][:, :, None]
             scale[:, 1] += math.log(likelihoods[self.background])
 
+    def drawn(
+        self, filtered: Floats, task: int, count: int, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Draw labels of rows [count, n] of a video of a task, given all rows.
+
+        States are drawn from the last row to the first: p(state of row t | state of row t + 1) ∝
+        α_t · M.
+
+        Args:
+            filtered: α, the states of the task at each row given the rows up to it [n, S].
+            task: Id of the task.
+            count: Number of sequences.
+            generator: Draws them.
+        """
+        moves, size = self.matrix[task], self.labels.shape[1]
+        states = np.empty((len(filtered), count), dtype=np.int64)
+        states[-1] = generator.choice(size, count, p=filtered[-1] / filtered[-1].sum())
+        for row in range(len(filtered) - 2, -1, -1):
+            later, owner = np.unique(states[row + 1], return_inverse=True)
+            sums = (filtered[row] * moves[:, later].T).cumsum(axis=1)  # [states that follow, S]
+            drawn = generator.random(count) * sums[owner, -1]
+            states[row] = np.minimum((sums[owner] <= drawn[:, None]).sum(axis=1), size - 1)
+        labels: NDArray[np.int64] = self.labels[task][states].T
+        return labels
+
     def next_states(self, filtered: Filtered) -> Floats:
         """Return p(task, next action) [n, C, A] by the present states, but no end."""
         count, size = self.actions.shape
@@ -518,6 +546,12 @@ def _transitions(pairs: Floats, task: int, ids: list[int], smoothing: float) -> 
     known = others.sum(axis=1, keepdims=True)
     shared = others / np.maximum(known, 1) * np.minimum(known, _SHARED)
     return _normalised(own + smoothing * len(ids) * frequency + shared)
+
+
+def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
+    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
+    scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
+    return scaled + unexpected
 
 
 def softened(rows: Floats, temperature: float) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.annotations import Step, Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES, row_labels
 from cefito.errors import ConfigError, DataError
@@ -19,6 +19,7 @@ from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import recognised_step, segments
 from cefito.recognition.settings import RecogniserSettings
+from cefito.recognition.trials import SeenMistakes
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 
@@ -39,18 +40,22 @@ class Recognition:
     rate: float  # rows a second
     taxonomy: Taxonomy
     plan: tuple[int, ...] | None = None  # the steps, if they were known
-    # begins as above, if every order of the task's steps were as likely; None if not available
-    in_any_order: Callable[[], Floats] | None = None
+    # labels of sequences drawn as probable as they are [count, n], if the task was asked about
+    # with doubt in the usual order; else None
+    drawn: NDArray[np.int64] | None = None
 
     @property
-    def present(self) -> Floats:
-        """p(a step of each action was done) [K], at most the expected number of its steps."""
-        return _done(self.begin)
-
-    @property
-    def present_in_any_order(self) -> Floats | None:
-        """The same if every order of the task's steps were as likely; None if not available."""
-        return None if self.in_any_order is None else _done(self.in_any_order())
+    def drawn_steps(self) -> list[tuple[Step, ...]] | None:
+        """The steps of each drawn sequence; None without any."""
+        if self.drawn is None:
+            return None
+        return [
+            tuple(
+                Step(one.start / self.rate, one.end / self.rate, one.action)
+                for one in segments(labels, self.rows.shape[1] - 1)
+            )
+            for labels in self.drawn
+        ]
 
     def steps(self, least: float = 0.0) -> list[TimedStep]:
         """Return the likeliest steps in order, but those below a probability.
@@ -77,11 +82,6 @@ class Recognition:
         return [step for step in steps if step.probability >= least]
 
 
-def _done(begin: Floats) -> Floats:
-    done: Floats = np.minimum(1.0, begin.sum(axis=0))
-    return done
-
-
 class Recogniser(Protocol):
     """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
@@ -104,6 +104,10 @@ class Recogniser(Protocol):
     @property
     def follows(self) -> bool:
         """Whether it recognises row by row, too (`stream`)."""
+
+    @property
+    def seen(self) -> tuple[SeenMistakes, ...] | None:
+        """Mistakes made up in videos held out that were seen, by task; None if none were."""
 
     @classmethod
     def fit(
@@ -143,6 +147,7 @@ class Recogniser(Protocol):
         rate: float | None = None,
         task: int | None = None,
         plan: Sequence[int] | None = None,
+        doubt: bool = False,
     ) -> Recognition:
         """Recognise the steps of a video.
 
@@ -151,6 +156,8 @@ class Recogniser(Protocol):
             rate: Their number a second; that of the training videos if it is not given.
             task: Id of its task; None to have it inferred.
             plan: Ids of its steps in order, if they are known and only their times are not.
+            doubt: Whether steps may follow in other orders than the usual one, as in a video with
+                mistakes; sequences of steps are drawn, too, if the recogniser can.
 
         Raises:
             DataError: Rows of another width, or with NaN or infinity.
@@ -172,6 +179,7 @@ class BaseRecogniser:
     """Base of recognisers: what each of them can do."""
 
     rate: float
+    seen: tuple[SeenMistakes, ...] | None = None
 
     @property
     def width(self) -> int:

@@ -5,12 +5,17 @@ whole video or the past alone; `StepChain` joins the rows. The probabilities of 
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
 steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
 A further network of the past, its mean and the time says which step comes next, beside the chain.
+
+With few videos, networks learn the usual order more than the steps. Networks of changes (`changes`)
+do not know it: log p(label | x) is (1 − s) that of the usual ones + s theirs, and s is chosen as λ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -34,7 +39,13 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.progress import Advance
-from cefito.recognition.chain import Floats, StepChain, softened
+from cefito.recognition.chain import Floats, StepChain, likelihoods, softened
+from cefito.recognition.changes import (
+    change_features,
+    in_random_orders,
+    left_behind,
+    main_directions,
+)
 from cefito.recognition.classifier import (
     Past,
     RowClassifier,
@@ -57,6 +68,7 @@ from cefito.recognition.recogniser import (
 from cefito.recognition.scores import VideoScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
+from cefito.recognition.trials import SeenMistakes, Trial, made_up, score
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
@@ -65,7 +77,12 @@ _REMEDY = "Train the run again."
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 
 
+_STEPS = 4  # for each direction whose changes are seen
+_AS_GOOD = 0.05  # difference of mean log-probabilities
+_MOST_TRIED = 30  # videos in which mistakes are made up
+
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Header(Record):
@@ -74,6 +91,19 @@ class _Header(Record):
     width: int = Field(ge=1, le=1 << 20)
     trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
     temperatures: tuple[_Power, _Power]  # T
+    shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
+    # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
+    doubt: tuple[_Share, _Power, _Share] | None = None
+    seen: tuple[SeenMistakes, ...] | None = None  # of each task
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Networks that see how rows change, and do not know the usual order."""
+
+    directions: Rows  # of what they see [P, C]
+    whole: RowClassifier
+    past: RowClassifier
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +116,17 @@ class SegmentalRecogniser(BaseRecogniser):
     whole: RowClassifier
     past: RowClassifier
     ahead: RowClassifier | None  # of the next step to begin, by the past; None in folds
+    changes: Changes | None  # None if its settings have none, or the run is of before
     log_prior: Floats  # log p(label) [K + 1]
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
+    shares: tuple[float, float]  # s of both
+    # s, λ, and the share of steps in any order, when videos are verified
+    doubt: tuple[float, float, float]
     rate: float  # rows a second
     taxonomy: Taxonomy
+    # by task, in videos held out; None if none was
+    seen: tuple[SeenMistakes, ...] | None = None
 
     @classmethod
     def fit(
@@ -116,24 +152,44 @@ class SegmentalRecogniser(BaseRecogniser):
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
-        total = 2 * sum(steps) + steps[-1]
+        changing = 2 * config.members * config.training_steps * bool(config.changes)
+        total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
         held: list[_Held] = []
+        trials: list[tuple[Trial, _Held]] = []
+        tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
                 fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
-                held += [
-                    _Held.of(fitted, known.rows[place], known.labels[place])
-                    for place in np.flatnonzero(order == fold)
-                ]
+                changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
+                for place in np.flatnonzero(order == fold).tolist():
+                    own, task = known.labels[place], known.tasks[place]
+                    held.append(_Held.of(fitted, known.rows[place], own, task))
+                    if place % tried:
+                        continue
+                    others = [
+                        labels
+                        for labels, other in zip(rest.labels, rest.tasks, strict=True)
+                        if other == task
+                    ]
+                    generator = np.random.default_rng([seed, place])
+                    copies = made_up(known.rows[place], own, others, changes, generator)
+                    trials += ((one, _Held.of(fitted, one.rows, own, task)) for one in copies)
             fitted = cls._fitted(known, *given, ahead=True)
         if not held:
             return fitted
-        trusts, temperatures = zip(
-            *(_chosen(held, config.trusts, past=past) for past in (False, True)), strict=True
+        chosen = [_chosen(held, config, past=past) for past in (False, True)]
+        shares, trusts, temperatures = zip(*chosen, strict=True)
+        doubt, seen = _doubt(trials, config, seed)
+        return replace(
+            fitted,
+            trusts=trusts,
+            temperatures=temperatures,
+            shares=shares,
+            doubt=doubt,
+            seen=seen,
         )
-        return replace(fitted, trusts=trusts, temperatures=temperatures)
 
     @classmethod
     def _fitted(
@@ -175,6 +231,9 @@ class SegmentalRecogniser(BaseRecogniser):
             )
             for place, (part, features, labels, own) in enumerate(tasks)
         }
+        changes = None
+        if config.changes and config.memories:
+            changes = cls._changes(scaled, known, config, seed, context, advance, name, count)
         chain = StepChain.fit(
             known.labels,
             known.tasks,
@@ -191,12 +250,51 @@ class SegmentalRecogniser(BaseRecogniser):
             whole=networks["whole"],
             past=networks["past"],
             ahead=networks.get("ahead"),
+            changes=changes,
             log_prior=np.log(counts / counts.sum()),
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
+            shares=(config.shares[0],) * 2 if changes else (0.0, 0.0),
+            doubt=(0.0, config.trusts[0], config.doubts[0]),
             rate=rate,
             taxonomy=taxonomy,
         )
+
+    @staticmethod
+    def _changes(
+        scaled: Sequence[Rows],
+        known: AnnotatedRows,
+        config: RecogniserConfig,
+        seed: int,
+        context: TrainingContext,
+        advance: Advance,
+        name: str,
+        count: int,
+    ) -> Changes:
+        """Train the networks of changes on rows along the main directions [n, P]."""
+        generator = np.random.default_rng(seed)
+        videos, labels = in_random_orders(
+            scaled, known.labels, count, copies=config.rearranged, generator=generator
+        )
+        steps = sum(len(segments(own, count)) for own in known.labels)
+        most = min(config.changes, max(1, steps // _STEPS))
+        directions = main_directions(scaled, most)
+        networks = [
+            fit_classifier(
+                [change_features(features(v, config, known.rate), directions) for v in videos],
+                labels,
+                count + 1,
+                config,
+                seed=2 * seed + place,
+                name=f"{name}changes-{part}",
+                context=context,
+                advance=advance,
+            )
+            for place, (part, features) in enumerate(
+                (("whole", whole_features), ("past", past_features))
+            )
+        ]
+        return Changes(directions, *networks)
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
         """Return a recogniser to which steps against the orders of their task are unlikely.
@@ -228,6 +326,7 @@ class SegmentalRecogniser(BaseRecogniser):
         rate: float | None = None,
         task: int | None = None,
         plan: Sequence[int] | None = None,
+        doubt: bool = False,
     ) -> Recognition:
         """Recognise the steps of a video; see `Recogniser.recognise`.
 
@@ -253,8 +352,18 @@ class SegmentalRecogniser(BaseRecogniser):
         if not self.config.chain:
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
-        seen = self.likelihoods(self.log_seen(rows, past=False), past=False)
+        logs, drawn = self.log_seen(rows, past=False), None
+        seen = self.likelihoods(logs, past=False)
         found = chain.smoothed(seen) if plan is None else line.smoothed(seen)
+        if doubt and plan is None:
+            best, (share, trust, doubted) = int(found.tasks.argmax()), self.doubt
+            logs = mixed(*self.both_logs(rows, past=False), share)
+            seen = likelihoods(logs, trust, self.config.unexpected)
+            chain = chain.given([best]).loosened(doubted)
+            whole, generator = found.tasks, np.random.default_rng(0)
+            found = replace(chain.smoothed(seen), tasks=whole)
+            states = chain.filtered(seen).states[:, best]
+            drawn = chain.drawn(states, best, self.config.drawn, generator)
         tasks = found.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
         return Recognition(
             rows=softened(found.rows, self.temperatures[0]),
@@ -263,9 +372,7 @@ class SegmentalRecogniser(BaseRecogniser):
             rate=self.rate,
             taxonomy=self.taxonomy,
             plan=None if plan is None else tuple(plan),
-            in_any_order=None
-            if plan is not None
-            else lambda: chain.given([int(tasks.argmax())]).in_any_order().smoothed(seen).begin,
+            drawn=drawn,
         )
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
@@ -273,15 +380,28 @@ class SegmentalRecogniser(BaseRecogniser):
         return self.of_features(self._features(rows, past=past), past=past)
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows.
+        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
+        return mixed(*self._logs(features, past=past, seen=seen), self.shares[past])
 
-        Args:
-            features: Features of n rows [n, F].
-            past: Whether they are of the rows so far, else of the whole video.
-            seen: What the network keeps of the rows before; then of the next row alone.
-        """
-        logs = (self.past if past else self.whole).log_probabilities(features, seen)
-        return logs - self.config.prior_power * self.log_prior
+    def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
+        """Return `log_seen` by the usual networks, and by those of changes."""
+        usual, changes = self._logs(self._features(rows, past=past), past=past, both=True)
+        return usual, changes
+
+    def _logs(
+        self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
+    ) -> tuple[Floats, Floats]:
+        """Return the same of features [n, F]; of networks without a share, that of the others."""
+        share, logs = self.shares[past], list[Floats]()
+        if both or share < 1:
+            logs.append((self.past if past else self.whole).log_probabilities(features, seen))
+        if self.changes is not None and (both or share):
+            network = self.changes.past if past else self.changes.whole
+            logs.append(
+                network.log_probabilities(change_features(features, self.changes.directions))
+            )
+        prior = self.config.prior_power * self.log_prior
+        return logs[0] - prior, logs[-1] - prior
 
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
         """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
@@ -296,9 +416,15 @@ class SegmentalRecogniser(BaseRecogniser):
         arrays = {f"chain.{name}": one for name, one in self.chain.arrays().items()}
         arrays |= {"log_prior": self.log_prior}
         arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
+        networks = {part: getattr(self, part) for part in ("whole", "past", "ahead")}
+        if self.changes is not None:
+            arrays["changes.directions"] = self.changes.directions
+            networks |= {
+                f"{part}-changes": getattr(self.changes, part) for part in ("whole", "past")
+            }
         tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
-        for part in ("whole", "past", "ahead"):
-            if (network := getattr(self, part)) is not None:
+        for part, network in networks.items():
+            if network is not None:
                 own = network.state_dict()
                 tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
         write_tensors(folder / RECOGNISER_FILE, tensors)
@@ -308,6 +434,9 @@ class SegmentalRecogniser(BaseRecogniser):
             width=self.width,
             trusts=self.trusts,
             temperatures=self.temperatures,
+            shares=self.shares,
+            doubt=self.doubt,
+            seen=self.seen,
         )
         write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
 
@@ -327,7 +456,7 @@ class SegmentalRecogniser(BaseRecogniser):
         count, width = len(taxonomy.actions) + 1, header.width
         arrays = {
             part: {name: one.numpy() for name, one in parts.pop(part, {}).items()}
-            for part in ("", "chain", "standard")
+            for part in ("", "chain", "standard", "changes")
         }
         try:
             config = validated(RecogniserConfig, header.config, place=place)
@@ -341,15 +470,27 @@ class SegmentalRecogniser(BaseRecogniser):
             check_tensors(arrays["standard"], standard, file)
             own_actions = [task.actions for task in taxonomy.tasks]
             chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
-            for part, own, averages in (
-                ("whole", reduced, 2 * times),
-                ("past", reduced, times),
-                ("ahead", 2 * reduced + 1, times),
-            ):
-                size, causal = own + averages * reduced, part != "whole"
+            changing = len(arrays["changes"]) > 0
+            shapes = [
+                (part, own + averages * reduced, own, part != "whole")
+                for part, own, averages in (
+                    ("whole", reduced, 2 * times),
+                    ("past", reduced, times),
+                    ("ahead", 2 * reduced + 1, times),
+                )
+            ]
+            if changing:
+                shape = arrays["changes"].get("directions", np.zeros(())).shape
+                seen = min(shape[-1] if shape else 0, reduced, config.changes)
+                directions = {"directions": Expected((reduced, seen), -1e9, 1e9)}
+                check_tensors(arrays["changes"], directions, file)
+                shapes += [("whole-changes", 2 * times * seen, 0, False)]
+                shapes += [("past-changes", times * seen, 0, True)]
+            for part, size, own, causal in shapes:
+                temporal = config if own else None
                 with torch.device("meta"):  # no memory is taken before the shapes are compared
                     network = RowClassifier(
-                        size, count, config, temporal=config, rows=own, causal=causal
+                        size, count, config, temporal=temporal, rows=own, causal=causal
                     ).eval()
                 load_weights(network, parts.pop(part, {}), file, copy=False)
                 networks[part] = network
@@ -357,9 +498,14 @@ class SegmentalRecogniser(BaseRecogniser):
                 raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
         except (ConfigError, RunError) as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
+        seeing = [networks.pop(f"{part}-changes") for part in ("whole", "past") if changing]
         return cls(
             config=config,
             chain=chain,
+            changes=Changes(arrays["changes"]["directions"], *seeing) if changing else None,
+            shares=header.shares,
+            doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
+            seen=header.seen,
             standard=Standard(**arrays["standard"]),
             log_prior=arrays[""]["log_prior"],
             trusts=header.trusts,
@@ -383,49 +529,91 @@ class _Held:
     """A video that was held out: what networks and chain of the others say of it."""
 
     chain: StepChain
-    logs: tuple[Floats, Floats]  # `SegmentalRecogniser.log_seen` by all rows, and by the past
+    # `SegmentalRecogniser.both_logs` by all rows, and by the past
+    logs: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
     labels: NDArray[np.int64]
+    task: int
     unexpected: float  # ε
 
     @classmethod
-    def of(cls, fitted: SegmentalRecogniser, rows: Rows, labels: NDArray[np.int64]) -> _Held:
-        whole, past = (fitted.log_seen(rows, past=past) for past in (False, True))
-        return cls(fitted.chain, (whole, past), labels, fitted.config.unexpected)
+    def of(
+        cls, fitted: SegmentalRecogniser, rows: Rows, labels: NDArray[np.int64], task: int
+    ) -> _Held:
+        whole, past = (fitted.both_logs(rows, past=past) for past in (False, True))
+        return cls(fitted.chain, (whole, past), labels, task, fitted.config.unexpected)
 
-    def rows(self, trust: float, *, past: bool) -> Floats:
+    def likelihoods(self, share: float, trust: float, *, past: bool) -> Floats:
+        """Return p(x | label) of each row [n, K + 1]."""
+        return likelihoods(mixed(*self.logs[past], share), trust, self.unexpected)
+
+    def rows(self, share: float, trust: float, *, past: bool) -> Floats:
         """Return p(label) of each row [n, K + 1]."""
-        seen = likelihoods(self.logs[past], trust, self.unexpected)
+        seen = self.likelihoods(share, trust, past=past)
         if not past:
             return self.chain.smoothed(seen).rows
         return self.chain.by_label(self.chain.filtered(seen).states)
 
 
-def _chosen(held: Sequence[_Held], trusts: Sequence[float], *, past: bool) -> tuple[float, float]:
-    """Return the λ that serves videos held out best, and T for it."""
+def _chosen(
+    held: Sequence[_Held], config: RecogniserConfig, *, past: bool
+) -> tuple[float, float, float]:
+    """Return the s and λ that serve videos held out best, and T for them."""
     truth = np.concatenate([one.labels for one in held])
     found = []
-    for trust in trusts:
-        rows = [one.rows(trust, past=past) for one in held]
+    for share, trust in product(_shares(config), config.trusts):
+        rows = [one.rows(share, trust, past=past) for one in held]
         scores = summary(
             VideoScores.of(own.argmax(axis=1), one.labels, one.chain.background)
             for own, one in zip(rows, held, strict=True)
         )
         value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
-        found.append((value, trust, np.concatenate(rows)))
-    _, trust, best = max(found, key=lambda each: each[0])
-    return trust, best_temperature(best, truth)
+        found.append((value, share, trust, np.concatenate(rows)))
+    _, share, trust, best = max(found, key=lambda each: each[0])
+    return share, trust, best_temperature(best, truth)
 
 
-def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
-    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row.
+def _doubt(
+    trials: Sequence[tuple[Trial, _Held]], config: RecogniserConfig, seed: int
+) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...]]:
+    """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
-    Args:
-        logs: log p(label | x) − γ log p(label) of each row [n, K + 1].
-        trust: λ.
-        unexpected: ε.
+    s is chosen first, by the middle ones of the others.
     """
-    scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
-    return scaled + unexpected
+    copies = [(trial, held.task) for trial, held in trials]
+    count = len(trials[0][1].chain.actions)
+
+    def drawn(number: int, share: float, trust: float, doubt: float) -> NDArray[np.int64]:
+        held = trials[number][1]
+        seen = held.likelihoods(share, trust, past=False)
+        generator = np.random.default_rng([seed, number])
+        chain = held.chain.given([held.task]).loosened(doubt)
+        states = chain.filtered(seen).states[:, held.task]
+        return chain.drawn(states, held.task, config.drawn, generator)
+
+    def tried(one: tuple[float, float, float]) -> tuple[float, tuple[SeenMistakes, ...]]:
+        share, trust, doubt = one
+        return score(copies, count, partial(drawn, share=share, trust=trust, doubt=doubt))
+
+    trust, doubt = (values[len(values) // 2] for values in (config.trusts, config.doubts))
+    share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
+    found = [
+        ((share, *pair), *tried((share, *pair))) for pair in product(config.trusts, config.doubts)
+    ]
+    best = max(value for _, value, _ in found)
+    # mistakes made up are seen more easily than true ones: of values as good, the most doubt
+    near = [(doubt, seen) for doubt, value, seen in found if value >= best - _AS_GOOD]
+    return max(near, key=lambda each: (each[0][2], each[0][1]))
+
+
+def _shares(config: RecogniserConfig) -> list[float]:
+    """Return the s to choose from."""
+    return [share for share in config.shares if share == 0 or config.changes] or [0.0]
+
+
+def mixed(usual: Floats, changes: Floats, share: float) -> Floats:
+    """Return (1 − s) of the usual logarithms + s of those by changes [n, K + 1]."""
+    logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
+    return logs
 
 
 def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:

@@ -121,6 +121,33 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         max_length=16,
         description="Powers of a row's likelihood, since rows resemble each other; one is chosen.",
     )
+    changes: int = Field(
+        50,
+        ge=0,
+        le=1 << 16,
+        description="Principal components, at most one for four steps, whose changes networks see "
+        "that do not know the order of steps; 0 for no such networks.",
+    )
+    rearranged: int = Field(
+        4, ge=1, le=100, description="Copies of each video, in random orders, to train them on."
+    )
+    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.0, 0.5, 1.0),
+        min_length=1,
+        max_length=16,
+        description="Shares of these networks in the logarithm of a row's likelihood; one is "
+        "chosen.",
+    )
+    doubts: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.0, 0.1, 0.3),
+        min_length=1,
+        max_length=16,
+        description="Shares of steps that follow in any order when videos are verified; one is "
+        "chosen.",
+    )
+    drawn: int = Field(
+        64, ge=1, le=10_000, description="Sequences of steps drawn when videos are verified."
+    )
     prior_power: float = Field(
         0.8, ge=0, le=10, description="Power of the frequency that probabilities are divided by."
     )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
-from cefito.recognition.chain import Filtered, Floats, StepChain, softened
+from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
 from cefito.recognition.classifier import Past, RowClassifier, RowMemory, Rows, Standard
-from cefito.recognition.scores import Segment, recognised_step
+from cefito.recognition.scores import Segment, recognised_step, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.tracks import TimedStep
 
@@ -25,6 +26,7 @@ LOST_MORE = 10
 """Further ones for each row that was observed."""
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
+_DRAWN_EVERY = 5  # rows
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
@@ -44,6 +46,8 @@ class _Model(Protocol):
     @property
     def temperatures(self) -> tuple[float, float]: ...
     @property
+    def doubt(self) -> tuple[float, float, float]: ...
+    @property
     def rate(self) -> float: ...
     @property
     def width(self) -> int: ...
@@ -51,6 +55,56 @@ class _Model(Protocol):
     def taxonomy(self) -> Taxonomy: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
+
+
+class _Belief:
+    """What one chain believes of the rows so far: the states of recent ones, and settled steps."""
+
+    def __init__(self, chain: StepChain, temperature: float) -> None:
+        self.chain, self.temperature = chain, temperature
+        self.recent: list[tuple[Filtered, Floats]] = []  # states and likelihoods of rows
+        self.settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
+        self.states: Filtered | None = None
+
+    def copy(self) -> Self:
+        other = copy(self)
+        other.recent, other.settled = [*self.recent], [*self.settled]
+        return other
+
+    def push(self, seen: Floats) -> None:
+        """Add a row by its likelihoods [K + 1]."""
+        self.states = self.chain.filtered(seen[None], self.states)
+        self.recent.append((self.states, seen))
+
+    def lose(self, rows: int) -> None:
+        """Pass rows that say nothing at once."""
+        states = self.states
+        if states is None:
+            states, rows = self.chain.start, rows - 1
+        self.states = self.chain.ahead(states, rows)
+
+    def settle(self, count: int, first: int) -> None:
+        """Fix the steps of the oldest rows, the first of which has the number `first`."""
+        for place, row in enumerate(self.window()[:count]):
+            self.join(self.settled, first + place, row)
+        del self.recent[:count]
+
+    def window(self) -> list[Floats]:
+        """Return p(label) of the recent rows [K + 1], given all rows."""
+        seen = ((states.within[0], states.logs[0], row) for states, row in self.recent[::-1])
+        return [*self.chain.by_label(self.chain.backward(seen))[::-1]]
+
+    def join(self, steps: list[tuple[Segment, float]], place: int, row: Floats) -> None:
+        """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
+        row = softened(row, self.temperature)
+        action = int(row.argmax())
+        if action == self.chain.background:
+            return
+        if steps and steps[-1][0].action == action and steps[-1][0].end == place:
+            last, total = steps[-1]
+            steps[-1] = last._replace(end=place + 1), total + float(row[action])
+        else:
+            steps.append((Segment(action, place, place + 1), float(row[action])))
 
 
 class StepStream:
@@ -71,6 +125,9 @@ class StepStream:
         self._chain: StepChain = recogniser.chain
         if task is not None:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
+        self._belief = _Belief(self._chain, recogniser.temperatures[1])
+        self._doubt: _Belief | None = None
+        self._drawn_from: tuple[int, _Belief] | None = None  # rows, and what was doubted then
         self._memory = RowMemory(recogniser.config, recogniser.rate)
         self._past, self._seen_ahead = (
             None if network is None or network.temporal is None else network.temporal.beginning()
@@ -79,12 +136,9 @@ class StepStream:
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
-        self._recent: list[tuple[Filtered, Floats]] = []  # states and likelihoods of rows
-        self._settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self._count = 0  # rows
         self._most_lost = lost  # of the next gap, if each lost row is to get a label
         self._told: list[int] = []  # rows at which a step was told
-        self._states: Filtered | None = None
 
     @property
     def seconds(self) -> float:
@@ -131,9 +185,21 @@ class StepStream:
             None if past is None else [deque(features, features.maxlen) for features in past]
             for past in (self._past, self._seen_ahead)
         )
-        other.shown, other._recent = [*self.shown], [*self._recent]
-        other._settled, other._told = [*self._settled], [*self._told]
+        other.shown, other._told = [*self.shown], [*self._told]
+        other._belief = self._belief.copy()
+        other._doubt = None if self._doubt is None else self._doubt.copy()
         return other
+
+    def doubted(self) -> Self:
+        """Doubt the usual order from now on, beside what is recognised by it; return itself."""
+        if self._doubt is None:
+            loose = self._chain.loosened(self.recogniser.doubt[2])
+            self._doubt = _Belief(loose, self.recogniser.temperatures[1])
+        return self
+
+    @property
+    def _beliefs(self) -> list[_Belief]:
+        return [self._belief] if self._doubt is None else [self._belief, self._doubt]
 
     def _lose(self, count: int) -> None:
         """Add rows that are lost."""
@@ -142,73 +208,73 @@ class StepStream:
             for _ in range(count):
                 self._push(None)
             return
-        self._settle(len(self._recent))  # lost rows say nothing of those before
-        states, left = self._states, count
-        if states is None:
-            states, left = self._chain.start, count - 1
-        self._states, self._count = self._chain.ahead(states, left), self._count + count
+        self._settle(len(self._belief.recent))  # lost rows say nothing of those before
+        for belief in self._beliefs:
+            belief.lose(count)
+        self._count += count
         self._ahead, self.shown = None, []
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
-        chain, states = self._chain, self._states or self._chain.start
-        of_task = 0 <= action < chain.background
-        told = chain.told(states, action, _TOLD) if of_task else None
-        if told is None:
+        of_task = 0 <= action < self._chain.background
+        told = [
+            belief.chain.told(belief.states or belief.chain.start, action, _TOLD)
+            if of_task
+            else None
+            for belief in self._beliefs
+        ]
+        if told[0] is None:
             raise ConfigError("the step is not one of the task.", setting="done")
-        self._settle(len(self._recent) - 1)
-        self._states = told
+        self._settle(len(self._belief.recent) - 1)
+        for belief, states in zip(self._beliefs, told, strict=True):
+            assert states is not None  # both chains have the same actions
+            belief.states = states
+            if belief.recent:  # the present row
+                belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
-        if self._recent:  # the present row
-            self._recent = [(told, self._recent[-1][1])]
+        if self._doubt is not None:
+            self._drawn_from = self._count, self._doubt.copy()
 
     def _push(self, row: Rows | None) -> None:
         recogniser = self.recogniser
         self._ahead = None
         self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
-        if row is None:
-            seen = np.ones(self._chain.background + 1)
-        else:
+        seen = doubted = np.ones(self._chain.background + 1)
+        if row is not None:
             features = self._memory.features(recogniser.standard.scaled(row))
             if recogniser.ahead is not None:
                 ahead = self._memory.ahead(features, self.seconds)[None]
                 self._ahead = recogniser.ahead.log_probabilities(ahead, self._seen_ahead)[0, :-1]
             logs = recogniser.of_features(features[None], past=True, seen=self._past)
             seen = recogniser.likelihoods(logs, past=True)[0]
-        self._states = self._chain.filtered(seen[None], self._states)
-        self._recent.append((self._states, seen))
+            if self._doubt is not None:
+                doubted = likelihoods(logs, recogniser.doubt[1], recogniser.config.unexpected)[0]
+        for belief, likely in zip(self._beliefs, (seen, doubted), strict=False):
+            belief.push(likely)
         self._count += 1
-        if len(self._recent) > 2 * self._lag:
+        if self._doubt is not None and self._count % _DRAWN_EVERY == 0:
+            self._drawn_from = self._count, self._doubt.copy()
+        if len(self._belief.recent) > 2 * self._lag:
             self._settle(self._lag)
 
     def _settle(self, count: int) -> None:
         """Fix the steps of the oldest rows."""
-        if count < 1:
-            return
-        first = self._count - len(self._recent)
-        for place, row in enumerate(self._window()[:count]):
-            self._join(self._settled, first + place, row)
-        del self._recent[:count]
-
-    def _window(self) -> list[Floats]:
-        """Return p(label) of the recent rows [K + 1], given all rows."""
-        seen = ((states.within[0], states.logs[0], row) for states, row in self._recent[::-1])
-        return [*self._chain.by_label(self._chain.backward(seen))[::-1]]
+        for belief in self._beliefs if count > 0 else ():
+            belief.settle(count, self._count - len(belief.recent))
 
     @property
     def now(self) -> Floats:
         """p(label of the present row) [K + 1]; the background before the first row."""
-        if self._states is None:
+        states = self._belief.states
+        if states is None:
             nothing: Floats = np.eye(self._chain.background + 1)[-1]
             return nothing
-        return softened(
-            self._chain.by_label(self._states.states)[0], self.recogniser.temperatures[1]
-        )
+        return softened(self._chain.by_label(states.states)[0], self._belief.temperature)
 
     @property
     def tasks(self) -> Floats:
         """p(task) [C]."""
-        tasks: Floats = (self._states or self._chain.start).tasks[0]
+        tasks: Floats = (self._belief.states or self._chain.start).tasks[0]
         return tasks
 
     @property
@@ -218,7 +284,7 @@ class StepStream:
         The sum over tasks is proportional to √(p by the chain · p by the network).
         """
         chain = self._chain
-        states: Floats = chain.next_states(self._states or chain.start)[0]
+        states: Floats = chain.next_states(self._belief.states or chain.start)[0]
         if self._ahead is not None:
             ratio = np.exp(self._ahead) / np.maximum(chain.summed(states), 1e-12)
             states = states * np.append(np.sqrt(ratio), 0.0)[chain.actions]
@@ -241,9 +307,10 @@ class StepStream:
         Steps of a mean probability below `sure_step` are left out, and those too short for
         their action.
         """
-        segments, first = list(self._settled), self._count - len(self._recent)
-        for place, row in enumerate(self._window()):
-            self._join(segments, first + place, row)
+        belief = self._belief
+        shown, first = [*belief.settled], self._count - len(belief.recent)
+        for place, row in enumerate(belief.window()):
+            belief.join(shown, first + place, row)
         recogniser, config = self.recogniser, self.recogniser.config
         shortest = config.shortest_step * self._chain.lasting
 
@@ -257,18 +324,53 @@ class StepStream:
             recognised_step(
                 segment, total / (segment.end - segment.start), recogniser.taxonomy, recogniser.rate
             )
-            for segment, total in segments
+            for segment, total in shown
             if counts(segment, total)
         ]
 
-    def _join(self, segments: list[tuple[Segment, float]], place: int, row: Floats) -> None:
-        """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
-        row = softened(row, self.recogniser.temperatures[1])
-        action = int(row.argmax())
-        if action == self._chain.background:
-            return
-        if segments and segments[-1][0].action == action and segments[-1][0].end == place:
-            last, total = segments[-1]
-            segments[-1] = last._replace(end=place + 1), total + float(row[action])
+    @property
+    def doubted_rows(self) -> int:
+        """Number of rows that `drawn_steps` has seen."""
+        return 0 if self._drawn_from is None else self._drawn_from[0]
+
+    def drawn_steps(self, task: int, count: int) -> list[tuple[Step, ...]]:
+        """Return the steps so far in sequences that are drawn with doubt in the usual order.
+
+        Settled steps are in each of them. They are those of every fifth row, `doubted_rows`. Without
+        `doubted`, there is none.
+
+        Args:
+            task: Id of the task.
+            count: Number of sequences.
+        """
+        rows, belief = self._drawn_from or (0, None)
+        if belief is None or not belief.recent:
+            return []
+        rate, background = self.recogniser.rate, belief.chain.background
+        settled = [segment for segment, _ in belief.settled]
+        first = rows - len(belief.recent)
+        filtered = np.stack([states.states[0, task] for states, _ in belief.recent])
+        generator = np.random.default_rng(0)
+        drawn = belief.chain.drawn(filtered, task, count, generator)
+        shifted = [
+            [
+                s._replace(start=s.start + first, end=s.end + first)
+                for s in segments(row, background)
+            ]
+            for row in drawn
+        ]
+        return [
+            tuple(Step(s.start / rate, s.end / rate, s.action) for s in _joined([*settled, *own]))
+            for own in shifted
+        ]
+
+
+def _joined(steps: Sequence[Segment]) -> list[Segment]:
+    """Join steps of the same action that follow without a row between."""
+    joined: list[Segment] = []
+    for step in steps:
+        if joined and joined[-1].action == step.action and joined[-1].end == step.start:
+            joined[-1] = joined[-1]._replace(end=step.end)
         else:
-            segments.append((Segment(action, place, place + 1), float(row[action])))
+            joined.append(step)
+    return joined

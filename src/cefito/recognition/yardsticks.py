@@ -149,6 +149,7 @@ class _YardstickRecogniser(BaseRecogniser):
         rate: float | None = None,
         task: int | None = None,
         plan: Sequence[int] | None = None,
+        doubt: bool = False,  # noqa: ARG002 — it knows no usual order
     ) -> Recognition:
         """Recognise the steps of a video; see `Recogniser.recognise`."""
         checked = self.checked_rows(rows, rate)

@@ -396,8 +396,7 @@ class TrackRequest(Track):
     task_probability: float = Field(1.0, ge=0, le=1)
     seconds: float = Field(0, ge=0, description="Length of the video.")
     steps: _TrackSteps
-    present: None = Field(None, exclude=True)
-    present_in_any_order: None = Field(None, exclude=True)
+    drawn: None = Field(None, exclude=True)
     annotated: _TrackSteps | None = None
     file: None = None
 

@@ -51,10 +51,8 @@ class Track(Record):
     recognised: bool = Field(True, exclude_if=bool)
     seconds: float  # length of the video; the end of its last step if it is not known
     steps: tuple[TimedStep, ...]
-    # p(a step of each action of the taxonomy was done), if it was recognised, by the usual orders
-    # and if every order were as likely; not written
-    present: tuple[float, ...] | None = Field(None, exclude=True)
-    present_in_any_order: tuple[float, ...] | None = Field(None, exclude=True)
+    # sequences of steps drawn as probable as they are, if they were recognised; not written
+    drawn: tuple[tuple[Step, ...], ...] | None = Field(None, exclude=True)
     annotated: GivenSteps | None = None  # beside recognised steps; None if they are not known
     file: str | None = None  # the video file, if its rows are of one
     split: str = Field("", exclude_if=lambda split: not split)  # empty if it is not known

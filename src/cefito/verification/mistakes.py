@@ -77,6 +77,11 @@ class SeenStep:
         """Id of its action."""
         return self.step.action
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its action, and the number of earlier steps of it."""
+        return self.action, self.repetitions
+
     @cached_property
     def index(self) -> int | None:
         """Place of its action in the order of the task; None if it is of another task."""
@@ -113,6 +118,22 @@ class SeenStep:
         return float(self.video.evidence.length_score[self.place])
 
     @cached_property
+    def unusual_length(self) -> float:
+        """p(no step of a right video has a length as far from usual): 1 − n · p by Student's t.
+
+        Lengths are as those of n videos that have been seen, whose mean and deviation are estimates
+        (prediction interval of the logarithm). 0 if its action is of another task.
+        """
+        if self.index is None:
+            return 0.0
+        from scipy.special import stdtr
+
+        done = float(self.video.order.follows[:, self.index].sum())
+        score = abs(self.length_score) / np.sqrt(1 + 1 / max(done, 1e-9))
+        chance = 2 * float(stdtr(max(done - 0.5, 0.5), -score))
+        return max(0.0, 1 - len(self.video.steps) * chance)
+
+    @cached_property
     def broken(self) -> BrokenOrder | None:
         """The order that it breaks most; None if it breaks none, or is not a first step.
 
@@ -147,6 +168,11 @@ class OmittedAction:
     def action(self) -> int:
         """Id of the action."""
         return int(self.video.order.actions[self.index])
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The action, of which there is no earlier step."""
+        return self.action, 0
 
 
 Subject = TypeVar("Subject", SeenStep, OmittedAction)
@@ -263,7 +289,7 @@ class _DoneWrongly(StepMistake):
 
 
 class _TooLong(StepMistake):
-    """A step of an unusual length, by Chebyshev's inequality if no network is trained."""
+    """A step of an unusual length, by its prediction interval if no network is trained."""
 
     name, words = "long", "too long"
 
@@ -277,7 +303,7 @@ class _TooLong(StepMistake):
     def share(self, subject: SeenStep) -> float:
         if not self.applies(subject):
             return 0.0
-        return subject.mishandled if subject.video.learned else 1 - 1 / subject.length_score**2
+        return subject.mishandled if subject.video.learned else subject.unusual_length
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])

@@ -28,8 +28,9 @@ class VerifierConfig(RowNetworksConfig):
         20, ge=1, description="Steps with an error, without which networks are not trained."
     )
     unsure: float = Field(
-        0.5,
+        0.2,
         gt=0,
         le=1,
-        description="From which probability on a usual step of a film may be missing.",
+        description="From which probability on a film leaves open whether a step was done, or in "
+        "its place.",
     )

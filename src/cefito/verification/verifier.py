@@ -9,8 +9,10 @@ probabilities are smoothed frequencies. `mistakes` says what each kind of mistak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,11 +66,13 @@ class Deviation(Record):
 
 
 class UnsureStep(Record):
-    """A usual step of which a film shows neither that it was done nor that it was not."""
+    """A step of which a film shows neither that it was done, in its place, nor that it was not."""
 
     action: int
     name: str
-    probability: float  # that it was not done
+    kind: str = Field(json_schema_extra={"enum": [*KINDS]})  # of the mistake that it may be
+    words: str  # the kind in words
+    probability: float  # that it is one
 
 
 class StepJudgement(Record):
@@ -259,8 +263,8 @@ class Verifier:
         task: int,
         *,
         sure: Sequence[float] | None = None,
-        present: Sequence[float] | None = None,
-        in_any_order: Sequence[float] | None = None,
+        drawn: Sequence[Sequence[Step]] | None = None,
+        certainty: float = 1.0,
         finished: bool = True,
         online: bool = False,
         least: float = 0.5,
@@ -271,10 +275,9 @@ class Verifier:
             steps: The steps in the order of their times; actions of other tasks count as added.
             task: Id of the task.
             sure: Probability of each step, if they were recognised; 1 by default.
-            present: Probability that each action of the taxonomy was done at all [K], if they were
-                recognised; by default no other steps were done.
-            in_any_order: The same if every order of steps were as likely [K]. A step that is only
-                present by its place in the usual order is one of which nobody can be sure.
+            drawn: Sequences of steps that are as probable as they were drawn, if the steps were
+                recognised: mistakes are judged in each of them. `steps` are the likeliest ones.
+            certainty: Probability of the task.
             finished: Whether the video is over; else steps are missing only if later ones are done.
             online: Whether each step is judged from those before it alone; steps are missing as if
                 the video were not over.
@@ -286,42 +289,64 @@ class Verifier:
         if not len(steps):
             raise ConfigError("a video without steps cannot be verified.")
         task, count = find_task(self.taxonomy, task), len(self.taxonomy.actions)
+        drawn = [tuple(sequence) for sequence in drawn or () if sequence]
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure, dtype=np.float64)
         if certain.shape != (len(steps),) or not ((certain >= 0) & (certain <= 1)).all():
             raise ConfigError("sure: expected the probability of each step.", setting="sure")
         if not 0 <= least <= np.inf:
             raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
-        if present is not None and len(present) != count:
-            raise ConfigError(f"present: expected {count} probabilities.", setting="present")
-        for place, step in enumerate(steps, 1):
+        for place, step in chain(enumerate(steps, 1), *(enumerate(d, 1) for d in drawn)):
             if not (step.action in range(count) and abs(step.start) + abs(step.end) < _MOST):
                 problem = f"step {place} ({step.start} to {step.end} s, action {step.action})"
                 raise ConfigError(f"{problem}: expected seconds, and an action of the taxonomy.")
         order = self.orders[task]
         if not (order.videos or order.given):  # nothing is known of the task
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
+        given = tuple(steps)
+        likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
+        first = {tuple(step.action for step in one): one for one in reversed(drawn)}
+        films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
+        suspects = dict[tuple[int, int], _Suspect]()
+        for share, sequence, trusted in films or [(1.0, given, certain)]:
+            subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
+            for subject in subjects:
+                suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
+        places = {key: place for place, key in enumerate(_keys(given))}
+        suspected = (one.deviation(places.get(key), given) for key, one in suspects.items())
+        found = sorted(
+            (deviation for deviation in suspected if deviation is not None),
+            key=lambda deviation: -deviation.probability,
+        )
+        deviations = tuple(d for d in found if d.probability >= max(least, _LEAST))
+        open_ = (d for d in found if self.config.unsure <= d.probability < least and drawn)
+        return Verification(
+            deviations=deviations,
+            unsure=tuple(
+                UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
+                for d in open_
+                if d.kind in ("missing", "order")
+            ),
+            steps=tuple(suspects.get(key, _Suspect()).judgement() for key in places),
+            repair=repair(order, {step.action for step in steps}),
+        )
+
+    def _subjects(
+        self,
+        order: TaskOrder,
+        steps: Sequence[Step],
+        certain: Floats,
+        *,
+        finished: bool,
+        online: bool,
+    ) -> Iterator[SeenStep | OmittedAction]:
+        """Yield the steps that were done, and the actions of the task that were not."""
         if online:
             counts = range(1, len(steps) + 1)
             seen = [self._seen(order, steps[:n], certain[:n], online=True)[-1] for n in counts]
         else:
             seen = self._seen(order, steps, certain, finished=finished)
-        omitted = _omitted(seen[-1].video, float(certain.mean()), present)
-        subjects: list[SeenStep | OmittedAction] = [*seen, *omitted]
-        deviations = (_deviation(subject, max(least, _LEAST)) for subject in subjects)
-        likely = [deviation for deviation in deviations if deviation is not None]
-        return Verification(
-            deviations=tuple(sorted(likely, key=lambda deviation: -deviation.probability)),
-            unsure=()
-            if present is None
-            else _unsure(
-                seen[-1].video,
-                np.minimum(present, in_any_order or present),
-                likely,
-                self.config.unsure,
-            ),
-            steps=tuple(map(_judgement, seen)),
-            repair=repair(order, {step.action for step in steps}),
-        )
+        yield from seen
+        yield from _omitted(seen[-1].video, float(certain.mean()))
 
     def _seen(
         self,
@@ -418,76 +443,75 @@ def _labels(video: Video) -> NDArray[np.int64]:
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
 
 
-def _omitted(
-    video: SeenVideo, certainty: float, present: Sequence[float] | None
-) -> Iterator[OmittedAction]:
-    """Yield the actions of the task that were not done.
-
-    Args:
-        video: The video.
-        certainty: Mean probability of its steps, which stands for p(not done) without `present`.
-        present: p(each action was done), as of `Verifier.verify`.
-    """
+def _omitted(video: SeenVideo, certainty: float) -> Iterator[OmittedAction]:
+    """Yield the actions of the task that were not done, with p(not done)."""
     order = video.order
     done = {order.index[step.action] for step in video.steps if step.action in order.index}
     for index in sorted(set(range(order.size)) - done):
         later = max(done, key=lambda other: order.probability[index, other], default=None)
-        if present is not None:
-            certainty = 1 - present[int(order.actions[index])]
         yield OmittedAction(video, index, later, certainty)
 
 
-def _unsure(
-    video: SeenVideo,
-    present: Floats,
-    deviations: Iterable[Deviation],
-    least: float,
-) -> tuple[UnsureStep, ...]:
-    """Return the usual steps that may be missing, but are not among the deviations."""
-    order = video.order
-    missing = {deviation.action for deviation in deviations if deviation.step is None}
-    shares = {
-        int(action): float(usual) * (1 - present[int(action)])
-        for action, usual in zip(order.actions, order.usual, strict=True)
-    }
-    steps = [
-        UnsureStep(action=action, name=video.name(action), probability=share)
-        for action, share in shares.items()
-        if share >= least and action not in missing
-    ]
-    return tuple(sorted(steps, key=lambda step: -step.probability))
+def _keys(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return action and number of earlier steps of it, of each step."""
+    actions = [step.action for step in steps]
+    return [(action, actions[:place].count(action)) for place, action in enumerate(actions)]
 
 
-def _judgement(step: SeenStep) -> StepJudgement:
-    """Return the probabilities of a step; none exceeds that of its mistake."""
-    named = kind_of(step)
-    mistake = 0.0 if named is None else named.probability(step)
-    kinds = {kind.name: kind for kind in KINDS.values() if isinstance(kind, StepMistake)}
-    shares = {name: min(kind.share(step), mistake) for name, kind in kinds.items()}
-    return StepJudgement(
-        mistake=mistake * step.certainty,
-        kinds={name: share * step.certainty for name, share in shares.items()},
-    )
+class _Suspect:
+    """A step of an action, and how probable it is that it was a mistake, in all sequences."""
 
+    def __init__(self) -> None:
+        self._kinds: dict[str, float] = {}  # p(mistake) that is named so
+        self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
+        self._kinds_of_steps = [one for one in KINDS.values() if isinstance(one, StepMistake)]
+        self._shares = {kind.name: 0.0 for kind in self._kinds_of_steps}
 
-def _deviation(subject: SeenStep | OmittedAction, least: float) -> Deviation | None:
-    """Return what may be wrong with a step or an omitted action; None if it is less probable."""
-    kind = kind_of(subject)
-    if kind is None or (probability := kind.probability(subject) * subject.certainty) < least:
-        return None
-    times = {}
-    if isinstance(subject, SeenStep):
-        step = subject.step
-        times = {"step": subject.place + 1, "start": step.start, "end": step.end}
-    return Deviation(
-        kind=kind.name,
-        words=kind.words,
-        action=subject.action,
-        name=subject.video.name(subject.action),
-        probability=probability,
-        evidence=kind.evidence(subject),
-        **times,
-    )
+    def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
+        """Add what a sequence of this probability says."""
+        named = kind_of(subject)
+        mistake = 0.0 if named is None else named.probability(subject)
+        share *= subject.certainty
+        if named is not None:
+            name = named.name
+            self._kinds[name] = self._kinds.get(name, 0.0) + mistake * share
+            self._best[name] = max(
+                self._best.get(name, (-1.0, subject)), (mistake, subject), key=lambda one: one[0]
+            )
+        if isinstance(subject, SeenStep):
+            for kind in self._kinds_of_steps:  # none exceeds the probability of the mistake
+                self._shares[kind.name] += share * min(kind.share(subject), mistake)
+
+    @property
+    def probability(self) -> float:
+        """p(mistake)."""
+        return min(1.0, sum(self._kinds.values()))
+
+    def judgement(self) -> StepJudgement:
+        """Return the probabilities of a step that was done."""
+        done = sum(p for name, p in self._kinds.items() if name in self._shares)
+        return StepJudgement(mistake=min(1.0, done), kinds=dict(self._shares))
+
+    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation | None:
+        """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
+        if not self._kinds:
+            return None
+        name = max(self._kinds, key=lambda kind: self._kinds[kind])
+        kind, (_, subject) = KINDS[name], self._best[name]
+        times: dict[str, Any] = {}
+        if isinstance(subject, SeenStep):
+            step = subject.step if place is None else steps[place]
+            times = {"step": None if place is None else place + 1}
+            times |= {"start": step.start, "end": step.end}
+        return Deviation(
+            kind=name,
+            words=kind.words,
+            action=subject.action,
+            name=subject.video.name(subject.action),
+            probability=self.probability,
+            evidence=kind.evidence(subject),
+            **times,
+        )
 
 
 def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:

@@ -77,7 +77,8 @@ def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
     if len(lacking) == len(videos):
         videos = draw_split(videos)
         notes.append(
-            "The annotations have no split: 30 % of the videos of each task were drawn for test."
+            "The annotations have no split: 30 % of the videos of each task were drawn for test; a "
+            "column split of 'train' learns from all."
         )
     elif lacking:
         partly = f"video '{lacking[0]}' has no split, but others have one. Give it for all videos"

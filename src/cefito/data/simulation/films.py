@@ -25,6 +25,9 @@ from cefito.files import write_bytes
 from cefito.progress import Progress, silent
 from cefito.runtime import SimulationStream
 
+Scene = dict[str, list[list[Any]]]
+"""Shapes that stand there "at first", and those that each step draws over them, by its name."""
+
 FILMS = WorldKnobs(train=40, val=8, test=16, pace=0.3)
 """Numbers of films, and steps that last three seconds on average."""
 _RATE = 2  # pictures a second
@@ -67,21 +70,28 @@ def write_films(
             rows.writerows((video.video_id, task, *step, video.split) for step in steps)
             if not path.exists():
                 generator = np.random.default_rng([seed, SimulationStream.FILMS, number])
-                write_bytes(path, _film(_pictures(task, steps, generator)))
+                write_bytes(path, film(_scenes()[task], steps, generator))
             advance(1)
     write_bytes(folder / "steps.csv", table.getvalue().encode())
     return folder / "steps.csv"
 
 
+def film(
+    scene: Scene, steps: Sequence[tuple[str, float, float]], generator: np.random.Generator
+) -> bytes:
+    """Return an MP4 of steps (name, start and end in seconds) that are drawn (ConfigError)."""
+    return _encoded(_pictures(scene, steps, generator))
+
+
 @cache
-def _scenes() -> dict[str, dict[str, list[list[Any]]]]:
+def _scenes() -> dict[str, Scene]:
     """What is drawn by task, at first and for each action."""
     text = files("cefito.data.simulation").joinpath("scenes.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
 def _pictures(
-    task: str, steps: Sequence[tuple[str, float, float]], generator: np.random.Generator
+    scene: Scene, steps: Sequence[tuple[str, float, float]], generator: np.random.Generator
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield the pictures of a film, uint8 [H, W, 3], until a second and a half after its end."""
     last = steps[-1][2] + 1.5
@@ -104,7 +114,7 @@ def _pictures(
             ),
             None,
         )
-        pixels = _drawn(_scenes()[task], shapes, done, acting)
+        pixels = _drawn(scene, shapes, done, acting)
         camera = np.clip(camera + generator.normal(0, 1, 2), 0, 2 * _MARGIN)
         left, top = camera.round().astype(int)
         seen = pixels[top:, left:][: _SIZE[1] - 2 * _MARGIN, : _SIZE[0] - 2 * _MARGIN]
@@ -114,7 +124,7 @@ def _pictures(
 
 
 def _drawn(
-    scene: dict[str, list[list[Any]]],
+    scene: Scene,
     about: list[list[Any]],
     done: list[str],
     acting: tuple[str, float] | None,
@@ -156,7 +166,7 @@ def _draw(draw: Any, shape: list[Any], right: int = 0) -> None:
         getattr(draw, kind)(box, fill=colour)
 
 
-def _film(pictures: Iterator[NDArray[np.uint8]]) -> bytes:
+def _encoded(pictures: Iterator[NDArray[np.uint8]]) -> bytes:
     """Return an MP4 of pictures, uint8 [H, W, 3]."""
     remedy = f"Run: {install_command('video')}"
     with explained("drawn films", "need PyAV", remedy, ImportError, error=ConfigError):

@@ -1,0 +1,112 @@
+"""Evidence that does not know the usual order: how rows change, learned from rearranged videos.
+
+Where all videos keep one order, a network may tell a step by what the steps before it have left
+behind (the scene, the time), and then a step out of order looks like the usual one. So a further
+network sees differences of rows alone, and is trained on videos whose steps are put in random
+orders. Let Δ_a be the mean change that a step of the action a leaves behind in a row. Row x_t of a
+step that is moved becomes
+
+    x_t + Σ Δ of the steps that now come before it − Σ Δ of those that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.recognition.classifier import Rows
+from cefito.recognition.scores import Segment, segments
+
+Labels = NDArray[np.int64]
+_AFTER = 4  # rows after the last step of a video that show what it left behind
+
+
+def main_directions(videos: Sequence[Rows], most: int) -> Rows:
+    """Return the directions of most variance of rows [n, P] of videos, [P, at most `most`]."""
+    rows = np.concatenate(videos).astype(np.float64)
+    _, vectors = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(rows.shape[1], -1))  # ascending
+    directions: Rows = vectors[:, : -most - 1 : -1].astype(np.float32)
+    return directions
+
+
+def change_features(features: Rows, directions: Rows) -> Rows:
+    """Return a row less each of its averages, along C directions [n, M C].
+
+    Args:
+        features: Row and M averages of P numbers each [n, (M + 1) P].
+        directions: Directions [P, C].
+    """
+    blocks = features.reshape(len(features), -1, len(directions)) @ directions
+    return (blocks[:, :1] - blocks[:, 1:]).reshape(len(features), -1)
+
+
+def left_behind(videos: Sequence[Rows], labels: Sequence[Labels], background: int) -> Rows:
+    """Return Δ [K, D] of rows [n, D] of videos with labels [n]; 0 of actions without a step.
+
+    A change is the mean of the rows from the step to the next one, less that of the rows from the
+    step before to it; without a pause, of the two rows at the border.
+    """
+    totals, counts = np.zeros((background, videos[0].shape[1])), np.zeros(background)
+    for rows, own in zip(videos, labels, strict=True):
+        steps = segments(own, background)
+        begun = Segment(background, 0, 0)
+        over = Segment(background, min(len(rows), steps[-1].end + _AFTER), 0) if steps else begun
+        for before, step, after in zip([begun, *steps], steps, [*steps[1:], over], strict=False):
+            totals[step.action] += _between(rows, step.end, after.start)
+            totals[step.action] -= _between(rows, before.end, step.start)
+            counts[step.action] += 1
+    changes: Rows = (totals / np.maximum(counts, 1)[:, None]).astype(np.float32)
+    return changes
+
+
+def _between(rows: Rows, start: int, end: int) -> Rows:
+    shown = rows[start:end] if end > start else rows[max(start - 1, 0) : start + 1]
+    mean: Rows = shown.mean(axis=0)
+    return mean
+
+
+def rearranged(
+    rows: Rows, labels: Labels, order: Sequence[int], changes: Rows
+) -> tuple[Rows, Labels]:
+    """Return rows and labels of a video whose steps come in another order.
+
+    Each step moves with half of the pauses beside it.
+
+    Args:
+        rows: Its rows [n, D].
+        labels: Its labels [n].
+        order: Numbers of its steps, from 0; those that are left out are cut out.
+        changes: Δ [K, D].
+    """
+    steps = segments(labels, len(changes))
+    borders = [(a.end + b.start + 1) // 2 for a, b in pairwise(steps)]
+    parts = [slice(*ends) for ends in pairwise([0, *borders, len(rows)])]
+    left = np.array([changes[step.action] for step in steps])  # [k, D]
+    before = np.cumsum(left, axis=0) - left
+    moved = left[[*order]].cumsum(axis=0) - left[[*order]]
+    shown = [rows[parts[step]] + now - before[step] for step, now in zip(order, moved, strict=True)]
+    return np.concatenate(shown), np.concatenate([labels[parts[step]] for step in order])
+
+
+def in_random_orders(
+    videos: Sequence[Rows],
+    labels: Sequence[Labels],
+    background: int,
+    *,
+    copies: int,
+    generator: np.random.Generator,
+) -> tuple[list[Rows], list[Labels]]:
+    """Return copies of each video whose steps are put in random orders."""
+    changes = left_behind(videos, labels, background)
+    both = [
+        rearranged(rows, own, generator.permutation(count).tolist(), changes)
+        if count
+        else (rows, own)
+        for rows, own in zip(videos, labels, strict=True)
+        for count in [len(segments(own, background))]
+        for _ in range(copies)
+    ]
+    return [rows for rows, _ in both], [own for _, own in both]

@@ -1,0 +1,155 @@
+"""Mistakes made up in videos that were held out: how surely a recogniser sees them.
+
+In one copy of a video a usual step is cut out, in another one two neighbours are exchanged that
+always come in one order (`changes.rearranged`), and a third one is as it was. Drawn sequences of
+steps say how probable each mistake is in its copy, and in the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cefito.recognition.changes import Labels, rearranged
+from cefito.recognition.classifier import Rows
+from cefito.recognition.scores import segments
+from cefito.settings import Record
+
+_USUAL = 0.7  # share of the videos of its task with an action, from which on it is cut out
+_ENOUGH = 0.7  # share of mistakes seen
+_SAID = 0.5  # probability from which on a mistake is said
+
+
+class SeenMistakes(Record):
+    """How many mistakes that were made up in videos held out were seen, and how many were not."""
+
+    skipped: int = Field(0, ge=0)  # steps cut out that were seen
+    of_skipped: int = Field(0, ge=0)
+    exchanged: int = Field(0, ge=0)
+    of_exchanged: int = Field(0, ge=0)
+    false: int = Field(0, ge=0)  # right videos in which such a mistake was seen
+    right: int = Field(0, ge=0)  # right videos
+
+    @property
+    def enough(self) -> bool:
+        """Whether most mistakes of both kinds were seen, were two more of each missed."""
+        both = (self.skipped, self.of_skipped), (self.exchanged, self.of_exchanged)
+        return all(seen >= _ENOUGH * (tried + 2) for seen, tried in both)
+
+    @property
+    def words(self) -> str:
+        """What was seen, as a sentence without its full stop."""
+        return (
+            f"of steps that were cut out of its videos in training, {self.skipped} of "
+            f"{self.of_skipped} were seen to be missing; of neighbours that were exchanged, "
+            f"{self.exchanged} of {self.of_exchanged}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A copy of a video, and the mistakes that are looked for in it."""
+
+    rows: Rows  # [n, D]
+    skipped: tuple[tuple[int, bool], ...]  # actions, and whether they were cut out
+    exchanged: tuple[tuple[tuple[int, int], bool], ...]  # pairs (a, b), and whether b came first
+
+    def probabilities(self, drawn: Labels) -> tuple[list[float], list[float]]:
+        """Return p(skipped) and p(exchanged) of each, by drawn labels [count, n]."""
+        first = first_rows(drawn, [action for action, _ in self.skipped])
+        absent = [float(np.mean(row == drawn.shape[1])) for row in first]
+        reversed_ = []
+        for pair, _ in self.exchanged:
+            a, b = first_rows(drawn, pair)
+            reversed_.append(float(np.mean((b < a) & (a < drawn.shape[1]))))
+        return absent, reversed_
+
+
+def first_rows(drawn: Labels, actions: Sequence[int]) -> NDArray[np.int64]:
+    """Return the first row of each action in drawn labels [count, n], n without one [A, count]."""
+    shown = drawn[None] == np.array(actions, dtype=np.int64).reshape(-1, 1, 1)
+    rows: NDArray[np.int64] = np.where(shown.any(axis=2), shown.argmax(axis=2), drawn.shape[1])
+    return rows
+
+
+def made_up(
+    rows: Rows,
+    labels: Labels,
+    others: Sequence[Labels],
+    changes: Rows,
+    generator: np.random.Generator,
+) -> Iterator[Trial]:
+    """Yield the copies of a video.
+
+    Args:
+        rows: Its rows [n, D].
+        labels: Its labels [n].
+        others: Labels of the other videos of its task.
+        changes: What each action leaves behind, of `changes.left_behind` [K, D].
+        generator: Chooses the mistakes.
+    """
+    background = len(changes)
+    done = [step.action for step in segments(labels, background)]
+    orders = [[*dict.fromkeys(s.action for s in segments(o, background))] for o in others]
+    once = [place for place, action in enumerate(done) if done.count(action) == 1]
+    usual = [p for p in once if sum(done[p] in o for o in orders) > _USUAL * len(orders)]
+    fixed = [p for p in once if p + 1 in once and _always(done[p], done[p + 1], orders)]
+    yield Trial(
+        rows,
+        tuple((done[place], False) for place in usual),
+        tuple(((done[place], done[place + 1]), False) for place in fixed),
+    )
+    places = [*range(len(done))]
+    if usual and len(done) > 1:
+        cut = int(generator.choice(usual))
+        shorter, _ = rearranged(rows, labels, [p for p in places if p != cut], changes)
+        yield Trial(shorter, ((done[cut], True),), ())
+    if fixed:
+        early = int(generator.choice(fixed))
+        order = [*places[:early], early + 1, early, *places[early + 2 :]]
+        swapped, _ = rearranged(rows, labels, order, changes)
+        yield Trial(swapped, (), (((done[early], done[early + 1]), True),))
+
+
+def _always(a: int, b: int, orders: Sequence[Sequence[int]]) -> bool:
+    both = [order for order in orders if a in order and b in order]
+    return len(both) > 1 and all(order.index(a) < order.index(b) for order in both)
+
+
+def score(
+    trials: Sequence[tuple[Trial, int]], tasks: int, drawn: Callable[[int], Labels]
+) -> tuple[float, tuple[SeenMistakes, ...]]:
+    """Return the mean log-probability of what is so in the copies of videos, and what is seen.
+
+    Mistakes and their absence count alike.
+
+    Args:
+        trials: The copies of videos, with their tasks.
+        tasks: Number of tasks.
+        drawn: Returns labels [count, n] that are drawn for a copy, by its number.
+    """
+    logs: dict[bool, list[float]] = {True: [], False: []}
+    totals = [dict.fromkeys(SeenMistakes.model_fields, 0) for _ in range(tasks)]
+    for number, (trial, task) in enumerate(trials):
+        labels, said, seen = drawn(number), False, totals[task]
+        for kind, asked, chances in zip(
+            ("skipped", "exchanged"),
+            (trial.skipped, trial.exchanged),
+            trial.probabilities(labels),
+            strict=True,
+        ):
+            for (_, true), chance in zip(asked, chances, strict=True):
+                smooth = (chance * len(labels) + 0.5) / (len(labels) + 1)
+                logs[true].append(float(np.log(smooth if true else 1 - smooth)))
+                seen[kind] += true and chance >= _SAID
+                seen[f"of_{kind}"] += true
+                said |= not true and chance >= _SAID
+        right = not any(true for _, true in (*trial.skipped, *trial.exchanged))
+        seen["right"] += right
+        seen["false"] += right and said
+    values = [float(np.mean(own)) for own in logs.values() if own]
+    return sum(values), tuple(SeenMistakes(**seen) for seen in totals)

@@ -1,0 +1,73 @@
+"""Mistakes made up in videos held out, and how what is seen of them is counted."""
+
+import numpy as np
+import pytest
+
+from cefito.recognition.trials import SeenMistakes, Trial, first_rows, made_up, score
+
+LABELS = np.array([4, 0, 0, 4, 1, 1, 4, 2, 2, 4, 3, 3])
+OTHERS = [LABELS, LABELS, np.array([0, 0, 2, 2, 1, 1])]  # 1 and 2 come in both orders
+
+
+def copies(others=OTHERS, labels=LABELS):
+    rows = np.arange(len(labels), dtype=np.float32)[:, None]
+    changes = np.zeros((4, 1), dtype=np.float32)
+    return [*made_up(rows, labels, others, changes, np.random.default_rng(0))]
+
+
+def test_a_usual_step_is_cut_out_and_neighbours_of_one_order_are_exchanged():
+    right, cut, swapped = copies()
+    assert right.skipped == ((0, False), (1, False), (2, False))  # 3 is in two of three videos
+    assert right.exchanged == (((0, 1), False), ((2, 3), False))
+    assert right.rows[:, 0].tolist() == [*range(12)]
+    ((action, true),) = cut.skipped
+    assert true
+    shown = set(LABELS[cut.rows[:, 0].astype(int)].tolist()) - {4}
+    assert shown == {0, 1, 2, 3} - {action}
+    (((a, b), true),) = swapped.exchanged
+    assert true
+    steps = [*dict.fromkeys(LABELS[swapped.rows[:, 0].astype(int)].tolist())]
+    assert steps.index(b) < steps.index(a)
+
+
+def test_of_videos_without_usual_steps_nothing_is_made_up():
+    for (right,) in (copies(others=[]), copies(labels=np.full(5, 4))):
+        assert right.skipped == right.exchanged == ()
+
+
+def test_what_is_seen_is_counted_where_half_of_the_draws_show_it():
+    rows = np.zeros((4, 1), dtype=np.float32)
+    right = Trial(rows, ((0, False), (1, False)), (((0, 1), False),))
+    cut, swapped = Trial(rows, ((0, True),), ()), Trial(rows, (), (((0, 1), True),))
+    drawn = {
+        0: [[0, 0, 1, 1]] * 3 + [[1, 1, 0, 0]],
+        1: [[1, 1, 1, 1]] * 3 + [[0, 1, 1, 1]],
+        2: [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]],
+    }
+    copies = [(trial, 1) for trial in (right, cut, swapped)]
+    value, (nothing, seen) = score(copies, 2, lambda number: np.array(drawn[number]))
+    assert nothing == SeenMistakes()
+    assert seen.model_dump() == {
+        "skipped": 1,
+        "of_skipped": 1,
+        "exchanged": 0,  # without the first of both it is not seen
+        "of_exchanged": 1,
+        "false": 0,
+        "right": 1,
+    }
+    chances = [np.mean(np.log([4.5 / 5] * 2 + [3.5 / 5])), np.mean(np.log([3.5 / 5, 1.5 / 5]))]
+    assert value == pytest.approx(sum(chances))
+    _, (seen,) = score([(right, 0)], 1, lambda _: np.array([[1, 1, 0, 0]]))
+    assert (seen.false, seen.right) == (1, 1)
+    assert first_rows(np.array(drawn[1]), [0, 2]).tolist() == [[4, 4, 4, 0], [4] * 4]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "exchanged", "enough"),
+    [((10, 10), (9, 10), True), ((10, 10), (7, 10), False), ((3, 3), (3, 3), False)],
+)
+def test_what_was_seen_is_enough_if_most_was_seen_of_more_than_a_few(skipped, exchanged, enough):
+    names = ("skipped", "of_skipped", "exchanged", "of_exchanged")
+    seen = SeenMistakes(**dict(zip(names, (*skipped, *exchanged), strict=True)))
+    assert seen.enough is enough
+    assert f"{skipped[0]} of {skipped[1]} were seen" in seen.words
