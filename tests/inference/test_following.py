@@ -11,13 +11,13 @@ import torch
 
 from cefito import Session
 from cefito.cli import main
-from cefito.data.annotations import Step
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.following import joined_rows, led
 from cefito.inference.planning_run import PlanningRun
 from cefito.planners.any_length.guidance import SessionModel
 from cefito.recognition.stream import StepStream
 from cefito.runs.train import check_run_folder
+from cefito.tracks.track import stored
 from tiny_runs import next_actions, rows_of
 
 
@@ -230,20 +230,20 @@ def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
 def test_findings_are_those_of_the_steps_as_they_are_now(run_with_recogniser, video):
     """Also when only the ends or probabilities of steps change."""
     session = Session(run_with_recogniser)
+    stream = run_with_recogniser.recogniser.stream().doubted()
     for place, row in enumerate(video[1]):
         session.observe(row, at=float(place))
+        stream.observe(row, at=float(place))
         found = session.followed(least=0.01)
+        task = found.task.id
+        assert stream.doubted_rows == (place + 1) // 5 * 5
+        drawn = stream.drawn_steps(task, 16)
+        assert len(drawn) == (16 if place >= 4 else 0)
         if found.done:
-            own = [
-                Step(step.start, step.end, step.action)
-                for step in found.done
-                if step.action is not None
-            ]
-            stream, task = session.stream, found.task.id
             expected = run_with_recogniser.verifier.verify(
-                own,
+                stored(found.done),
                 task,
-                drawn=stream.drawn_steps(task, 16),
+                drawn=drawn,
                 certainty=float(stream.tasks[task]),
                 finished=False,
                 least=0.01,

@@ -336,8 +336,8 @@ class StepStream:
     def drawn_steps(self, task: int, count: int) -> list[tuple[Step, ...]]:
         """Return the steps so far in sequences that are drawn with doubt in the usual order.
 
-        Settled steps are in each of them. They are those of every fifth row, `doubted_rows`. Without
-        `doubted`, there is none.
+        Settled steps are in each of them. They are drawn for the first `doubted_rows` rows, a
+        number that grows by five. Without `doubted`, there is none.
 
         Args:
             task: Id of the task.
