@@ -54,14 +54,13 @@ def test_evidence_is_the_equation_of_the_module():
 
 def test_a_step_without_what_it_needs_is_the_likeliest_mistake(toys):
     first = {a: mistakes(toys, [a])[0] for a in range(4)}
-    assert max(first, key=first.get) != 0
     assert first[0] < 0.2 < min(first[a] for a in (1, 2, 3))
     assert mistakes(toys, [0, 1, 2, 3]) < [0.5] * 4
 
 
 def test_a_task_without_right_videos_is_judged_by_the_others(toys):
     new = mistakes(toys, [1, 0, 2], task=2)
-    assert new[0] > 3 * new[1]
+    assert new[0] > 0.5 > new[1]
     assert None not in new
 
 
