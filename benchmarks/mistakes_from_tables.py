@@ -6,8 +6,8 @@ start, end, split and error.
     python benchmarks/mistakes_from_tables.py --table steps.csv --out FILE
 
 Rules call a step a mistake or not; cefito verify --online does from the probability on that gives
-one false alarm a right video of training, each judged by the others, and, as a second row, from 0.5
-on, the default of the command line.
+one false alarm a right video of training, each judged by the others. Further rows are of other
+numbers of false alarms a right video, and of 0.5, the default of the command line.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ import common
 from cefito.files import write_json
 from cefito.study.verifiers import VERIFIERS, compare_verifiers
 
+_ALARMS = 0.25, 0.5, 0.75, 1.25, 1.5, 2.0  # false alarms a right video
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--table", type=Path, required=True)
     given: argparse.Namespace = parser.parse_args(arguments)
+    for alarms in _ALARMS:
+        VERIFIERS[f"ours, {alarms} a video"] = replace(VERIFIERS["ours"], alarms=alarms)
     VERIFIERS["ours, from 0.5 on"] = replace(VERIFIERS["ours"], alarms=None)
     began = time.perf_counter()
     _, scores = compare_verifiers(given.table, None, [*VERIFIERS])
