@@ -38,7 +38,7 @@ Judge = Callable[[Track], Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class RightVideos:
     """What a verifier may learn from."""
 
     right: Sequence[Track]  # videos of the split train without errors
@@ -50,7 +50,7 @@ class VerifierRow:
     """A row of the table of verifiers."""
 
     line: str
-    learn: Callable[[Known], Judge]
+    learn: Callable[[RightVideos], Judge]
     alarms: float | None = None  # false alarms a right video that choose its threshold; else 0.5
 
 
@@ -63,22 +63,22 @@ def _pairs(video: Track) -> list[tuple[str, str]]:
     return [*pairwise(["", *_names(video)])]
 
 
-def _unseen_step(known: Known) -> Judge:
+def _unseen_step(known: RightVideos) -> Judge:
     names = {name for video in known.right for name in _names(video)}
     return lambda video: [float(name not in names) for name in _names(video)]
 
 
-def _unseen_pair(known: Known) -> Judge:
+def _unseen_pair(known: RightVideos) -> Judge:
     pairs = {pair for video in known.right for pair in _pairs(video)}
     return lambda video: [float(pair not in pairs) for pair in _pairs(video)]
 
 
-def _one_step_memory(known: Known) -> Judge:
+def _one_step_memory(known: RightVideos) -> Judge:
     pairs = {(video.task, pair) for video in known.right for pair in _pairs(video)}
     return lambda video: [float((video.task, pair) not in pairs) for pair in _pairs(video)]
 
 
-def _count_graph(known: Known) -> Judge:
+def _count_graph(known: RightVideos) -> Judge:
     orders = {
         task.name: order
         for task, order in zip(known.verifier.taxonomy.tasks, known.verifier.orders, strict=True)
@@ -98,7 +98,7 @@ def _count_graph(known: Known) -> Judge:
     return judged
 
 
-def _ours(known: Known) -> Judge:
+def _ours(known: RightVideos) -> Judge:
     def judged(video: Track) -> list[float]:
         (ours,) = bound([video], known.verifier.taxonomy, unknown=True)
         steps = verified(known.verifier, ours, least=LEAST, online=True).steps
@@ -146,7 +146,7 @@ def compare_verifiers(
         raise DataError(f"{table}: {problem}. Give the columns split and error.")
     right = [video for video in tracks if video.split in ("", "train")]
     right = [video for video in right if not any(step.errors for step in video.steps)]
-    known = Known(right, open_verifier(table, online=True)[1])
+    known = RightVideos(right, open_verifier(table, online=True)[1])
     hours = sum(max(step.end for step in video.steps) for video in test) / 3600
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
