@@ -80,6 +80,8 @@ def test_false_alarms_are_counted_on_right_videos_each_judged_by_the_others(toys
     assert len(toys.alarms) == 32
     least = toys.threshold(1 / toys.hours)
     assert sum(alarm >= least for alarm in toys.alarms) <= 1
+    found = toys.verify(steps_of([1]), 0, online=True, least=least).deviations
+    assert {one.kind: one.probability >= 0.5 for one in found} == {"order": True, "missing": True}
     none = toys.threshold(0)
     assert all(alarm < none for alarm in toys.alarms)
 

@@ -315,7 +315,12 @@ class Verifier:
             seen = self._seen(order, steps, certain, finished=finished)
         omitted = _omitted(seen[-1].video, float(certain.mean()), present)
         subjects: list[SeenStep | OmittedAction] = [*seen, *omitted]
-        deviations = (_deviation(subject, max(least, _LEAST)) for subject in subjects)
+        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
+        lowest = max(least, _LEAST if seen[-1].video.foresight is None else 0.5)
+        deviations = (
+            _deviation(one, lowest if isinstance(one, OmittedAction) else max(least, _LEAST))
+            for one in subjects
+        )
         likely = [deviation for deviation in deviations if deviation is not None]
         return Verification(
             deviations=tuple(sorted(likely, key=lambda deviation: -deviation.probability)),
