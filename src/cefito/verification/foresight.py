@@ -9,10 +9,11 @@ done before it, the last of which is l:
     p(b before a)   = (n(b, a) + 3 P) / (n(b, a) + n(a, b) + 3),  P = (N(b, a) + 2) / (… + 4)
     p(a after l)    = (n(l, a) + 2 Q) / (n(l) + 2),  Q = (N(l, a) + p(a occurs) / Σ) / (N(l) + 1)
 
-Strengths are those of the highest likelihood of videos left out. The evidence of a step is the
-step that is needed most before it, max over b not in D of p(b occurs) max(0, 2 p(b before a) − 1),
-or 0 if a is in D; −log p(a after l); and −log p(a occurs). A logistic regression learns to tell
-right steps from later steps of the same video that are brought forward.
+The strengths of the first two have the highest likelihood of training videos of Assembly101 that
+are left out. The evidence of a step is what is needed most before it, max over b not in D of
+p(b occurs) max(0, 2 p(b before a) − 1), or 0 if a is in D; −log p(a after l); and −log p(a occurs).
+A logistic regression learns to tell right steps from later steps of the same video that are brought
+forward.
 
 What is strange in a step is counted: a name that no video has, an action that no video of the task
 has, an unusual repetition or length. If a share r of the right steps of videos left out has one,
@@ -38,6 +39,7 @@ _OCCURS, _BEFORE, _AFTER = 0.5, 3.0, 2.0  # videos, pairs and steps that the pri
 _PAIRS, _STEPS = 2.0, 1.0  # pairs and steps that the prior of the prior counts as
 _STRANGE = "unknown", "added", "repeated", "length"
 _KINDS = len(_STRANGE) + 2  # and an order, and none that can be seen
+_FEW = 20  # videos of a task whose lengths and repetitions are counted without the one judged
 _RIDGE = 0.05  # weight of the sum of squares
 _NEWTON = 30  # steps
 
@@ -94,11 +96,17 @@ class Foresight:
         learned = cls(summed(orders, count), np.zeros(4), {})
         rows, wrong, weights, names = [np.zeros((0, 3))], list[bool](), list[float](), list[str]()
         for video in videos:
-            others = [one for one in videos if one.task == video.task and one is not video]
-            left = TaskOrder.of(others, orders[video.task].actions.tolist())
-            prior = learned.total.plus(NameCounts.of(orders[video.task], count), -1)
-            own, actions = NameCounts.of(left, count), [step.action for step in video.steps]
-            names += [strange_in(left, prior, video.steps[: n + 1]) for n in range(len(actions))]
+            order, actions = orders[video.task], [step.action for step in video.steps]
+            whole = NameCounts.of(order, count)
+            prior = learned.total.plus(whole, -1)
+            alone = TaskOrder.of([video], order.actions.tolist())
+            own = whole.plus(NameCounts.of(alone, count), -1)
+            if order.videos <= _FEW:  # of more, one changes no mean length
+                others = [one for one in videos if one.task == video.task and one is not video]
+                order = TaskOrder.of(others, order.actions.tolist())
+            names += [
+                strange_in(order, own, prior, video.steps[: n + 1]) for n in range(len(actions))
+            ]
             for place, action in enumerate(actions):
                 done, later = actions[:place], dict.fromkeys(actions[place + 1 :])
                 moved = [b for b in later if b != action and b not in done]
@@ -126,7 +134,7 @@ class Foresight:
             if action < count:
                 done = [one for one in actions[:place] if one < count]
                 rows[place] = evidence(own, prior, done, [action])[0]
-        names = [strange_in(order, prior, steps[: n + 1]) for n in range(len(steps))]
+        names = [strange_in(order, own, prior, steps[: n + 1]) for n in range(len(steps))]
         orders = np.where([name == "unknown" for name in names], 0, self._orders(rows))
         return orders, self._combined(rows, names)
 
@@ -195,13 +203,14 @@ def evidence(
     return np.column_stack([needed, -np.log(follows[actions]), -np.log(occurs[actions])])
 
 
-def strange_in(order: TaskOrder, others: NameCounts, steps: Sequence[Step]) -> str:
+def strange_in(order: TaskOrder, own: NameCounts, others: NameCounts, steps: Sequence[Step]) -> str:
     """Return what is strange in the last of some steps: unknown, added, repeated, length, or ''."""
-    action, place = steps[-1].action, order.index.get(steps[-1].action)
-    if place is None or not order.occurs[place]:
-        if action >= len(others.occurs) or not others.occurs[action]:
-            return "unknown"
-        return "added" if order.videos else ""
+    action = steps[-1].action
+    if action >= len(own.occurs) or not own.occurs[action] + others.occurs[action]:
+        return "unknown"
+    if not own.occurs[action]:
+        return "added" if own.videos else ""
+    place = order.index[action]
     if order.repeated[place] < 0.5 and any(step.action == action for step in steps[:-1]):
         return "repeated"
     change = log_length(steps[-1].start, steps[-1].end) - order.length[place]
