@@ -30,6 +30,7 @@ from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.trials import ROWS
+from cefito.study.verifiers import VERIFIERS
 from cefito.tracks.formats import FORMATS, WRITERS
 from test_documentation import commands, options
 
@@ -49,6 +50,7 @@ REGISTERED: dict[str, Iterable[str]] = {
     "steps out": WRITERS,
     "tables and figures of the paper": EXPERIMENTS,
     "recognisers": [row for method in RECOGNISERS.values() for row in method.rows],
+    "verifiers": VERIFIERS,
     "executors": EXECUTORS,
     "presets": preset_names(),
     "distances": DISTANCES,

@@ -97,7 +97,7 @@ def test_online_steps_are_judged_from_those_before_them(right, write):
     assert found.deviations[0].evidence.startswith("'add leaves' was not done; 4 of 4 videos")
     skipped = write("SKIPPED.csv", lines("y", ["boil water", "pour milk"]))
     told = cefito.verify(right, skipped, online=True)
-    assert findings(told)[0] == ("missing", "add leaves")  # but not "stir", which may follow
+    assert ("missing", "add leaves") in findings(told)  # but not "stir", which may follow
     assert ("missing", "stir") not in findings(told)
     for count in (1, 2, 3):
         shorter = found.model_copy(update={"steps": found.steps[:count]})

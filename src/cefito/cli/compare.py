@@ -99,12 +99,13 @@ def compare(
     against: str | None = None,
     published: bool = True,
     recognisers: str | None = None,
+    verifiers: str | None = None,
     json: Flag = False,
 ) -> int:
     """Train and score planners or recognisers on a prepared data set, and write their tables.
 
     Args:
-        dataset: Folder of a prepared data set.
+        dataset: Folder of a prepared data set; of verifiers, a table of steps.
         planners: Rows of the tables, separated by commas, as cefito planners lists them, or all
             (without ablations, and without language models unless --set llm.server names one);
             with -true-task behind a name the true task is given, with
@@ -125,15 +126,22 @@ def compare(
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, nearest, or of other packages; with --out,
             --seeds and --json alone.
+        verifiers: Compare verifiers instead, which learn from the split train of a table with the
+            columns split and error, and judge each step of the split test from those before it,
+            separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
+            count-graph, ours; with --out and --json alone.
         json: Print the results as JSON instead of tables.
     """
-    if recognisers is not None:
-        others = (planners, horizons, steps, executor, address, against)
-        changed = options != StudyOptions(out=options.out, seeds=options.seeds) or not published
+    if (rows_of := recognisers or verifiers) is not None:
+        others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
+        seeds = options.seeds if verifiers is None else StudyOptions.seeds
+        changed = options != StudyOptions(out=options.out, seeds=seeds) or not published
         if changed or any(others):
-            problem = "takes --out, --seeds and --json alone; the other options are of planners"
-            raise ConfigError(f"--recognisers: {problem}.")
-        return _compare_recognisers(dataset, recognisers, options, json=json)
+            kind, own = ("recognisers", "--out, --seeds") if recognisers else ("verifiers", "--out")
+            problem = f"takes {own} and --json alone; the other options are of planners"
+            raise ConfigError(f"--{kind}: {problem}.")
+        names = [name.strip() for name in rows_of.split(",") if name.strip()]
+        return _compare_others(dataset, names, options, verifiers=not recognisers, json=json)
     changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
@@ -191,20 +199,28 @@ def _named_rows(
     return tuple(row for row in rows if row.name not in gone)
 
 
-def _compare_recognisers(dataset: Path, names: str, options: StudyOptions, *, json: bool) -> int:
-    from cefito.data.prepared import open_dataset
-    from cefito.study.recognition import compare_recognisers
+def _compare_others(
+    source: Path, names: Sequence[str], options: StudyOptions, *, verifiers: bool, json: bool
+) -> int:
+    """Compare recognisers or verifiers, and return the exit code."""
+    if verifiers:
+        from cefito.study.verifiers import compare_verifiers
 
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
-    opened, seeds = open_dataset(dataset), range(options.seeds)
-    shown, found = compare_recognisers(opened, options.out, chosen, seeds, progress)
+        shown, found = compare_verifiers(source, options.out, names)
+    else:
+        from cefito.data.prepared import open_dataset
+        from cefito.study.recognition import compare_recognisers
+
+        opened, seeds = open_dataset(source), range(options.seeds)
+        shown, found = compare_recognisers(opened, options.out, names, seeds, progress)
     if json:
         print_json(found)
     else:
         table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
         for note in (*shown.legend, *shown.notes):
             talk(note)
-    talk(f"wrote recognition.json, .md and .tex into {options.out}")
+    file = "verification" if verifiers else "recognition"
+    talk(f"wrote {file}.json, .md and .tex into {options.out}")
     return 0
 
 

@@ -465,7 +465,8 @@ def verified(
     )
     order = verifier.orders[task]
     if not (order.videos or order.given):
-        notes.append("no video of the task without errors was seen in training")
+        shared = "; other tasks judge its steps" if verifier.knows(task) else ""
+        notes.append(f"no video of the task without errors was seen in training{shared}")
     return VerifiedVideo(
         **{name: getattr(track, name) for name in Track.model_fields}
         | {"task": taxonomy.tasks[task].name, "steps": judged_steps},

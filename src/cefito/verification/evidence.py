@@ -54,7 +54,7 @@ class StepEvidence:
         log, seen = -np.log(order.probability), order.before + order.before.T
         never = (order.before == 0) & (seen >= 2)
         follows = order.follows.sum(1, keepdims=True)
-        chances = -np.log((order.follows + 0.1) / (follows + 0.1 * size))
+        chances = -np.log((order.follows + 0.1) / (follows + 0.1 * max(size, 1)))
         places, pairs = np.arange(count), np.zeros((count, 6))
         met = np.full(size, count)  # place of the first step of each action
         first = first_steps(order, steps)

@@ -20,9 +20,9 @@ from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.evidence import StepEvidence, needs_of
+from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import TaskOrder
 
-_UNUSUAL = 2.0  # standard deviations of a length from which on it is a mistake
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike the videos without errors"
 
@@ -50,6 +50,18 @@ class SeenVideo:
     learned: bool  # whether networks gave the probabilities of its steps
     finished: bool  # else steps may follow
     online: bool = False  # whether its last step is judged, before others are seen
+    foresight: Foresight | None = None  # that gave the probabilities of its steps
+
+    def strange(self, name: str, usual: float) -> float:
+        """Return p(mistake) of a step that is strange in a way, which has a share in videos.
+
+        It is 0 if right videos have that too often, or if the task has none, so that it tells
+        nothing.
+        """
+        if self.foresight is None:
+            return 1 - usual
+        tells = self.foresight.told(name) and (self.order.videos or name == "unknown")
+        return self.foresight.strange[name] if tells else 0.0
 
     def name(self, action: int) -> str:
         """Return the name of an action for messages."""
@@ -294,7 +306,7 @@ class _TooLong(StepMistake):
     name, words = "long", "too long"
 
     def applies(self, subject: SeenStep) -> bool:
-        return subject.length_score > _UNUSUAL
+        return subject.length_score > UNUSUAL
 
     def probability(self, subject: SeenStep) -> float:
         wrong = 1 - subject.right
@@ -303,7 +315,9 @@ class _TooLong(StepMistake):
     def share(self, subject: SeenStep) -> float:
         if not self.applies(subject):
             return 0.0
-        return subject.mishandled if subject.video.learned else subject.unusual_length
+        if subject.video.learned:
+            return subject.mishandled
+        return subject.video.strange("length", 1 - subject.unusual_length)
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
@@ -316,7 +330,7 @@ class _TooShort(_TooLong):
     name, words = "short", "too short"
 
     def applies(self, subject: SeenStep) -> bool:
-        return subject.length_score < -_UNUSUAL
+        return subject.length_score < -UNUSUAL
 
 
 class _OutOfOrder(StepMistake):
@@ -325,7 +339,7 @@ class _OutOfOrder(StepMistake):
     name, words = "order", "out of order"
 
     def applies(self, subject: SeenStep) -> bool:
-        shown = subject.broken is not None or abs(subject.length_score) <= _UNUSUAL
+        shown = subject.broken is not None or abs(subject.length_score) <= UNUSUAL
         return subject.misplaced >= subject.mishandled and shown
 
     def probability(self, subject: SeenStep) -> float:
@@ -350,13 +364,17 @@ class _Repeated(StepMistake):
     name, words = "repeated", "repeated"
 
     def applies(self, subject: SeenStep) -> bool:
-        return subject.repetitions > 0 and subject.usual_repetitions < 0.5
+        usual = subject.usual_repetitions
+        return (
+            subject.repetitions > 0 and usual < 0.5 and subject.video.strange(self.name, usual) > 0
+        )
 
     def probability(self, subject: SeenStep) -> float:
         return max(1 - subject.right, 1 - subject.usual_repetitions)
 
     def share(self, subject: SeenStep) -> float:
-        return 1 - subject.usual_repetitions if self.applies(subject) else 0.0
+        usual = subject.usual_repetitions
+        return subject.video.strange(self.name, usual) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
         return f"done {subject.repetitions + 1} times"
@@ -368,13 +386,14 @@ class _Added(StepMistake):
     name, words = "added", "not a step of the task"
 
     def applies(self, subject: SeenStep) -> bool:
-        return not subject.in_videos and not subject.unknown
+        strange = not subject.in_videos and not subject.unknown
+        return strange and subject.video.strange(self.name, subject.usual) > 0
 
     def probability(self, subject: SeenStep) -> float:
         return max(1 - subject.right, self.share(subject))
 
     def share(self, subject: SeenStep) -> float:
-        return 1 - subject.usual if self.applies(subject) else 0.0
+        return subject.video.strange(self.name, subject.usual) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
         return f"in none of {counted(subject.video.order.videos, 'video')} without errors"

@@ -5,8 +5,8 @@ seen n(a, b) + n(b, a) times, and comes in this order with the probability
 
     p(a before b) = (n(a, b) + 1/2) / (n(a, b) + n(b, a) + 1).
 
-The graph of a task has an edge a → b if the order was kept, but for one video in ten; orders that
-follow from others are left out (the transitive reduction).
+The graph of a task is that of the highest likelihood of its videos (`graphs`); orders that follow
+from others are left out (the transitive reduction).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from cefito.data.vocabulary import find_action, find_task, in_words, name_or_id
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import Expected, check_tensors, read_json
 from cefito.settings import Record, read_record
+from cefito.verification.graphs import Bools, Places, likeliest_order, reduced
 
 if TYPE_CHECKING:
     from cefito.data.readers.procedure import Procedure
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Edges = tuple[tuple[int, int], ...]
 """Pairs of actions (a, b), a before b."""
-_KEPT = 0.9  # least share of the videos that keep an order of the graph
+_KEPT = 0.9  # least share of the videos that keep an order, of a run that stored counts alone
 _CERTAIN = 50.0  # videos that an order given by a person counts as
 _WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
 _SECONDS = 0.5  # shortest step
@@ -54,6 +54,7 @@ class TaskOrder:
     length: Floats  # mean of log seconds [A]
     spread: Floats  # deviation of log seconds [A]
     place: Floats  # mean place in the video, 0 to 1 [A]; NaN if it never occurred
+    places: Places  # place of the first step of each action among those of a video, or −1 [n, A]
     given: bool = False  # whether a person gave the order
 
     @classmethod
@@ -63,10 +64,12 @@ class TaskOrder:
         size, index = len(ids), {action: place for place, action in enumerate(sorted(actions))}
         before, follows = np.zeros((size, size)), np.zeros((size + 1, size + 1))
         occurs, lengths = np.zeros(size), [list[float]() for _ in range(size)]
+        firsts = np.full((len(videos), size), -1, dtype=np.int64)
         places = [list[float]() for _ in range(size)]
-        for video in videos:
+        for row_of, video in zip(firsts, videos, strict=True):
             row = [index[step.action] for step in video.steps]
             first = list(dict.fromkeys(row))
+            row_of[first] = range(len(first))
             for number, action in enumerate(first):
                 occurs[action] += 1
                 before[action, first[number + 1 :]] += 1
@@ -93,6 +96,7 @@ class TaskOrder:
                 ]
             ),
             place=np.array([np.mean(values) if values else np.nan for values in places]),
+            places=firsts,
         )
 
     @property
@@ -132,24 +136,29 @@ class TaskOrder:
         return repetitions
 
     @cached_property
-    def earlier(self) -> Bools:
-        """Whether a is to come before b, by the graph [A, A]."""
+    def kept(self) -> Bools:
+        """Whether videos keep a before b, or that follows from what they keep [A, A]."""
         seen = self.before + self.before.T
         share = self.before / np.maximum(seen, 1)
-        pairs = np.argwhere((share >= _KEPT) & (seen > 0))
+        least = 1.0 if len(self.places) else _KEPT
+        pairs = np.argwhere((share >= least) & (seen > 0))
         # the surest first; none that contradicts those before it
         order = np.lexsort((-seen[tuple(pairs.T)], -share[tuple(pairs.T)]))
-        precedes, self_ = np.zeros(self.before.shape, dtype=bool), np.eye(self.size, dtype=bool)
+        precedes, itself = np.zeros(self.before.shape, dtype=bool), np.eye(self.size, dtype=bool)
         for a, b in pairs[order]:
             if not precedes[b, a]:
-                precedes |= np.outer(precedes[:, a] | self_[a], precedes[b] | self_[b])
+                precedes |= np.outer(precedes[:, a] | itself[a], precedes[b] | itself[b])
         return precedes
+
+    @cached_property
+    def earlier(self) -> Bools:
+        """Whether a is to come before b, by the graph [A, A]."""
+        return likeliest_order(self.kept, self.places)
 
     @property
     def edges(self) -> Edges:
         """The graph: orders that do not follow from others, as pairs of ids."""
-        through = (self.earlier.astype(int) @ self.earlier.astype(int)) > 0
-        pairs = self.actions[np.argwhere(self.earlier & ~through)]
+        pairs = self.actions[np.argwhere(reduced(self.earlier))]
         return tuple((int(a), int(b)) for a, b in pairs)
 
     def with_edges(self, edges: Iterable[tuple[int, int]]) -> Self:
@@ -162,7 +171,8 @@ class TaskOrder:
         for a, b in reached(edges):
             precedes[self.index[a], self.index[b]] = True
         even = np.where(precedes | precedes.T, 0.0, 1.0) * (1 - np.eye(self.size))
-        return replace(self, before=even + _CERTAIN * precedes, given=True)
+        before = even + _CERTAIN * precedes
+        return replace(self, before=before, places=self.places[:0], given=True)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that `of_arrays` needs."""
@@ -181,6 +191,8 @@ class TaskOrder:
             RunError: Other arrays; `place`, their file, begins the message.
         """
         size, many = len(actions), 1e9
+        arrays = {"places": np.zeros((0, size), dtype=np.int64)} | arrays  # of a run of before
+        count = arrays["places"].shape[0] if arrays["places"].ndim else 0
         expected = {
             "actions": Expected((size,), 0, many, "i"),
             "videos": Expected((), 0, many, "i"),
@@ -190,6 +202,7 @@ class TaskOrder:
             "length": Expected((size,), -many, many),
             "spread": Expected((size,), 1e-9, np.inf),
             "place": Expected((size,), 0, 1, nan=True),
+            "places": Expected((count, size), -1, many, "i"),
             "given": Expected((), 0, 1, "b"),
         }
         check_tensors(arrays, expected, place)

@@ -27,6 +27,9 @@ class VerifierConfig(RowNetworksConfig):
     fewest_errors: int = Field(
         20, ge=1, description="Steps with an error, without which networks are not trained."
     )
+    mistakes: float = Field(
+        1.0, gt=0, description="Expected mistakes a video, online, where no video names errors."
+    )
     unsure: float = Field(
         0.2,
         gt=0,

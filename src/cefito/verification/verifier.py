@@ -32,9 +32,11 @@ from cefito.recognition.segmental import best_temperature
 from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence, first_steps, needs_of, signed_log
+from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import (
     KINDS,
     OmittedAction,
+    OmittedMistake,
     SeenStep,
     SeenVideo,
     StepMistake,
@@ -101,6 +103,7 @@ class Verifier:
     config: VerifierConfig = _DEFAULTS
     network: RowClassifier | None = None  # of no error, an error of order, another error
     temperature: float = 1.0
+    foresight: Foresight | None = None  # online, of a verifier without networks
     alarms: tuple[float, ...] = ()  # p(error) of right steps held out, ascending
     hours: float = 0.0  # length of the videos held out
 
@@ -120,7 +123,7 @@ class Verifier:
         """
         counted = cls(cls._orders(videos, taxonomy), taxonomy, config)
         if sum(bool(s.errors) for video in videos for s in video.steps) < config.fewest_errors:
-            return counted
+            return counted._foreseeing(videos) if config.online else counted
         folds = np.random.default_rng(seed).permutation(len(videos)) % config.folds
         held: list[tuple[Floats, NDArray[np.int64]]] = []
         total = (config.folds + 1) * config.members * config.training_steps
@@ -137,13 +140,19 @@ class Verifier:
         rows, truth = (np.concatenate(parts) for parts in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
         wrong = 1 - softened(rows, temperature)[:, 0]
+        return replace(learned, temperature=temperature)._counting(wrong[truth == 0], videos)
+
+    def _foreseeing(self, videos: Sequence[Video]) -> Self:
+        """Learn what right videos say of each step from those before it."""
+        right = [video for video in videos if video.clean and video.steps]
+        count = len(self.taxonomy.actions)
+        foresight, alarms = Foresight.fit(self.orders, right, count, self.config.mistakes)
+        return replace(self, foresight=foresight)._counting(alarms, right)
+
+    def _counting(self, alarms: Floats, videos: Sequence[Video]) -> Self:
+        """Return it with p(error) of right steps of videos held out, to count false alarms."""
         seconds = sum(max(step.end for step in video.steps) for video in videos if video.steps)
-        return replace(
-            learned,
-            temperature=temperature,
-            alarms=tuple(np.sort(wrong[truth == 0]).tolist()),
-            hours=seconds / 3600,
-        )
+        return replace(self, alarms=tuple(np.sort(alarms).tolist()), hours=seconds / 3600)
 
     @staticmethod
     def _orders(videos: Sequence[Video], taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
@@ -246,7 +255,7 @@ class Verifier:
         """Return the least p(error) that gives at most so many false alarms an hour.
 
         Raises:
-            ConfigError: Training named too few errors to count false alarms.
+            ConfigError: Training named too few errors to count false alarms, and is not online.
         """
         if not self.hours:
             problem = "training named too few errors to count false alarms. Give a probability"
@@ -300,7 +309,7 @@ class Verifier:
                 problem = f"step {place} ({step.start} to {step.end} s, action {step.action})"
                 raise ConfigError(f"{problem}: expected seconds, and an action of the taxonomy.")
         order = self.orders[task]
-        if not (order.videos or order.given):  # nothing is known of the task
+        if not self.knows(task):
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
         given = tuple(steps)
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
@@ -317,7 +326,14 @@ class Verifier:
             (deviation for deviation in suspected if deviation is not None),
             key=lambda deviation: -deviation.probability,
         )
-        deviations = tuple(d for d in found if d.probability >= max(least, _LEAST))
+        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
+        lowest = max(least, _LEAST if self.foresight is None else 0.5)
+        deviations = tuple(
+            d
+            for d in found
+            if d.probability
+            >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else max(least, _LEAST))
+        )
         open_ = (d for d in found if self.config.unsure <= d.probability < least and drawn)
         return Verification(
             deviations=deviations,
@@ -348,6 +364,11 @@ class Verifier:
         yield from seen
         yield from _omitted(seen[-1].video, float(certain.mean()))
 
+    def knows(self, task: int) -> bool:
+        """Return whether anything is known of a task, or of others that share its actions."""
+        order = self.orders[task]
+        return bool(order.videos or order.given or self.foresight)
+
     def _seen(
         self,
         order: TaskOrder,
@@ -360,8 +381,14 @@ class Verifier:
         """Return the steps with their probabilities; online, those of the last one count alone."""
         evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
         learned = self.network is not None
-        video = SeenVideo(order, self.taxonomy, steps, evidence, first, learned, finished, online)
-        if self.network is None:
+        foresight = None if order.given else self.foresight
+        video = SeenVideo(
+            order, self.taxonomy, steps, evidence, first, learned, finished, online, foresight
+        )
+        if foresight is not None:
+            misplaced, wrong = foresight.chances(order, steps)
+            errors = np.column_stack([1 - wrong, misplaced, np.zeros(len(steps))])
+        elif self.network is None:
             errors = self._shares(order, evidence, first, online=online)
         else:
             alone = self.config.online and not online  # of a prefix, the last row alone counts
@@ -382,6 +409,9 @@ class Verifier:
         }
         for name, one in (("alarms", self.alarms), ("hours", self.hours)):
             tensors[name] = torch.tensor(one, dtype=torch.float64)
+        if self.foresight is not None:
+            arrays = self.foresight.arrays()
+            tensors |= {f"foresight.{n}": torch.from_numpy(a) for n, a in arrays.items()}
         if self.network is not None:
             own = self.network.state_dict()
             tensors |= {f"network.{name}": tensor for name, tensor in own.items()}
@@ -418,9 +448,19 @@ class Verifier:
                 TaskOrder.of_arrays(parts.pop(f"order.{task.id}", {}), task.actions, str(path))
                 for task in taxonomy.tasks
             )
+            foresight, count = parts.pop("foresight", None), len(taxonomy.actions)
             if parts:
                 raise RunError(f"{path}: tensors '{min(parts)}' are unknown.")
-            found = cls(orders, taxonomy, config)
+            found = cls(
+                orders,
+                taxonomy,
+                config,
+                alarms=tuple(np.sort(alarms).tolist()),
+                hours=float(facts["hours"]),
+            )
+            if foresight is not None:
+                shared = Foresight.of_arrays(foresight, orders, count, str(path))
+                found = replace(found, foresight=shared)
             if not weights:
                 return found
             with torch.device("meta"):  # no memory is taken before the shapes are compared
@@ -432,8 +472,6 @@ class Verifier:
             found,
             network=network,
             temperature=float(facts["temperature"]),
-            alarms=tuple(np.sort(alarms).tolist()),
-            hours=float(facts["hours"]),
         )
 
 

@@ -1,0 +1,110 @@
+"""Graphs of tasks learned from recordings, beside official ones.
+
+Edges of the transitive reduction, "start" and "end" too: precision, recall and F1, means over
+tasks, per cent; of the recordings that published graphs are learned from, and held out: of the
+right recordings of the split train. Some official graphs hold circles, since they name two steps
+alike; they count as they are. The prior of an edge is judged by the log-likelihood a step of
+recordings left out one at a time, which no official graph enters.
+
+    python benchmarks/graphs.py --data FOLDER --graphs task_graphs.json
+        --recordings graph_recordings.json --out FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import common
+from cefito.data.annotations import Video
+from cefito.data.source import read_common
+from cefito.files import write_json
+from cefito.verification.graphs import likeliest_order, log_likelihood, reduced
+from cefito.verification.order import TaskOrder
+
+_PRIORS = 0.0, 0.5, 1.0, 2.0, 3.0  # minus the log prior of an edge
+
+
+def with_ends(edges: Sequence[Any], actions: Sequence[int]) -> set[Any]:
+    """Return edges with those from "start" and to "end"."""
+    later, earlier = {b for _, b in edges}, {a for a, _ in edges}
+    starts = {("start", one) for one in actions if one not in later}
+    return {*edges, *starts, *((one, "end") for one in actions if one not in earlier)}
+
+
+def official_graphs(path: Path) -> dict[int, set[Any]]:
+    """Read the edges of each task, also those of "start" and "end"."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    return {int(task): {*map(tuple, graph["edges"])} for task, graph in value.items()}
+
+
+def agreement(pairs: Sequence[tuple[set[Any], set[Any]]]) -> dict[str, float]:
+    """Precision, recall and F1 of the first edges by the second ones: means, in per cent."""
+    rows = []
+    for ours, theirs in pairs:
+        right = len(ours & theirs)
+        precision, recall = right / max(len(ours), 1), right / max(len(theirs), 1)
+        rows.append((precision, recall, 2 * precision * recall / max(precision + recall, 1e-9)))
+    means = (100 * np.mean(rows, axis=0)).round(1).tolist()
+    return dict(zip(("precision", "recall", "f1"), means, strict=True))
+
+
+def graphs(videos: Sequence[Video], tasks: Sequence[Any], official: dict[int, Any]) -> Any:
+    """Scores of graphs by counts (9 of 10 videos keep an order) and by likelihood."""
+    orders = {
+        t: TaskOrder.of([v for v in videos if v.task == t], tasks[t].actions) for t in official
+    }
+    theirs = {task: with_ends(edges, tasks[task].actions) for task, edges in official.items()}
+    found: dict[str, Any] = {"recordings": len(videos)}
+    counted = {task: replace(order, places=order.places[:0]) for task, order in orders.items()}
+    for name, own in (("counts", counted), ("likelihood", orders)):
+        edges = {task: with_ends(order.edges, tasks[task].actions) for task, order in own.items()}
+        found[name] = agreement([(edges[task], theirs[task]) for task in official])
+    for edge in _PRIORS:
+        ours, held, steps = [], 0.0, 0
+        for task, order in orders.items():
+            learned = likeliest_order(order.kept, order.places, edge)
+            pairs = order.actions[np.argwhere(reduced(learned))].tolist()
+            ours.append((with_ends([*map(tuple, pairs)], tasks[task].actions), theirs[task]))
+            own = [video for video in videos if video.task == task]
+            for place, row in enumerate(order.places):
+                others = [*own[:place], *own[place + 1 :]]
+                rest = TaskOrder.of(others, order.actions.tolist())
+                left = likeliest_order(rest.kept, rest.places, edge)
+                held += log_likelihood(left, row[None])
+                steps += int((row >= 0).sum())
+        found[f"prior {edge}"] = {**agreement(ours), "held_out": round(held / max(steps, 1), 4)}
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = common.parser(__doc__)
+    for name in ("--data", "--graphs", "--recordings"):
+        parser.add_argument(name, type=Path, required=True)
+    given: argparse.Namespace = parser.parse_args(arguments)
+    annotations = read_common(given.data).annotations
+    tasks = annotations.taxonomy.tasks
+    official = official_graphs(given.graphs)
+    listed = {*json.loads(given.recordings.read_text(encoding="utf-8"))}
+    published = [video for video in annotations.videos if video.video_id in listed]
+    held_out = [v for v in annotations.videos if v.split == "train" and v.clean]
+    files = "--graphs task_graphs.json --recordings graph_recordings.json"
+    report = {
+        "command": f"python benchmarks/graphs.py --data FOLDER {files}",
+        "machine": common.machine(),
+        "recordings": graphs(published, tasks, official),
+        "held_out": graphs(held_out, tasks, official),
+    }
+    if given.out is not None:
+        write_json(given.out, report)
+    print(report)
+
+
+if __name__ == "__main__":
+    main()

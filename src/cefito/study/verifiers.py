@@ -1,0 +1,232 @@
+"""Verifiers beside each other, on a table of steps: each step is judged from those before it.
+
+They learn from the right videos of the split train, and judge those of the split test. Of mistakes
+(positives), F1b has the precision of as many right steps as mistakes, TP / (TP + FP · mistakes /
+right steps), and the average F1 is the mean of F1 of mistakes and of right steps. What is missed at
+a number of false alarms an hour is read from the test videos, at the best threshold that keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError, DataError
+from cefito.files import write_json, write_text
+from cefito.inference.verifiers import open_verifier
+from cefito.inference.whole_videos import LEAST, verified
+from cefito.markup import counted
+from cefito.study.rendering import NONE, Entry, Table, latex, markdown
+from cefito.tracks import Track
+from cefito.tracks.document import Choices
+from cefito.tracks.reading import read
+from cefito.tracks.track import bound
+from cefito.verification.verifier import Verifier
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+HOURLY = 1, 3, 10
+"""False alarms an hour at which the missed mistakes are counted."""
+Judge = Callable[[Track], Sequence[float]]
+"""Returns p(mistake) of each step of a video, from those before it."""
+
+
+@dataclass(frozen=True, eq=False)
+class RightVideos:
+    """What a verifier may learn from."""
+
+    right: Sequence[Track]  # videos of the split train without errors
+    verifier: Verifier  # learned from the split train
+
+
+@dataclass(frozen=True)
+class VerifierRow:
+    """A row of the table of verifiers."""
+
+    line: str
+    learn: Callable[[RightVideos], Judge]
+    alarms: float | None = None  # false alarms a right video that choose its threshold; else 0.5
+
+
+def _names(video: Track) -> list[str]:
+    return [step.name for step in video.steps]
+
+
+def _pairs(video: Track) -> list[tuple[str, str]]:
+    """Return each name with the one before it, "" before the first."""
+    return [*pairwise(["", *_names(video)])]
+
+
+def _unseen_step(known: RightVideos) -> Judge:
+    names = {name for video in known.right for name in _names(video)}
+    return lambda video: [float(name not in names) for name in _names(video)]
+
+
+def _unseen_pair(known: RightVideos) -> Judge:
+    pairs = {pair for video in known.right for pair in _pairs(video)}
+    return lambda video: [float(pair not in pairs) for pair in _pairs(video)]
+
+
+def _one_step_memory(known: RightVideos) -> Judge:
+    pairs = {(video.task, pair) for video in known.right for pair in _pairs(video)}
+    return lambda video: [float((video.task, pair) not in pairs) for pair in _pairs(video)]
+
+
+def _count_graph(known: RightVideos) -> Judge:
+    orders = {
+        task.name: order
+        for task, order in zip(known.verifier.taxonomy.tasks, known.verifier.orders, strict=True)
+    }
+    ids = {action.name: action.id for action in known.verifier.taxonomy.actions}
+
+    def judged(video: Track) -> list[float]:
+        order, done, judgements = orders[video.task], set[int](), []
+        for name in _names(video):
+            place = order.index.get(ids.get(name, -1))
+            needed = [] if place is None else np.flatnonzero(order.earlier[:, place]).tolist()
+            judgements.append(float(place is None or not done.issuperset(needed)))
+            if place is not None:
+                done.add(place)
+        return judgements
+
+    return judged
+
+
+def _ours(known: RightVideos) -> Judge:
+    def judged(video: Track) -> list[float]:
+        (ours,) = bound([video], known.verifier.taxonomy, unknown=True)
+        steps = verified(known.verifier, ours, least=LEAST, online=True).steps
+        return [step.mistake or 0.0 for step in steps]
+
+    return judged
+
+
+VERIFIERS: dict[str, VerifierRow] = {
+    "never": VerifierRow("no step is a mistake", lambda _: lambda video: [0.0] * len(video.steps)),
+    "always": VerifierRow(
+        "every step is a mistake", lambda _: lambda video: [1.0] * len(video.steps)
+    ),
+    "unseen-step": VerifierRow("a name that no right video of any task has", _unseen_step),
+    "unseen-pair": VerifierRow(
+        "a name that follows the one before it in no right video of any task", _unseen_pair
+    ),
+    "one-step-memory": VerifierRow("the same, of its own task", _one_step_memory),
+    "count-graph": VerifierRow(
+        "a step before what precedes it in the graph of its task, or that it does not hold",
+        _count_graph,
+    ),
+    "ours": VerifierRow("cefito verify --online", _ours, alarms=1),
+}
+"""Verifiers by name."""
+
+
+def compare_verifiers(
+    table: Path, out: Path | None, names: Sequence[str]
+) -> tuple[Table, dict[str, Any]]:
+    """Score verifiers on a table, and write verification.json, .md and .tex; the table and scores.
+
+    Raises:
+        ConfigError: An unknown verifier.
+        DataError: No test videos with mistakes and right steps.
+    """
+    if not names or not {*names} <= VERIFIERS.keys():
+        unknown = ", ".join(name for name in names if name not in VERIFIERS) or "none"
+        raise ConfigError(f"verifiers {unknown}: expected some of {', '.join(VERIFIERS)}.")
+    tracks = read([table], Choices()).tracks
+    test = [video for video in tracks if video.split == "test" and video.steps]
+    wrong = np.array([bool(step.errors) for video in test for step in video.steps], dtype=bool)
+    if not wrong.any() or wrong.all():
+        problem = "expected videos of the split test with right steps and with mistakes"
+        raise DataError(f"{table}: {problem}. Give the columns split and error.")
+    right = [video for video in tracks if video.split in ("", "train")]
+    right = [video for video in right if not any(step.errors for step in video.steps)]
+    known = RightVideos(right, open_verifier(table, online=True)[1])
+    hours = sum(max(step.end for step in video.steps) for video in test) / 3600
+    rows: dict[str, dict[str, Any]] = {}
+    for name in names:
+        row, least = VERIFIERS[name], LEAST
+        judge = row.learn(known)
+        chances = np.array([chance for video in test for chance in judge(video)])
+        if row.alarms is not None and known.verifier.hours:
+            least = known.verifier.threshold(row.alarms * len(right) / known.verifier.hours)
+        rows[name] = {"least": round(least, 4), **scores(chances >= least, wrong)}
+        rows[name]["auc"] = auc(chances, wrong)
+        for budget in HOURLY:
+            rows[name][f"missed_{budget}"] = missed(chances, wrong, int(budget * hours))
+    report = {
+        "table": table.name,
+        "right_videos": len(right),
+        "test_videos": len(test),
+        "steps": len(wrong),
+        "mistakes": int(wrong.sum()),
+        "hours": round(hours, 2),
+        "rows": rows,
+    }
+    shown = _table(report)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "verification.json", report)
+        write_text(out / "verification.md", markdown(shown))
+        write_text(out / "verification.tex", latex(shown))
+    return shown, report
+
+
+def scores(said: Bools, wrong: Bools) -> dict[str, float]:
+    """Return precision, recall, F1, average F1 and F1b of mistakes, in per cent."""
+    hits, alarms = int((said & wrong).sum()), int((said & ~wrong).sum())
+    kept, lost = int((~said & ~wrong).sum()), int((~said & wrong).sum())
+    balanced = hits / max(hits + alarms * wrong.sum() / (~wrong).sum(), 1e-9)
+    recall = hits / max(hits + lost, 1)
+    f1 = 2 * hits / max(2 * hits + alarms + lost, 1)
+    f1_right = 2 * kept / max(2 * kept + alarms + lost, 1)
+    values = {
+        "precision": hits / max(hits + alarms, 1),
+        "recall": recall,
+        "f1": f1,
+        "average_f1": (f1 + f1_right) / 2,
+        "f1b": 2 * balanced * recall / max(balanced + recall, 1e-9),
+    }
+    return {name: round(float(100 * value), 1) for name, value in values.items()}
+
+
+def auc(chances: Floats, wrong: Bools) -> float:
+    """Return the probability that a mistake is likelier than a right step, in per cent."""
+    right = np.sort(chances[~wrong])
+    below, upto = (np.searchsorted(right, chances[wrong], side) for side in ("left", "right"))
+    return round(float(50 * (below + upto).mean() / len(right)), 1)
+
+
+def missed(chances: Floats, wrong: Bools, alarms: int) -> float:
+    """Return the least share of mistakes missed with at most so many false alarms, in per cent."""
+    right = np.sort(chances[~wrong])[::-1]
+    below = right[alarms] if alarms < len(right) else -np.inf
+    return round(float(100 * (chances[wrong] <= below).mean()), 1)
+
+
+_HEADS = {
+    **{"precision": "P", "recall": "R", "f1": "F1", "average_f1": "average F1", "f1b": "F1b"},
+    **{"auc": "AUC"} | {f"missed_{budget}": f"missed at {budget}" for budget in HOURLY},
+}
+
+
+def _table(report: dict[str, Any]) -> Table:
+    def cells(name: str) -> Iterable[str]:
+        yield name
+        for score in _HEADS:
+            value = report["rows"][name][score]
+            yield NONE if np.isnan(value) else f"{value:.1f}"
+
+    mistakes = f"{counted(report['mistakes'], 'mistake')} in {counted(report['steps'], 'step')}"
+    return Table(
+        title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
+        heads=("verifier", *_HEADS.values()),
+        lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
+        legend=("Per cent; missed: mistakes missed at so many false alarms an hour.",),
+        notes=tuple(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
+    )

@@ -1,0 +1,83 @@
+"""`cefito compare --verifiers`: scores of verifiers on the test videos of a table of steps."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.errors import ConfigError, DataError
+from cefito.study.verifiers import VERIFIERS, auc, compare_verifiers, missed, scores
+
+HEAD = "video,task,step,start,end,split,error\n"
+TOYS = {"car": ["base", "wheel", "door", "roof"], "truck": ["base", "wheel", "crane", "roof"]}
+
+
+def lines(video, task, steps, split="train", wrong=()):
+    return "".join(
+        f"{video},{task},{step},{30 * at},{30 * at + 20},{split},{'yes' if at in wrong else 'no'}\n"
+        for at, step in enumerate(steps)
+    )
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Right videos of two toys; five test videos with one mistake each, one at the end."""
+    rows = [lines(f"{task}{n}", task, steps) for task, steps in TOYS.items() for n in range(4)]
+    rows += [
+        lines("a", "car", ["base", "detach base"], "test", [1]),  # a new name
+        lines("b", "car", ["wheel"], "test", [0]),  # begins no video of any task
+        lines("c", "car", ["base", "wheel", "crane"], "test", [2]),  # a pair of the other toy
+        lines("d", "truck", ["base", "wheel", "roof"], "test", [2]),
+        lines("e", "truck", ["base", "wheel", "crane", "roof"], "test"),
+    ]
+    path = tmp_path / "steps.csv"
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+def test_each_verifier_says_what_its_line_promises(table, tmp_path):
+    out = tmp_path / "OUT"
+    shown, found = compare_verifiers(table, out, [*VERIFIERS])
+    assert (found["mistakes"], found["steps"], found["right_videos"]) == (4, 13, 8)
+    recall = {name: row["recall"] for name, row in found["rows"].items()}
+    precision = {name: row["precision"] for name, row in found["rows"].items()}
+    assert recall["never"] == 0
+    assert (recall["always"], precision["always"]) == (100, round(400 / 13, 1))
+    assert (recall["unseen-step"], precision["unseen-step"]) == (25, 100)
+    assert (recall["unseen-pair"], precision["unseen-pair"]) == (75, 100)
+    assert (recall["one-step-memory"], precision["one-step-memory"]) == (100, 100)
+    assert (recall["count-graph"], precision["count-graph"]) == (100, 100)
+    assert found["rows"]["ours"]["auc"] == 100
+    assert found["rows"]["never"]["average_f1"] == round(100 * 18 / 22 / 2, 1)
+    assert found["rows"]["one-step-memory"]["missed_1"] == 0
+    assert json.loads((out / "verification.json").read_text()) == found
+    assert [line[0].text for line in shown.lines] == [*VERIFIERS]
+    assert "ours: cefito verify --online." in (out / "verification.md").read_text()
+
+
+def test_scores_by_hand():
+    wrong = np.array([True, True, False, False, False, False])
+    said = np.array([True, False, True, False, False, False])
+    found = scores(said, wrong)
+    assert (found["precision"], found["recall"], found["f1"]) == (50, 50, 50)
+    assert found["average_f1"] == round((50 + 75) / 2, 1)
+    assert found["f1b"] == round(200 * (2 / 3) * 0.5 / (2 / 3 + 0.5), 1)  # 1 / (1 + 1 · 2 / 4)
+    chances = np.array([0.9, 0.2, 0.5, 0.2, 0.1, 0.1])
+    assert auc(chances, wrong) == round(100 * (4 + 2.5) / 8, 1)
+    assert [missed(chances, wrong, alarms) for alarms in (0, 1, 2, 4)] == [50, 50, 0, 0]
+
+
+def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_path, capsys):
+    out = tmp_path / "OUT"
+    asked = ["compare", str(table), "--verifiers", "never,unseen-pair", "--out", str(out)]
+    assert main([*asked, "--json"]) == 0
+    assert [*json.loads(capsys.readouterr().out)["rows"]] == ["never", "unseen-pair"]
+    assert main([*asked, "--seeds", "2"]) == 2
+    assert "--verifiers: takes --out and --json alone" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="verifiers ever: expected some of never"):
+        compare_verifiers(table, out, ["ever"])
+    right = tmp_path / "RIGHT.csv"
+    right.write_text(table.read_text().replace(",yes", ",no"))
+    with pytest.raises(DataError, match="with mistakes"):
+        compare_verifiers(right, out, ["never"])

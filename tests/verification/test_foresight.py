@@ -1,0 +1,103 @@
+"""Mistakes of steps by those before them, learned from right videos of all tasks alone."""
+
+import numpy as np
+import pytest
+
+from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.verification.foresight import NameCounts, evidence
+from cefito.verification.order import TaskOrder
+from cefito.verification.settings import VerifierConfig
+from cefito.verification.verifier import VERIFIER_FILE, Verifier
+
+ONLINE = VerifierConfig(online=True)
+# two toys of the same parts: the wheel comes after the base; the third has no right video
+NAMES = ["base", "wheel", "body", "roof", "light"]
+TOYS = Taxonomy.from_names("toys", [(toy, range(5)) for toy in ("car", "truck", "bus")], NAMES)
+
+
+def steps_of(actions, seconds=10.0):
+    return tuple(Step(20.0 * n, 20.0 * n + seconds, a) for n, a in enumerate(actions))
+
+
+def learned(rows, taxonomy=TOYS):
+    videos = [Video(f"v{n}", "train", task, steps_of(row)) for n, (task, row) in enumerate(rows)]
+    return Verifier.fit(videos, taxonomy, config=ONLINE)
+
+
+ORDERS = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2], [0, 2, 3, 1]]
+
+
+@pytest.fixture(scope="module")
+def toys():
+    return learned([(task, row) for task in (0, 1) for row in ORDERS])
+
+
+def mistakes(verifier, actions, task=0):
+    return [one.mistake for one in verifier.verify(steps_of(actions), task, online=True).steps]
+
+
+def test_evidence_is_the_equation_of_the_module():
+    own = NameCounts.of(TaskOrder.of([Video("v", "train", 0, steps_of([0, 1]))], range(2)), 3)
+    others = NameCounts.of(TaskOrder.of([Video("w", "train", 0, steps_of([0, 1, 2]))], range(3)), 3)
+    rows = evidence(own, others, [], [1, 2])
+    occurs = (np.array([1, 1, 0]) + 0.5 * (np.array([1, 1, 1]) + 0.5) / 2) / 1.5
+    before = (1 + 3 * 3 / 5) / 4  # 0 before 1: one video of its own, one of the others
+    assert rows[0, 0] == pytest.approx(occurs[0] * (2 * before - 1))
+    prior = np.array([1, 0, 0]) + occurs / occurs.sum()  # what comes first
+    follows = (np.array([1, 0, 0]) + 2 * prior / prior.sum()) / 3
+    assert rows[:, 1] == pytest.approx(-np.log(follows[1:]))
+    assert rows[:, 2] == pytest.approx(-np.log(occurs[1:]))
+    assert evidence(own, others, [0, 1], [1])[0, 0] == 0  # was done before
+
+
+def test_a_step_without_what_it_needs_is_the_likeliest_mistake(toys):
+    first = {a: mistakes(toys, [a])[0] for a in range(4)}
+    assert first[0] < 0.2 < min(first[a] for a in (1, 2, 3))
+    assert mistakes(toys, [0, 1, 2, 3]) < [0.5] * 4
+
+
+def test_a_task_without_right_videos_is_judged_by_the_others(toys):
+    new = mistakes(toys, [1, 0, 2], task=2)
+    assert new[0] > 0.5 > new[1]
+    assert None not in new
+
+
+def test_what_right_videos_do_often_is_no_sign_of_a_mistake():
+    """An action that the other videos of a task lack: usual in some tables, never in others."""
+    stable = learned([(0, [0, 1, 2])] * 6 + [(1, [3, 4])] * 6)
+    varied = learned([(task, [0, 1, part]) for task in (0, 1) for part in (2, 3, 4)])
+    assert mistakes(stable, [0, 1, 3])[2] > 0.5 > mistakes(varied, [0, 1, 4, 3])[2]
+    kinds = [v.verify(steps_of([0, 3]), 0, least=0).steps[1].kinds for v in (stable, varied)]
+    assert kinds[0]["added"] > 0.5
+    assert kinds[1]["added"] == 0
+
+
+def test_false_alarms_are_counted_on_right_videos_each_judged_by_the_others(toys):
+    """So the promise needs no label: at most one of the held-out steps is above the threshold."""
+    assert toys.hours == pytest.approx(8 * 70 / 3600)
+    assert len(toys.alarms) == 32
+    least = toys.threshold(1 / toys.hours)
+    assert sum(alarm >= least for alarm in toys.alarms) <= 1
+    found = toys.verify(steps_of([1]), 0, online=True, least=least).deviations
+    assert {one.kind: one.probability >= 0.5 for one in found} == {"order": True, "missing": True}
+    none = toys.threshold(0)
+    assert all(alarm < none for alarm in toys.alarms)
+
+
+def test_orders_of_a_person_are_kept_alone(toys):
+    given = toys.given({0: ((1, 0),)})
+    found = given.verify(steps_of([0, 1]), 0, online=True).deviations
+    assert ("order", "base") in [(one.kind, one.name) for one in found]
+
+
+def test_it_is_stored_with_the_orders(toys, tmp_path):
+    toys.save(tmp_path)
+    again = Verifier.load(tmp_path, TOYS, config=ONLINE)
+    assert mistakes(again, [1, 0, 3, 2]) == mistakes(toys, [1, 0, 3, 2])
+    assert again.threshold(20) == toys.threshold(20)
+    tensors, _ = load_tensors(tmp_path / VERIFIER_FILE, "pt", "", RunError)
+    write_tensors(tmp_path / VERIFIER_FILE, tensors | {"foresight.weights": tensors["hours"]})
+    with pytest.raises(RunError, match=r"foresight|weights"):
+        Verifier.load(tmp_path, TOYS, config=ONLINE)
