@@ -104,10 +104,15 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     seen = cefito.recognise(run_with_recogniser, rows)
     found = cefito.verify(run_with_recogniser, rows, least=0.0)
     assert found.recognised
-    for ours, theirs in zip(found.steps, seen.steps, strict=True):
-        assert ours.model_dump(exclude={"mistake", "kinds"}) == theirs.model_dump()
+    # doubt in the usual order changes probabilities, here not steps
+    assert [step.name for step in found.steps] == [step.name for step in seen.steps]
+    assert found.drawn is not None
+    assert len(found.drawn) == run_with_recogniser.recogniser.config.drawn
+    assert found.limits  # of few videos, no mistakes were tried, or seen
+    assert found.to_dict()["limits"] == [*found.limits]
     again = cefito.verify(run_with_recogniser, seen, least=0.0)
-    assert done(again) == done(found) != []
+    assert done(again) != []
+    assert again.limits == ()
 
 
 def done(video):

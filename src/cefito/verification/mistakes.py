@@ -92,7 +92,8 @@ class SeenStep:
     @property
     def key(self) -> tuple[int, int]:
         """Its action, and the number of earlier steps of it."""
-        return self.action, self.repetitions
+        earlier = (step.action for step in self.video.steps[: self.place])
+        return self.action, sum(action == self.action for action in earlier)
 
     @cached_property
     def index(self) -> int | None:
