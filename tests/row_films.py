@@ -44,3 +44,37 @@ def prepared_films(folder):
     (folder / "videos.jsonl").write_text("".join(lines))
     np.savez(folder / "timeline.npz", **rows)
     return prepare(folder, folder / "out")
+
+
+def scene_films(folder, orders, splits):
+    """A data set of one task; a step shows a sign in a scene that holds what steps left behind.
+
+    Rows have 12 numbers, of which each direction is mixed: signs of four actions, what they left
+    behind, four times as strong, and noise. Films are in the given orders of the actions 0 to 3.
+    """
+    rng = np.random.default_rng(3)
+    mixed, _ = np.linalg.qr(rng.standard_normal((12, 12)))
+    taxonomy = {
+        "dataset": "scenes",
+        "tasks": [{"id": 0, "name": "task", "actions": [0, 1, 2, 3]}],
+        "actions": [{"id": place, "name": f"step {place}"} for place in range(4)],
+    }
+    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
+    rows, lines = {}, []
+    for number, (order, split) in enumerate(zip(orders, splits, strict=True)):
+        scene, parts, steps, at = np.zeros(12), [], [], 0
+        for action in order:
+            pause, count = int(rng.integers(2, 4)), int(rng.integers(5, 8))
+            sign, left = mixed[action], 4 * mixed[4 + action]
+            parts += [np.tile(scene, (pause, 1)), np.tile(scene + sign, (count, 1))]
+            scene = scene + left
+            steps.append([at + pause, at + pause + count, action])
+            at += pause + count
+        parts.append(np.tile(scene, (3, 1)))
+        shown = np.concatenate(parts)
+        rows[f"v{number}"] = shown + 0.1 * rng.standard_normal(shown.shape)
+        line = {"video_id": f"v{number}", "split": split, "task_id": 0, "steps": steps}
+        lines.append(json.dumps(line) + "\n")
+    (folder / "videos.jsonl").write_text("".join(lines))
+    np.savez(folder / "timeline.npz", **rows)
+    return prepare(folder, folder / "out")

@@ -17,24 +17,24 @@ BUDGETS = {
     "cli": 4_200,
     "data": 5_450,
     "encoders": 2_040,
-    "evaluation": 2_290,
+    "evaluation": 2_410,
     "executors": 550,
     "field": 1_920,
     "ground": 2_140,
     "inference": 3_900,
     "pages": 3_200,
     "planners": 13_140,
-    "recognition": 2_730,
+    "recognition": 3_440,
     "report": 1_350,
-    "runs": 2_040,
+    "runs": 2_060,
     "search": 2_910,
     "serve": 4_300,
-    "study": 2_100,
+    "study": 2_320,
     "testing": 640,
-    "tests": 45_300,
+    "tests": 46_000,
     "tracks": 2_890,
     "training": 1_720,
-    "verification": 1_380,
+    "verification": 1_810,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -42,7 +42,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 276
+MODULES = 283
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

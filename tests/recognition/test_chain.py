@@ -402,3 +402,35 @@ def test_in_the_end_every_video_has_ended(chain):
         states = chain.ahead(chain.start, count).states[0]
         np.testing.assert_allclose(states[:, -1], np.exp(chain.log_tasks), rtol=1e-9)
         assert states[:, :-1].max() < 1e-100
+
+
+def test_labels_are_drawn_as_probable_as_they_are(chain):
+    """Shares of drawn labels and of pairs of rows are those of the sums over all paths."""
+    rng = np.random.default_rng(0)
+    seen = rng.random((7, 5)) + 0.05
+    alone = chain.given([0])
+    states = alone.filtered(seen).states[:, 0]
+    drawn = chain.drawn(states, 0, 40_000, np.random.default_rng(1))
+    assert drawn.shape == (40_000, 7)
+    shares = np.stack([(drawn == label).mean(axis=0) for label in range(5)], axis=1)
+    assert shares == pytest.approx(alone.smoothed(seen).rows, abs=0.012)
+    # given the label of row 3, the rows before it are those of this part with that label sure
+    sure = seen.copy()
+    sure[3] = np.where(np.arange(5) == 1, 1.0, 1e-12)
+    given = drawn[drawn[:, 3] == 1]
+    assert len(given) > 1000
+    shares = np.stack([(given == label).mean(axis=0) for label in range(5)], axis=1)
+    assert shares == pytest.approx(alone.smoothed(sure).rows, abs=0.04)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_loosened_chain_lets_any_action_of_the_task_or_its_end_follow(chain, share):
+    loose = chain.loosened(share)
+    for task, actions in enumerate(TASKS):
+        count = len(actions)
+        rows = loose.transitions[task][[*range(count), -1]]
+        assert rows.sum(axis=1) == pytest.approx(1)
+        usual = chain.transitions[task][[*range(count), -1]]
+        even = np.zeros(usual.shape[1])
+        even[[*range(count), -1]] = 1 / (count + 1)
+        assert rows == pytest.approx((1 - share) * usual + share * even)

@@ -18,7 +18,7 @@ from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
-from row_films import SMALL, prepared_films
+from row_films import SMALL, prepared_films, scene_films
 
 
 @pytest.fixture(scope="module")
@@ -381,3 +381,62 @@ def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():
         later = network(torch.cat([rows[:40], torch.randn(50, 5)]).T[None])[0].T
     torch.testing.assert_close(single, whole, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(later[:40], whole[:40])  # no row sees those after it
+
+
+def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
+    """What steps leave behind tells the usual step; how rows change tells the step itself."""
+    learned, checked = [[0, 1, 2, 3]] * 6, [[0, 1, 2, 3], [0, 2, 1, 3], [0, 1, 3]]
+    splits = ["train"] * 6 + ["test"] * 3
+    films = scene_films(tmp_path, learned + checked, splits)
+    config = SMALL.model_copy(update={"training_steps": 300, "temporal_steps": 60})
+
+    def seen(recogniser):
+        found = []
+        for place in range(6, 9):
+            rows = films.timeline.videos[place].astype(np.float32)
+            recognition = recogniser.recognise(rows, doubt=True)
+            assert recognition.drawn.shape == (64, len(rows))
+            found.append([step.action for step in recognition.steps()])
+        return found
+
+    recogniser = SegmentalRecogniser.fit(films, range(6), config=config)
+    assert seen(recogniser) == checked
+    (tried,) = recogniser.seen
+    assert (tried.of_skipped, tried.of_exchanged, tried.right) == (6, 6, 6)
+    assert tried.enough
+    assert tried.false == 0
+    recogniser.save(tmp_path)
+    again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    assert (again.doubt, again.seen, again.shares) == (
+        recogniser.doubt,
+        recogniser.seen,
+        recogniser.shares,
+    )
+    assert seen(again) == checked
+    without = config.model_copy(update={"changes": 0})
+    usual = SegmentalRecogniser.fit(films, range(6), config=without)
+    assert usual.changes is None
+    assert usual.shares == (0.0, 0.0)
+    assert usual.seen[0].exchanged <= tried.exchanged
+
+
+def test_a_recogniser_of_before_has_no_networks_of_changes(films, recogniser, video, tmp_path):
+    recogniser.save(tmp_path)
+    tensors, _ = load_tensors(tmp_path / RECOGNISER_FILE, "pt", "")
+    kept = {name: one for name, one in tensors.items() if "changes" not in name}
+    assert len(kept) < len(tensors)
+    write_tensors(tmp_path / RECOGNISER_FILE, kept)
+    header = json.loads((tmp_path / SETTINGS_FILE).read_text())
+    for name in ("shares", "doubt", "seen"):
+        del header[name]
+    for name in ("changes", "rearranged", "shares", "doubts", "drawn"):
+        del header["config"][name]
+    (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
+    old = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    assert (old.changes, old.shares, old.seen) == (None, (0.0, 0.0), None)
+    usual = replace(recogniser, shares=(0.0, 0.0), changes=None)
+    for doubt in (False, True):
+        ours = old.recognise(video[0], doubt=doubt)
+        assert np.isfinite(ours.rows).all()
+        assert (ours.drawn is not None) == doubt
+    assert np.array_equal(old.recognise(video[0]).rows, usual.recognise(video[0]).rows)

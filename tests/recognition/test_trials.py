@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.recognition.trials import SeenMistakes, Trial, first_rows, made_up, score
+from cefito.recognition.trials import AlteredVideo, SeenMistakes, first_rows, made_up, score
 
 LABELS = np.array([4, 0, 0, 4, 1, 1, 4, 2, 2, 4, 3, 3])
 OTHERS = [LABELS, LABELS, np.array([0, 0, 2, 2, 1, 1])]  # 1 and 2 come in both orders
@@ -37,8 +37,8 @@ def test_of_videos_without_usual_steps_nothing_is_made_up():
 
 def test_what_is_seen_is_counted_where_half_of_the_draws_show_it():
     rows = np.zeros((4, 1), dtype=np.float32)
-    right = Trial(rows, ((0, False), (1, False)), (((0, 1), False),))
-    cut, swapped = Trial(rows, ((0, True),), ()), Trial(rows, (), (((0, 1), True),))
+    right = AlteredVideo(rows, ((0, False), (1, False)), (((0, 1), False),))
+    cut, swapped = AlteredVideo(rows, ((0, True),), ()), AlteredVideo(rows, (), (((0, 1), True),))
     drawn = {
         0: [[0, 0, 1, 1]] * 3 + [[1, 1, 0, 0]],
         1: [[1, 1, 1, 1]] * 3 + [[0, 1, 1, 1]],

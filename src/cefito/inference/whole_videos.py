@@ -280,7 +280,13 @@ def verified_videos(
 
 
 def mistakes_unseen(run: Run, verifier: Verifier, task: int | None) -> tuple[str, ...]:
-    """Return why mistakes in films of a task may go unseen; nothing if enough were in training."""
+    """Return why mistakes in films of a task may go unseen; nothing if enough were in training.
+
+    Args:
+        run: A run with a recogniser.
+        verifier: Its verifier.
+        task: Id of the task; None if it is not known.
+    """
     seen, films = run.own_recogniser.seen, "mistakes in films may go unseen"
     if seen is None or task is None:
         return (f"{films}: this recogniser was not tried on any",)

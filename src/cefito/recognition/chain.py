@@ -549,7 +549,13 @@ def _transitions(pairs: Floats, task: int, ids: list[int], smoothing: float) -> 
 
 
 def likelihoods(logs: Floats, trust: float, unexpected: float) -> Floats:
-    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row."""
+    """Return (p(label | x) / p(label)^γ)^λ + ε of rows [n, K + 1], up to a factor of each row.
+
+    Args:
+        logs: log p(label | x) − γ log p(label) [n, K + 1].
+        trust: λ.
+        unexpected: ε.
+    """
     scaled: Floats = np.exp(trust * (logs - logs.max(axis=1, keepdims=True)))
     return scaled + unexpected
 

@@ -48,10 +48,15 @@ def left_behind(videos: Sequence[Rows], labels: Sequence[Labels], background: in
 
     A change is the mean of the rows from the step to the next one, less that of the rows from the
     step before to it; without a pause, of the two rows at the border.
+
+    Args:
+        videos: Rows of each video [n, D].
+        labels: Labels of each video [n].
+        background: K, the label of rows without a step.
     """
     totals, counts = np.zeros((background, videos[0].shape[1])), np.zeros(background)
-    for rows, own in zip(videos, labels, strict=True):
-        steps = segments(own, background)
+    for rows, names in zip(videos, labels, strict=True):
+        steps = segments(names, background)
         begun = Segment(background, 0, 0)
         over = Segment(background, min(len(rows), steps[-1].end + _AFTER), 0) if steps else begun
         for before, step, after in zip([begun, *steps], steps, [*steps[1:], over], strict=False):
@@ -99,14 +104,22 @@ def in_random_orders(
     copies: int,
     generator: np.random.Generator,
 ) -> tuple[list[Rows], list[Labels]]:
-    """Return copies of each video whose steps are put in random orders."""
+    """Return copies of each video whose steps are put in random orders.
+
+    Args:
+        videos: Rows of each video [n, D].
+        labels: Labels of each video [n].
+        background: K, the label of rows without a step.
+        copies: Number of copies of each.
+        generator: Draws the orders.
+    """
     changes = left_behind(videos, labels, background)
     both = [
-        rearranged(rows, own, generator.permutation(count).tolist(), changes)
+        rearranged(rows, names, generator.permutation(count).tolist(), changes)
         if count
-        else (rows, own)
-        for rows, own in zip(videos, labels, strict=True)
-        for count in [len(segments(own, background))]
+        else (rows, names)
+        for rows, names in zip(videos, labels, strict=True)
+        for count in [len(segments(names, background))]
         for _ in range(copies)
     ]
-    return [rows for rows, _ in both], [own for _, own in both]
+    return [rows for rows, _ in both], [names for _, names in both]

@@ -68,7 +68,7 @@ from cefito.recognition.recogniser import (
 from cefito.recognition.scores import VideoScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
-from cefito.recognition.trials import SeenMistakes, Trial, made_up, score
+from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up, score
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
@@ -155,7 +155,7 @@ class SegmentalRecogniser(BaseRecogniser):
         changing = 2 * config.members * config.training_steps * bool(config.changes)
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
         held: list[_Held] = []
-        trials: list[tuple[Trial, _Held]] = []
+        trials: list[tuple[AlteredVideo, _Held]] = []
         tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
@@ -164,8 +164,8 @@ class SegmentalRecogniser(BaseRecogniser):
                 fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
                 changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
                 for place in np.flatnonzero(order == fold).tolist():
-                    own, task = known.labels[place], known.tasks[place]
-                    held.append(_Held.of(fitted, known.rows[place], own, task))
+                    truth, task = known.labels[place], known.tasks[place]
+                    held.append(_Held.of(fitted, known.rows[place], truth, task))
                     if place % tried:
                         continue
                     others = [
@@ -174,8 +174,10 @@ class SegmentalRecogniser(BaseRecogniser):
                         if other == task
                     ]
                     generator = np.random.default_rng([seed, place])
-                    copies = made_up(known.rows[place], own, others, changes, generator)
-                    trials += ((one, _Held.of(fitted, one.rows, own, task)) for one in copies)
+                    copies = made_up(known.rows[place], truth, others, changes, generator)
+                    trials += (
+                        (altered, _Held.of(fitted, altered.rows, truth, task)) for altered in copies
+                    )
             fitted = cls._fitted(known, *given, ahead=True)
         if not held:
             return fitted
@@ -354,20 +356,20 @@ class SegmentalRecogniser(BaseRecogniser):
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
         logs, drawn = self.log_seen(rows, past=False), None
         seen = self.likelihoods(logs, past=False)
-        found = chain.smoothed(seen) if plan is None else line.smoothed(seen)
+        smoothed = chain.smoothed(seen) if plan is None else line.smoothed(seen)
         if doubt and plan is None:
-            best, (share, trust, doubted) = int(found.tasks.argmax()), self.doubt
+            best, (share, trust, doubted) = int(smoothed.tasks.argmax()), self.doubt
             logs = mixed(*self.both_logs(rows, past=False), share)
             seen = likelihoods(logs, trust, self.config.unexpected)
             chain = chain.given([best]).loosened(doubted)
-            whole, generator = found.tasks, np.random.default_rng(0)
-            found = replace(chain.smoothed(seen), tasks=whole)
+            whole, generator = smoothed.tasks, np.random.default_rng(0)
+            smoothed = replace(chain.smoothed(seen), tasks=whole)
             states = chain.filtered(seen).states[:, best]
             drawn = chain.drawn(states, best, self.config.drawn, generator)
-        tasks = found.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
+        tasks = smoothed.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
         return Recognition(
-            rows=softened(found.rows, self.temperatures[0]),
-            begin=found.begin,
+            rows=softened(smoothed.rows, self.temperatures[0]),
+            begin=smoothed.begin,
             tasks=tasks,
             rate=self.rate,
             taxonomy=self.taxonomy,
@@ -380,7 +382,13 @@ class SegmentalRecogniser(BaseRecogniser):
         return self.of_features(self._features(rows, past=past), past=past)
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows [n, F]; with `seen`, of the next row alone."""
+        """Return the same of features of rows.
+
+        Args:
+            features: Features of n rows [n, F].
+            past: Whether they are of the rows so far, else of the whole video.
+            seen: What the network keeps of the rows before; then of the next row alone.
+        """
         return mixed(*self._logs(features, past=past, seen=seen), self.shares[past])
 
     def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
@@ -559,7 +567,7 @@ def _chosen(
 ) -> tuple[float, float, float]:
     """Return the s and λ that serve videos held out best, and T for them."""
     truth = np.concatenate([one.labels for one in held])
-    found = []
+    scored = []
     for share, trust in product(_shares(config), config.trusts):
         rows = [one.rows(share, trust, past=past) for one in held]
         scores = summary(
@@ -567,13 +575,13 @@ def _chosen(
             for own, one in zip(rows, held, strict=True)
         )
         value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
-        found.append((value, share, trust, np.concatenate(rows)))
-    _, share, trust, best = max(found, key=lambda each: each[0])
+        scored.append((value, share, trust, np.concatenate(rows)))
+    _, share, trust, best = max(scored, key=lambda score: score[0])
     return share, trust, best_temperature(best, truth)
 
 
 def _doubt(
-    trials: Sequence[tuple[Trial, _Held]], config: RecogniserConfig, seed: int
+    trials: Sequence[tuple[AlteredVideo, _Held]], config: RecogniserConfig, seed: int
 ) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...]]:
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
@@ -590,19 +598,19 @@ def _doubt(
         states = chain.filtered(seen).states[:, held.task]
         return chain.drawn(states, held.task, config.drawn, generator)
 
-    def tried(one: tuple[float, float, float]) -> tuple[float, tuple[SeenMistakes, ...]]:
-        share, trust, doubt = one
+    def tried(choice: tuple[float, float, float]) -> tuple[float, tuple[SeenMistakes, ...]]:
+        share, trust, doubt = choice
         return score(copies, count, partial(drawn, share=share, trust=trust, doubt=doubt))
 
     trust, doubt = (values[len(values) // 2] for values in (config.trusts, config.doubts))
     share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
-    found = [
+    scored = [
         ((share, *pair), *tried((share, *pair))) for pair in product(config.trusts, config.doubts)
     ]
-    best = max(value for _, value, _ in found)
+    best = max(value for _, value, _ in scored)
     # mistakes made up are seen more easily than true ones: of values as good, the most doubt
-    near = [(doubt, seen) for doubt, value, seen in found if value >= best - _AS_GOOD]
-    return max(near, key=lambda each: (each[0][2], each[0][1]))
+    near = [(doubt, seen) for doubt, value, seen in scored if value >= best - _AS_GOOD]
+    return max(near, key=lambda choice: (choice[0][2], choice[0][1]))
 
 
 def _shares(config: RecogniserConfig) -> list[float]:
@@ -611,7 +619,13 @@ def _shares(config: RecogniserConfig) -> list[float]:
 
 
 def mixed(usual: Floats, changes: Floats, share: float) -> Floats:
-    """Return (1 − s) of the usual logarithms + s of those by changes [n, K + 1]."""
+    """Return (1 − s) of the usual logarithms + s of those by changes [n, K + 1].
+
+    Args:
+        usual: `SegmentalRecogniser.log_seen` by the usual networks [n, K + 1].
+        changes: The same by networks of changes [n, K + 1].
+        share: s.
+    """
     logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
     return logs
 

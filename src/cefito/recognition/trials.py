@@ -51,7 +51,7 @@ class SeenMistakes(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class AlteredVideo:
     """A copy of a video, and the mistakes that are looked for in it."""
 
     rows: Rows  # [n, D]
@@ -82,7 +82,7 @@ def made_up(
     others: Sequence[Labels],
     changes: Rows,
     generator: np.random.Generator,
-) -> Iterator[Trial]:
+) -> Iterator[AlteredVideo]:
     """Yield the copies of a video.
 
     Args:
@@ -98,7 +98,7 @@ def made_up(
     once = [place for place, action in enumerate(done) if done.count(action) == 1]
     usual = [p for p in once if sum(done[p] in o for o in orders) > _USUAL * len(orders)]
     fixed = [p for p in once if p + 1 in once and _always(done[p], done[p + 1], orders)]
-    yield Trial(
+    yield AlteredVideo(
         rows,
         tuple((done[place], False) for place in usual),
         tuple(((done[place], done[place + 1]), False) for place in fixed),
@@ -107,12 +107,12 @@ def made_up(
     if usual and len(done) > 1:
         cut = int(generator.choice(usual))
         shorter, _ = rearranged(rows, labels, [p for p in places if p != cut], changes)
-        yield Trial(shorter, ((done[cut], True),), ())
+        yield AlteredVideo(shorter, ((done[cut], True),), ())
     if fixed:
         early = int(generator.choice(fixed))
         order = [*places[:early], early + 1, early, *places[early + 2 :]]
         swapped, _ = rearranged(rows, labels, order, changes)
-        yield Trial(swapped, (), (((done[early], done[early + 1]), True),))
+        yield AlteredVideo(swapped, (), (((done[early], done[early + 1]), True),))
 
 
 def _always(a: int, b: int, orders: Sequence[Sequence[int]]) -> bool:
@@ -121,7 +121,7 @@ def _always(a: int, b: int, orders: Sequence[Sequence[int]]) -> bool:
 
 
 def score(
-    trials: Sequence[tuple[Trial, int]], tasks: int, drawn: Callable[[int], Labels]
+    trials: Sequence[tuple[AlteredVideo, int]], tasks: int, drawn: Callable[[int], Labels]
 ) -> tuple[float, tuple[SeenMistakes, ...]]:
     """Return the mean log-probability of what is so in the copies of videos, and what is seen.
 
@@ -151,5 +151,5 @@ def score(
         right = not any(true for _, true in (*trial.skipped, *trial.exchanged))
         seen["right"] += right
         seen["false"] += right and said
-    values = [float(np.mean(own)) for own in logs.values() if own]
-    return sum(values), tuple(SeenMistakes(**seen) for seen in totals)
+    means = [float(np.mean(values)) for values in logs.values() if values]
+    return sum(means), tuple(SeenMistakes(**seen) for seen in totals)

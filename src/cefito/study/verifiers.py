@@ -131,6 +131,11 @@ def compare_verifiers(
 ) -> tuple[Table, dict[str, Any]]:
     """Score verifiers on a table, and write verification.json, .md and .tex; the table and scores.
 
+    Args:
+        table: File of steps with the columns split and error.
+        out: Folder to write; None for none.
+        names: Names of `VERIFIERS`.
+
     Raises:
         ConfigError: An unknown verifier.
         DataError: No test videos with mistakes and right steps.
@@ -203,7 +208,13 @@ def auc(chances: Floats, wrong: Bools) -> float:
 
 
 def missed(chances: Floats, wrong: Bools, alarms: int) -> float:
-    """Return the least share of mistakes missed with at most so many false alarms, in per cent."""
+    """Return the least share of mistakes missed with at most so many false alarms, in per cent.
+
+    Args:
+        chances: p(mistake) of each step [n].
+        wrong: Whether it is one [n].
+        alarms: Number of false alarms.
+    """
     right = np.sort(chances[~wrong])[::-1]
     below = right[alarms] if alarms < len(right) else -np.inf
     return round(float(100 * (chances[wrong] <= below).mean()), 1)

@@ -182,7 +182,14 @@ def summed(orders: Iterable[TaskOrder], count: int) -> NameCounts:
 def evidence(
     own: NameCounts, others: NameCounts, done: Sequence[int], actions: Sequence[int]
 ) -> Floats:
-    """Return the evidence of each of n actions that may come after those done [n, 3]."""
+    """Return the evidence of each of n actions that may come after those done [n, 3].
+
+    Args:
+        own: Counts of the task.
+        others: Counts of the other tasks.
+        done: Ids of the actions done, in order.
+        actions: Ids of the n actions.
+    """
     shares = (others.occurs + 0.5) / (others.videos + 1)
     occurs = (own.occurs + _OCCURS * shares) / (own.videos + _OCCURS)  # [K]
     kept, broken, kept_others, broken_others = (  # [K, n]
@@ -204,7 +211,14 @@ def evidence(
 
 
 def strange_in(order: TaskOrder, own: NameCounts, others: NameCounts, steps: Sequence[Step]) -> str:
-    """Return what is strange in the last of some steps: unknown, added, repeated, length, or ''."""
+    """Return what is strange in the last of some steps: unknown, added, repeated, length, or ''.
+
+    Args:
+        order: Order of the task.
+        own: Counts of the task.
+        others: Counts of the other tasks.
+        steps: The steps up to it.
+    """
     action = steps[-1].action
     if action >= len(own.occurs) or not own.occurs[action] + others.occurs[action]:
         return "unknown"

@@ -311,18 +311,18 @@ class Verifier:
         order = self.orders[task]
         if not self.knows(task):
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        given = tuple(steps)
+        shown = tuple(steps)
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
-        first = {tuple(step.action for step in one): one for one in reversed(drawn)}
+        first = {tuple(step.action for step in suspect): suspect for suspect in reversed(drawn)}
         films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
         suspects = dict[tuple[int, int], _Suspect]()
-        for share, sequence, trusted in films or [(1.0, given, certain)]:
+        for share, sequence, trusted in films or [(1.0, shown, certain)]:
             subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
             for subject in subjects:
                 suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
-        places = {key: place for place, key in enumerate(_keys(given))}
-        suspected = (one.deviation(places.get(key), given) for key, one in suspects.items())
-        found = sorted(
+        places = {key: place for place, key in enumerate(_keys(shown))}
+        suspected = (suspect.deviation(places.get(key), shown) for key, suspect in suspects.items())
+        findings = sorted(
             (deviation for deviation in suspected if deviation is not None),
             key=lambda deviation: -deviation.probability,
         )
@@ -330,11 +330,11 @@ class Verifier:
         lowest = max(least, _LEAST if self.foresight is None else 0.5)
         deviations = tuple(
             d
-            for d in found
+            for d in findings
             if d.probability
             >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else max(least, _LEAST))
         )
-        open_ = (d for d in found if self.config.unsure <= d.probability < least and drawn)
+        open_ = (d for d in findings if self.config.unsure <= d.probability < least and drawn)
         return Verification(
             deviations=deviations,
             unsure=tuple(

@@ -79,7 +79,16 @@ def write_films(
 def film(
     scene: Scene, steps: Sequence[tuple[str, float, float]], generator: np.random.Generator
 ) -> bytes:
-    """Return an MP4 of steps (name, start and end in seconds) that are drawn (ConfigError)."""
+    """Return an MP4 of steps that are drawn.
+
+    Args:
+        scene: What is drawn at first, and by each step.
+        steps: Name, start and end in seconds of each step.
+        generator: Draws light, camera, objects and noise.
+
+    Raises:
+        ConfigError: PyAV is not installed.
+    """
     return _encoded(_pictures(scene, steps, generator))
 
 
