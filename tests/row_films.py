@@ -1,6 +1,7 @@
 """Small films, of which each action has its own direction of the rows."""
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def scene_films(folder, orders, splits):
         "actions": [{"id": place, "name": f"step {place}"} for place in range(4)],
     }
     (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-    rows, lines = {}, []
+    rows: dict[str, Any] = {}
+    lines = []
     for number, (order, split) in enumerate(zip(orders, splits, strict=True)):
         scene, parts, steps, at = np.zeros(12), [], [], 0
         for action in order:

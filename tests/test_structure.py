@@ -21,7 +21,7 @@ BUDGETS = {
     "executors": 550,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_900,
+    "inference": 3_930,
     "pages": 3_200,
     "planners": 13_140,
     "recognition": 3_440,

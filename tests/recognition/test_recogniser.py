@@ -401,6 +401,7 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
 
     recogniser = SegmentalRecogniser.fit(films, range(6), config=config)
     assert seen(recogniser) == checked
+    assert recogniser.seen is not None
     (tried,) = recogniser.seen
     assert (tried.of_skipped, tried.of_exchanged, tried.right) == (6, 6, 6)
     assert tried.enough
@@ -417,6 +418,7 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     usual = SegmentalRecogniser.fit(films, range(6), config=without)
     assert usual.changes is None
     assert usual.shares == (0.0, 0.0)
+    assert usual.seen is not None
     assert usual.seen[0].exchanged <= tried.exchanged
 
 
