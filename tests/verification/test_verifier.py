@@ -93,6 +93,15 @@ def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     assert counts.verify(steps_of([6]), 1).deviations == ()  # nothing is known of its task
 
 
+def test_the_last_step_of_a_video_that_is_not_over_is_not_too_short(counts):
+    steps = [*steps_of([0, 1]), Step(40, 40.5, 2)]
+    for finished, short in ((True, ["wait"]), (False, [])):
+        found = counts.verify(steps, 0, finished=finished).deviations
+        assert [one.name for one in found if one.kind == "short"] == short
+    more = counts.verify([*steps, Step(50, 60, 3)], 0, finished=False).deviations
+    assert [one.name for one in more if one.kind == "short"] == ["wait"]
+
+
 @pytest.mark.parametrize("done", [[], [4], [0, 1, 2, 3, 4, 5], [3, 1]])
 def test_the_repair_keeps_the_graph(counts, done):
     for verifier in (counts, counts.given({0: ((3, 2), (2, 1))})):

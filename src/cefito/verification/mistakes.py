@@ -106,6 +106,12 @@ class SeenStep:
         return self.index is None and not tasks_of(self.video.taxonomy, self.action)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it may still go on, as the last step of a video that is not over."""
+        video = self.video
+        return not video.finished and not video.online and self.place == len(video.steps) - 1
+
+    @property
     def in_videos(self) -> bool:
         """Whether a video without errors has its action."""
         return self.index is not None and bool(self.video.order.occurs[self.index])
@@ -331,7 +337,7 @@ class _TooShort(_TooLong):
     name, words = "short", "too short"
 
     def applies(self, subject: SeenStep) -> bool:
-        return subject.length_score < -UNUSUAL
+        return subject.length_score < -UNUSUAL and not subject.goes_on
 
 
 class _OutOfOrder(StepMistake):
