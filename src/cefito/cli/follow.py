@@ -59,13 +59,14 @@ def follow(
         task: Name or id of the task; by default it is inferred.
         plan: Show the likeliest plan of the steps that remain, too.
         false_alarms: Tell what was wrong from the probability on that gives so many false alarms an
-            hour; by default from 80 %.
+            hour; by default from 60 %.
         encoder: Encoder of pictures; by default the one of the run's features.
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
     """
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
+    from cefito.inference.whole_videos import blind_spots
     from cefito.inference.whole_videos import follow as open_session
 
     sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
@@ -77,6 +78,8 @@ def follow(
         opened = session.run
         if false_alarms is not None:
             least = opened.own_verifier.threshold(false_alarms)
+        for limit in blind_spots(opened):
+            talk(f"note: {limit}")
         rows: Iterator[tuple[float, Any]]
         if stdin is not None:
             rows = _lines(row_rate(opened, feature_rate), opened.own_recogniser.width)

@@ -193,13 +193,11 @@ def _report(run: Run, trained: bool) -> dict[str, Any]:
         )
         talk(f"{name}: best epoch {kept.best_epoch} of {kept.epochs}, {chosen} {scores}")
     if run.recogniser is not None:
-        from cefito.inference.whole_videos import mistakes_unseen
+        from cefito.inference.whole_videos import blind_spots
 
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
-        for task, seen in enumerate(run.recogniser.seen or ()):
-            if run.verifier is not None and not seen.enough:
-                (limit,) = mistakes_unseen(run, run.verifier, task)
-                talk(f"note: {limit}")
+        for limit in blind_spots(run):
+            talk(f"note: {limit}")
     described = run.planner.describe()
     if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:
         talk(

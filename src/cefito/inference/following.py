@@ -33,7 +33,7 @@ from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
 from cefito.verification.verifier import Deviation
 
-FINDING = 0.8
+FINDING = 0.6
 """Least probability of a mistake that is reported."""
 _DRAWN = 16  # sequences of steps
 

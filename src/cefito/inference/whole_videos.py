@@ -299,6 +299,25 @@ def mistakes_unseen(run: Run, verifier: Verifier, task: int | None) -> tuple[str
     )
 
 
+def blind_spots(run: Run, most: int = 3) -> list[str]:
+    """Return why mistakes in films may go unseen, for the tasks of which too few were in training.
+
+    Args:
+        run: A run with a recogniser and a verifier.
+        most: Most tasks; the number of the others follows.
+    """
+    recogniser, verifier = run.recogniser, run.verifier
+    if recogniser is None or verifier is None or recogniser.seen is None:
+        return []
+    unseen = [
+        limit
+        for task in range(len(recogniser.seen))
+        for limit in mistakes_unseen(run, verifier, task)
+    ]
+    more = len(unseen) - most
+    return [*unseen[:most], *[f"the same holds for {counted(more, 'more task')}"][: max(more, 0)]]
+
+
 def graph(
     run: Right,
     task: Name,
