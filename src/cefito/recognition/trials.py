@@ -123,19 +123,21 @@ def _always(a: int, b: int, orders: Sequence[Sequence[int]]) -> bool:
 def score(
     trials: Sequence[tuple[AlteredVideo, int]], tasks: int, drawn: Callable[[int], Labels]
 ) -> tuple[float, tuple[SeenMistakes, ...]]:
-    """Return the mean log-probability of what is so in the copies of videos, and what is seen.
+    """Return the log-probability of what is so in the copies of videos, and what is seen.
 
-    Mistakes and their absence count alike.
+    It is the mean over mistakes of log p(seen), and that over right videos of Σ log p(not seen) of
+    all mistakes that are looked for in it.
 
     Args:
         trials: The copies of videos, with their tasks.
         tasks: Number of tasks.
         drawn: Returns labels [count, n] that are drawn for a copy, by its number.
     """
-    logs: dict[bool, list[float]] = {True: [], False: []}
+    logs: dict[bool, list[float]] = {True: [], False: []}  # of mistakes, and of right videos
     totals = [dict.fromkeys(SeenMistakes.model_fields, 0) for _ in range(tasks)]
     for number, (trial, task) in enumerate(trials):
         labels, said, seen = drawn(number), False, totals[task]
+        right, log = not any(true for _, true in (*trial.skipped, *trial.exchanged)), 0.0
         for kind, asked, chances in zip(
             ("skipped", "exchanged"),
             (trial.skipped, trial.exchanged),
@@ -144,11 +146,11 @@ def score(
         ):
             for (_, true), chance in zip(asked, chances, strict=True):
                 smooth = (chance * len(labels) + 0.5) / (len(labels) + 1)
-                logs[true].append(float(np.log(smooth if true else 1 - smooth)))
+                log += float(np.log(smooth if true else 1 - smooth))
                 seen[kind] += true and chance >= _SAID
                 seen[f"of_{kind}"] += true
                 said |= not true and chance >= _SAID
-        right = not any(true for _, true in (*trial.skipped, *trial.exchanged))
+        logs[not right].append(log)
         seen["right"] += right
         seen["false"] += right and said
     means = [float(np.mean(values)) for values in logs.values() if values]
