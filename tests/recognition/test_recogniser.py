@@ -422,6 +422,17 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert usual.seen[0].exchanged <= tried.exchanged
 
 
+def test_arrays_of_another_precision_are_read(films, recogniser, video, tmp_path):
+    recogniser.save(tmp_path)
+    tensors, _ = load_tensors(tmp_path / RECOGNISER_FILE, "pt", "")
+    names = [name for name in tensors if name.startswith("standard.") or "directions" in name]
+    assert len(names) == 4
+    doubles = {name: tensors[name].double() for name in names}
+    write_tensors(tmp_path / RECOGNISER_FILE, tensors | doubles)
+    found = SegmentalRecogniser.load(tmp_path, films.taxonomy).recognise(video[0])
+    assert np.array_equal(found.rows, recogniser.recognise(video[0]).rows)
+
+
 def test_a_recogniser_of_before_has_no_networks_of_changes(films, recogniser, video, tmp_path):
     recogniser.save(tmp_path)
     tensors, _ = load_tensors(tmp_path / RECOGNISER_FILE, "pt", "")

@@ -476,6 +476,7 @@ class SegmentalRecogniser(BaseRecogniser):
             }
             check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)
             check_tensors(arrays["standard"], standard, file)
+            rows = {part: _single(arrays[part]) for part in ("standard", "changes")}
             own_actions = [task.actions for task in taxonomy.tasks]
             chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
             changing = len(arrays["changes"]) > 0
@@ -510,11 +511,11 @@ class SegmentalRecogniser(BaseRecogniser):
         return cls(
             config=config,
             chain=chain,
-            changes=Changes(arrays["changes"]["directions"], *seeing) if changing else None,
+            changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
             shares=header.shares,
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
             seen=header.seen,
-            standard=Standard(**arrays["standard"]),
+            standard=Standard(**rows["standard"]),
             log_prior=arrays[""]["log_prior"],
             trusts=header.trusts,
             temperatures=header.temperatures,
@@ -522,6 +523,11 @@ class SegmentalRecogniser(BaseRecogniser):
             taxonomy=taxonomy,
             **networks,
         )
+
+
+def _single(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
+    """Return arrays in the precision of rows."""
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
 def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int64]:
