@@ -21,6 +21,7 @@ from cefito.settings import Record
 
 _USUAL = 0.7  # share of the videos of its task with an action, from which on it is cut out
 _ENOUGH = 0.7  # share of mistakes seen
+_MISTAKEN = 0.2  # m, share of videos with a mistake
 _SAID = 0.5  # probability from which on a mistake is said
 
 
@@ -125,8 +126,8 @@ def score(
 ) -> tuple[float, tuple[SeenMistakes, ...]]:
     """Return the log-probability of what is so in the copies of videos, and what is seen.
 
-    It is the mean over mistakes of log p(seen), and that over right videos of Σ log p(not seen) of
-    all mistakes that are looked for in it.
+    It is m · the mean over mistakes of log p(seen) + (1 − m) · that over right videos of
+    Σ log p(not seen) of all mistakes that are looked for in it, with m = 1/5.
 
     Args:
         trials: The copies of videos, with their tasks.
@@ -153,5 +154,6 @@ def score(
         logs[not right].append(log)
         seen["right"] += right
         seen["false"] += right and said
-    means = [float(np.mean(values)) for values in logs.values() if values]
+    weights = {True: _MISTAKEN, False: 1 - _MISTAKEN}
+    means = [weights[wrong] * float(np.mean(own)) for wrong, own in logs.items() if own]
     return sum(means), tuple(SeenMistakes(**seen) for seen in totals)
