@@ -348,7 +348,7 @@ def test_rows_that_are_not_answered_in_time_change_nothing(
         updates.clear()
         jobs.left = left
         assert tell(client, state, 504, rows=rows)["type"] == "urn:cefito:deadline"
-        assert len(updates) <= left
+        assert len(updates) <= 2 * left  # with the usual order, and with doubt in it
         jobs.left = math.inf
         assert read(client, state) == state
     assert tell(client, state, rows=rows) == whole | {"id": state["id"]}
