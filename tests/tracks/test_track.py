@@ -118,5 +118,7 @@ def test_missing_files_of_steps_are_told_by_every_ending(tmp_path):
     assert holds_steps(tmp_path / "x.SBV")
     assert holds_steps(tmp_path / "x.TextGrid")
     assert not holds_steps(tmp_path / "x.npy")
+    (tmp_path / "empty.csv").touch()
+    assert holds_steps(tmp_path / "empty.csv")  # whose reader says that it is empty
     (tmp_path / "film").write_bytes(b"\x00\x01")
     assert not holds_steps(tmp_path / "film")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
-from cefito.errors import RunError
+from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
+from cefito.verification import foresight
 from cefito.verification.foresight import NameCounts, evidence
 from cefito.verification.order import TaskOrder
 from cefito.verification.settings import VerifierConfig
@@ -84,6 +85,41 @@ def test_false_alarms_are_counted_on_right_videos_each_judged_by_the_others(toys
     assert {one.kind: one.probability >= 0.5 for one in found} == {"order": True, "missing": True}
     none = toys.threshold(0)
     assert all(alarm < none for alarm in toys.alarms)
+
+
+def test_one_right_video_teaches_no_more_than_its_counts_do():
+    """No other video judges it, so that nothing tells how seldom right steps look like mistakes."""
+    alone = learned([(0, [0, 1, 2, 3])])
+    assert max(mistakes(alone, [0, 2, 1, 3])) == pytest.approx(0.375)  # (2 · 3/4 − 1) · 3/4
+    assert mistakes(alone, [0, 1, 2, 3]) == [0] * 4
+    with pytest.raises(ConfigError, match="false alarms"):
+        alone.threshold(1)
+
+
+def test_the_right_videos_again_are_no_false_alarm():
+    """Evidence that is the same of all steps, here that each occurs, has no weight."""
+    same = learned([(0, [0, 1, 2, 3, 4])] * 12)
+    steps, least = steps_of([0, 1, 2, 3, 4]), same.threshold(0)
+    assert same.verify(steps, 0, online=True, least=least).deviations == ()
+    assert same.foresight.weights[2] == 0
+
+
+def test_lengths_of_a_task_without_right_videos_are_not_invented(toys):
+    found = toys.verify(steps_of([1, 0], seconds=0.5), 2, online=True, least=0.0).deviations
+    assert {"order"} == {one.kind for one in found}
+
+
+def test_each_of_many_steps_is_looked_at_once(toys, monkeypatch):
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return evidence(*args)
+
+    monkeypatch.setattr(foresight, "evidence", counted)
+    whole = mistakes(toys, [0, 1, 2, 3] * 10)
+    assert len(calls) == 40
+    assert whole[:7] == mistakes(toys, [0, 1, 2, 3, 0, 1, 2])  # by those before it alone
 
 
 def test_orders_of_a_person_are_kept_alone(toys):

@@ -245,6 +245,12 @@ def test_thousands_of_steps_are_looked_at_once_each(name, request):
     assert Counted.reads < 20 * len(steps)
 
 
+def test_a_circle_of_orders_that_a_person_gives_is_said_in_names(counts):
+    name = counts.taxonomy.actions[1].name
+    with pytest.raises(ConfigError, match=rf"a circle through action 0 .*, action 1 \('{name}'\)"):
+        counts.given({0: ((0, 1), (1, 0))})
+
+
 def test_numbers_that_are_none_are_refused(counts, learned):
     steps = steps_of([0, 1, 2])
     for task in (-1, 2, np.nan, 0.5):

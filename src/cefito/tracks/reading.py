@@ -157,7 +157,7 @@ def holds_steps(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD)
     try:
-        return bool(decoded(head, path)[0])
+        return named or bool(decoded(head, path)[0])
     except DataError:  # a binary file
         return named or head.startswith(b"PAR1")
 

@@ -121,7 +121,8 @@ class Foresight:
         for name in _STRANGE:
             rate = (names.count(name) + 0.5) / (len(names) + 1)
             learned.strange[name] = odds / (odds + rate)
-        learned.weights[:] = _logistic(table, labels, weight)
+        if weight[~labels].any():  # else a step's name is of one video alone, which teaches nothing
+            learned.weights[:] = _logistic(table, labels, weight)
         return learned, learned._combined(table[~labels], names)
 
     def chances(self, order: TaskOrder, steps: Sequence[Step]) -> tuple[Floats, Floats]:
@@ -233,7 +234,8 @@ def strange_in(order: TaskOrder, own: NameCounts, others: NameCounts, steps: Seq
 
 def _logistic(rows: Floats, labels: Floats, weights: Floats) -> Floats:
     """Return weights and constant of a logistic regression [F + 1], by Newton's method."""
-    mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-9
+    mean, spread = rows.mean(axis=0), rows.std(axis=0)
+    spread[spread < 1e-9] = np.inf  # evidence that is always the same has no weight
     scaled = np.column_stack([(rows - mean) / spread, np.ones(len(rows))])
     found, ridge = np.zeros(scaled.shape[1]), _RIDGE * np.eye(scaled.shape[1])
     for _ in range(_NEWTON):

@@ -133,8 +133,8 @@ class SeenStep:
 
     @property
     def length_score(self) -> float:
-        """Deviation of the logarithm of its seconds, in standard deviations."""
-        return float(self.video.evidence.length_score[self.place])
+        """Deviation of the logarithm of its seconds, in standard deviations; 0 if no usual one."""
+        return float(self.video.evidence.length_score[self.place]) if self.in_videos else 0.0
 
     @cached_property
     def unusual_length(self) -> float:

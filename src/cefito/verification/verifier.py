@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.data.annotations import Step, Taxonomy, Video
-from cefito.data.vocabulary import find_task
+from cefito.data.vocabulary import find_task, in_words
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.progress import Advance
@@ -147,6 +147,8 @@ class Verifier:
         right = [video for video in videos if video.clean and video.steps]
         count = len(self.taxonomy.actions)
         foresight, alarms = Foresight.fit(self.orders, right, count, self.config.mistakes)
+        if not foresight.weights.any():  # each video would be judged by nothing
+            return self
         return replace(self, foresight=foresight)._counting(alarms, right)
 
     def _counting(self, alarms: Floats, videos: Sequence[Video]) -> Self:
@@ -211,7 +213,10 @@ class Verifier:
         """
         orders = list(self.orders)
         for task, own in edges.items():
-            orders[task] = orders[task].with_edges(own)
+            try:
+                orders[task] = orders[task].with_edges(own)
+            except ConfigError as problem:
+                raise ConfigError(in_words(str(problem), self.taxonomy)) from problem
         return replace(self, orders=tuple(orders))
 
     def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
@@ -356,11 +361,16 @@ class Verifier:
         online: bool,
     ) -> Iterator[SeenStep | OmittedAction]:
         """Yield the steps that were done, and the actions of the task that were not."""
+        foreseen = None  # p(error of order) and p(mistake) of each step by those before it [n, 2]
+        if self.foresight is not None and not order.given:
+            foreseen = np.column_stack(self.foresight.chances(order, steps))
         if online:
-            counts = range(1, len(steps) + 1)
-            seen = [self._seen(order, steps[:n], certain[:n], online=True)[-1] for n in counts]
+            seen = []
+            for n in range(1, len(steps) + 1):
+                rows = None if foreseen is None else foreseen[:n]
+                seen.append(self._seen(order, steps[:n], certain[:n], rows, online=True)[-1])
         else:
-            seen = self._seen(order, steps, certain, finished=finished)
+            seen = self._seen(order, steps, certain, foreseen, finished=finished)
         yield from seen
         yield from _omitted(seen[-1].video, float(certain.mean()))
 
@@ -374,6 +384,7 @@ class Verifier:
         order: TaskOrder,
         steps: Sequence[Step],
         certain: Floats,
+        foreseen: Floats | None,
         *,
         finished: bool = False,
         online: bool = False,
@@ -381,12 +392,12 @@ class Verifier:
         """Return the steps with their probabilities; online, those of the last one count alone."""
         evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
         learned = self.network is not None
-        foresight = None if order.given else self.foresight
+        foresight = None if foreseen is None else self.foresight
         video = SeenVideo(
             order, self.taxonomy, steps, evidence, first, learned, finished, online, foresight
         )
-        if foresight is not None:
-            misplaced, wrong = foresight.chances(order, steps)
+        if foreseen is not None:
+            misplaced, wrong = foreseen.T
             errors = np.column_stack([1 - wrong, misplaced, np.zeros(len(steps))])
         elif self.network is None:
             errors = self._shares(order, evidence, first, online=online)
