@@ -24,7 +24,7 @@ BUDGETS = {
     "inference": 3_930,
     "pages": 3_200,
     "planners": 13_140,
-    "recognition": 3_440,
+    "recognition": 3_450,
     "report": 1_350,
     "runs": 2_060,
     "search": 2_910,
@@ -34,7 +34,7 @@ BUDGETS = {
     "tests": 46_000,
     "tracks": 2_890,
     "training": 1_720,
-    "verification": 1_810,
+    "verification": 1_830,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
