@@ -94,8 +94,15 @@ def drawn(tmp_path_factory) -> Drawn:
     rows = open_encoder(str(encoder)).encode(greys).astype(np.float16)
     shown = replace(dataset, hashes=dict(dataset.hashes))
     vars(shown)["timeline"] = Timeline(tuple(rows[one] for one in labels))
+    # a grey is a step by itself, however it changes
     small = RecogniserConfig(
-        members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
+        members=1,
+        width=64,
+        training_steps=300,
+        learning_rate=1e-2,
+        folds=2,
+        trusts=(0.6,),
+        changes=0,
     )
     recogniser = SegmentalRecogniser.fit(shown, range(10), config=small)
     lengths = write_run(replace(lengths, recogniser=recogniser))
