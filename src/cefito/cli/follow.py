@@ -66,8 +66,8 @@ def follow(
     """
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
-    from cefito.inference.whole_videos import blind_spots
     from cefito.inference.whole_videos import follow as open_session
+    from cefito.inference.whole_videos import limits_of_films
 
     sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
     chosen = [name for name, value in sources.items() if value is not None]
@@ -78,7 +78,7 @@ def follow(
         opened = session.run
         if false_alarms is not None:
             least = opened.own_verifier.threshold(false_alarms)
-        for limit in blind_spots(opened):
+        for limit in limits_of_films(opened):
             talk(f"note: {limit}")
         rows: Iterator[tuple[float, Any]]
         if stdin is not None:

@@ -193,10 +193,10 @@ def _report(run: Run, trained: bool) -> dict[str, Any]:
         )
         talk(f"{name}: best epoch {kept.best_epoch} of {kept.epochs}, {chosen} {scores}")
     if run.recogniser is not None:
-        from cefito.inference.whole_videos import blind_spots
+        from cefito.inference.whole_videos import limits_of_films
 
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
-        for limit in blind_spots(run):
+        for limit in limits_of_films(run):
             talk(f"note: {limit}")
     described = run.planner.describe()
     if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:

@@ -213,6 +213,7 @@ class FilmSession:
         found = self._run.verifier.verify(
             stored(done),
             task,
+            sure=[step.probability for step in done],
             drawn=self.stream.drawn_steps(task, _DRAWN),
             certainty=float(self.stream.tasks[task]),
             finished=False,

@@ -274,12 +274,12 @@ def verified_videos(
         if not track.steps:
             raise ConfigError(f"{whole.place or video}: no step was recognised.")
         judged_video = verified(verifier, track, least=least, online=online)
-        limits = mistakes_unseen(right, verifier, track.task_id)
+        limits = limits_of_film(right, verifier, track.task_id)
         videos.append(judged_video.model_copy(update={"limits": limits}))
     return videos
 
 
-def mistakes_unseen(run: Run, verifier: Verifier, task: int | None) -> tuple[str, ...]:
+def limits_of_film(run: Run, verifier: Verifier, task: int | None) -> tuple[str, ...]:
     """Return why mistakes in films of a task may go unseen; nothing if enough were in training.
 
     Args:
@@ -299,7 +299,7 @@ def mistakes_unseen(run: Run, verifier: Verifier, task: int | None) -> tuple[str
     )
 
 
-def blind_spots(run: Run, most: int = 3) -> list[str]:
+def limits_of_films(run: Run, most: int = 3) -> list[str]:
     """Return why mistakes in films may go unseen, for the tasks of which too few were in training.
 
     Args:
@@ -312,7 +312,7 @@ def blind_spots(run: Run, most: int = 3) -> list[str]:
     unseen = [
         limit
         for task in range(len(recogniser.seen))
-        for limit in mistakes_unseen(run, verifier, task)
+        for limit in limits_of_film(run, verifier, task)
     ]
     more = len(unseen) - most
     return [*unseen[:most], *[f"the same holds for {counted(more, 'more task')}"][: max(more, 0)]]
@@ -460,16 +460,15 @@ def verified(
     names = tuple(Action(number, name) for number, name in enumerate(unknown, first))
     ids = {action.name: action.id for action in names}
     whole = replace(verifier, taxonomy=replace(taxonomy, actions=taxonomy.actions + names))
-    share = track.task_probability
     verification = whole.verify(
         stored(
             step if step.action is not None else step.model_copy(update={"action": ids[step.name]})
             for step in steps
         ),
         task,
-        sure=[step.probability * share for step in steps],
+        sure=[step.probability for step in steps],
         drawn=track.drawn,
-        certainty=share,
+        certainty=track.task_probability,
         online=online,
         least=least,
     )

@@ -68,6 +68,14 @@ class Filtered:
         found /= shares.sum(axis=(1, 2), keepdims=True)
         return found
 
+    def of_task(self, task: int) -> Floats:
+        """Return p(state | task) [n, S] of one task, however improbable, up to a factor."""
+        logs = self.logs[:, task]
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        states: Floats = self.within[:, task] * shares[:, :1]
+        states[:, -1] = shares[:, 1]
+        return states
+
 
 @dataclass(frozen=True, eq=False)
 class StepChain:
@@ -342,9 +350,12 @@ class StepChain:
         first = np.where(possible, logs + np.log(sums), -np.inf)
         return Filtered(within, np.stack([first, np.full_like(first, -np.inf)], axis=2), sums)
 
-    def smoothed(self, likelihoods: Floats) -> Smoothed:
-        """Return what all rows together say of each one, by the likelihoods [n, K + 1]."""
-        filtered, count = self.filtered(likelihoods), len(likelihoods)
+    def smoothed(self, likelihoods: Floats, filtered: Filtered | None = None) -> Smoothed:
+        """Return what all rows together say of each one, by the likelihoods [n, K + 1].
+
+        What was `filtered` from them is not computed again.
+        """
+        filtered, count = filtered or self.filtered(likelihoods), len(likelihoods)
         first = np.arange(len(self.actions))[:, None] * self.labels.shape[1] + self.entries
         rows, begun = np.empty((count, self.background + 1)), np.empty((count, *first.shape))
         seen = zip(filtered.within[::-1], filtered.logs[::-1], likelihoods[::-1], strict=True)

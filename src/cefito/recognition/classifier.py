@@ -114,10 +114,7 @@ def past_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
 def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """Return what a network of next steps sees of each row [n, D], [n, (M + 2) D + 1].
 
-    Args:
-        rows: Rows [n, D] of a video.
-        config: Settings, M time constants among them.
-        rate: Rows a second.
+    Arguments are those of `past_features`.
     """
     memory = RowMemory(config, rate)
     seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
@@ -127,10 +124,7 @@ def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
 def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     """Return what is known of each row [n, D] of a whole video, [n, (2 M + 1) D].
 
-    Args:
-        rows: Rows [n, D] of a video.
-        config: Settings, M time constants among them.
-        rate: Rows a second.
+    Arguments are those of `past_features`.
     """
     centred, times = rows - rows.mean(axis=0), _times(config, rate)
     averages = [_averaged(centred, time) for time in times]

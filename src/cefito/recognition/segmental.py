@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -39,7 +37,7 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.progress import Advance
-from cefito.recognition.chain import Floats, StepChain, likelihoods, softened
+from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
 from cefito.recognition.changes import (
     change_features,
     in_random_orders,
@@ -57,6 +55,7 @@ from cefito.recognition.classifier import (
     temporal_steps,
     whole_features,
 )
+from cefito.recognition.held_out import HeldVideo, chosen_doubt, chosen_shares, mixed
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
@@ -65,20 +64,16 @@ from cefito.recognition.recogniser import (
     BaseRecogniser,
     Recognition,
 )
-from cefito.recognition.scores import VideoScores, segments, summary
+from cefito.recognition.scores import segments
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
-from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up, score
+from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
 _REMEDY = "Train the run again."
-_TEMPERATURES = np.geomspace(0.5, 16, 31)
-
-
 _STEPS = 4  # for each direction whose changes are seen
-_AS_GOOD = 0.05  # difference of mean log-probabilities
 _MOST_TRIED = 30  # videos in which mistakes are made up
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -152,10 +147,10 @@ class SegmentalRecogniser(BaseRecogniser):
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
-        changing = 2 * config.members * config.training_steps * bool(config.changes)
+        changing = 2 * config.members * config.training_steps * config.sees_changes
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
-        held: list[_Held] = []
-        trials: list[tuple[AlteredVideo, _Held]] = []
+        held: list[HeldVideo] = []
+        trials: list[tuple[AlteredVideo, HeldVideo]] = []
         tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
@@ -165,7 +160,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
                 for place in np.flatnonzero(order == fold).tolist():
                     truth, task = known.labels[place], known.tasks[place]
-                    held.append(_Held.of(fitted, known.rows[place], truth, task))
+                    held.append(fitted._held(known.rows[place], truth, task))
                     if place % tried:
                         continue
                     others = [
@@ -176,14 +171,14 @@ class SegmentalRecogniser(BaseRecogniser):
                     generator = np.random.default_rng([seed, place])
                     copies = made_up(known.rows[place], truth, others, changes, generator)
                     trials += (
-                        (altered, _Held.of(fitted, altered.rows, truth, task)) for altered in copies
+                        (altered, fitted._held(altered.rows, truth, task)) for altered in copies
                     )
             fitted = cls._fitted(known, *given, ahead=True)
         if not held:
             return fitted
-        chosen = [_chosen(held, config, past=past) for past in (False, True)]
+        chosen = [chosen_shares(held, config, past=past) for past in (False, True)]
         shares, trusts, temperatures = zip(*chosen, strict=True)
-        doubt, seen = _doubt(trials, config, seed)
+        doubt, seen = chosen_doubt(trials, config, seed)
         return replace(
             fitted,
             trusts=trusts,
@@ -234,7 +229,7 @@ class SegmentalRecogniser(BaseRecogniser):
             for place, (part, features, labels, own) in enumerate(tasks)
         }
         changes = None
-        if config.changes and config.memories:
+        if config.sees_changes:
             changes = cls._changes(scaled, known, config, seed, context, advance, name, count)
         chain = StepChain.fit(
             known.labels,
@@ -354,27 +349,35 @@ class SegmentalRecogniser(BaseRecogniser):
         if not self.config.chain:
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
-        logs, drawn = self.log_seen(rows, past=False), None
-        seen = self.likelihoods(logs, past=False)
-        smoothed = chain.smoothed(seen) if plan is None else line.smoothed(seen)
         if doubt and plan is None:
-            best, (share, trust, doubted) = int(smoothed.tasks.argmax()), self.doubt
-            logs = mixed(*self.both_logs(rows, past=False), share)
-            seen = likelihoods(logs, trust, self.config.unexpected)
-            chain = chain.given([best]).loosened(doubted)
-            whole, generator = smoothed.tasks, np.random.default_rng(0)
-            smoothed = replace(chain.smoothed(seen), tasks=whole)
-            states = chain.filtered(seen).states[:, best]
-            drawn = chain.drawn(states, best, self.config.drawn, generator)
-        tasks = smoothed.tasks if plan is None else np.eye(len(self.taxonomy.tasks))[known]
+            return self._doubted(rows, chain)
+        seen = self.likelihoods(self.log_seen(rows, past=False), past=False)
+        if plan is None:
+            smoothed = chain.smoothed(seen)
+            return self._recognition(smoothed, smoothed.tasks)
+        alone = np.eye(len(self.taxonomy.tasks))[known]
+        return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
+
+    def _doubted(self, rows: Rows, chain: StepChain) -> Recognition:
+        """Recognise steps with doubt in the usual order, by which the task is recognised first."""
+        both, (share, trust, doubted) = self.both_logs(rows, past=False), self.doubt
+        usual = self.likelihoods(mixed(*both, self.shares[False]), past=False)
+        tasks: Floats = chain.filtered(usual).tasks[-1]
+        task = int(tasks.argmax())
+        loose = chain.given([task]).loosened(doubted)
+        seen = likelihoods(mixed(*both, share), trust, self.config.unexpected)
+        filtered, generator = loose.filtered(seen), np.random.default_rng(0)
+        drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
+        return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
+
+    def _recognition(self, smoothed: Smoothed, tasks: Floats, **more: Any) -> Recognition:
         return Recognition(
             rows=softened(smoothed.rows, self.temperatures[0]),
             begin=smoothed.begin,
             tasks=tasks,
             rate=self.rate,
             taxonomy=self.taxonomy,
-            plan=None if plan is None else tuple(plan),
-            drawn=drawn,
+            **more,
         )
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
@@ -393,8 +396,12 @@ class SegmentalRecogniser(BaseRecogniser):
 
     def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
         """Return `log_seen` by the usual networks, and by those of changes."""
-        usual, changes = self._logs(self._features(rows, past=past), past=past, both=True)
-        return usual, changes
+        return self._logs(self._features(rows, past=past), past=past, both=True)
+
+    def _held(self, rows: Rows, labels: NDArray[np.int64], task: int) -> HeldVideo:
+        """Return what it says of a video that it was not trained on."""
+        whole, past = (self.both_logs(rows, past=past) for past in (False, True))
+        return HeldVideo(self.chain, (whole, past), labels, task, self.config.unexpected)
 
     def _logs(
         self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
@@ -536,114 +543,3 @@ def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int6
     for one in reversed(segments(labels, background)):
         found[: one.start] = one.action
     return found
-
-
-@dataclass(frozen=True)
-class _Held:
-    """A video that was held out: what networks and chain of the others say of it."""
-
-    chain: StepChain
-    # `SegmentalRecogniser.both_logs` by all rows, and by the past
-    logs: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
-    labels: NDArray[np.int64]
-    task: int
-    unexpected: float  # ε
-
-    @classmethod
-    def of(
-        cls, fitted: SegmentalRecogniser, rows: Rows, labels: NDArray[np.int64], task: int
-    ) -> _Held:
-        whole, past = (fitted.both_logs(rows, past=past) for past in (False, True))
-        return cls(fitted.chain, (whole, past), labels, task, fitted.config.unexpected)
-
-    def likelihoods(self, share: float, trust: float, *, past: bool) -> Floats:
-        """Return p(x | label) of each row [n, K + 1]."""
-        return likelihoods(mixed(*self.logs[past], share), trust, self.unexpected)
-
-    def rows(self, share: float, trust: float, *, past: bool) -> Floats:
-        """Return p(label) of each row [n, K + 1]."""
-        seen = self.likelihoods(share, trust, past=past)
-        if not past:
-            return self.chain.smoothed(seen).rows
-        return self.chain.by_label(self.chain.filtered(seen).states)
-
-
-def _chosen(
-    held: Sequence[_Held], config: RecogniserConfig, *, past: bool
-) -> tuple[float, float, float]:
-    """Return the s and λ that serve videos held out best, and T for them."""
-    truth = np.concatenate([one.labels for one in held])
-    scored = []
-    for share, trust in product(_shares(config), config.trusts):
-        rows = [one.rows(share, trust, past=past) for one in held]
-        scores = summary(
-            VideoScores.of(own.argmax(axis=1), one.labels, one.chain.background)
-            for own, one in zip(rows, held, strict=True)
-        )
-        value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
-        scored.append((value, share, trust, np.concatenate(rows)))
-    _, share, trust, best = max(scored, key=lambda score: score[0])
-    return share, trust, best_temperature(best, truth)
-
-
-def _doubt(
-    trials: Sequence[tuple[AlteredVideo, _Held]], config: RecogniserConfig, seed: int
-) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...]]:
-    """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
-
-    s is chosen first, by the middle ones of the others.
-    """
-    copies = [(trial, held.task) for trial, held in trials]
-    count = len(trials[0][1].chain.actions)
-
-    def drawn(number: int, share: float, trust: float, doubt: float) -> NDArray[np.int64]:
-        held = trials[number][1]
-        seen = held.likelihoods(share, trust, past=False)
-        generator = np.random.default_rng([seed, number])
-        chain = held.chain.given([held.task]).loosened(doubt)
-        states = chain.filtered(seen).states[:, held.task]
-        return chain.drawn(states, held.task, config.drawn, generator)
-
-    def tried(choice: tuple[float, float, float]) -> tuple[float, tuple[SeenMistakes, ...]]:
-        share, trust, doubt = choice
-        return score(copies, count, partial(drawn, share=share, trust=trust, doubt=doubt))
-
-    trust, doubt = (values[len(values) // 2] for values in (config.trusts, config.doubts))
-    share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
-    scored = [
-        ((share, *pair), *tried((share, *pair))) for pair in product(config.trusts, config.doubts)
-    ]
-    best = max(value for _, value, _ in scored)
-    # mistakes made up are seen more easily than true ones: of values as good, the most doubt
-    near = [(doubt, seen) for doubt, value, seen in scored if value >= best - _AS_GOOD]
-    return max(near, key=lambda choice: (choice[0][2], choice[0][1]))
-
-
-def _shares(config: RecogniserConfig) -> list[float]:
-    """Return the s to choose from."""
-    return [share for share in config.shares if share == 0 or config.changes] or [0.0]
-
-
-def mixed(usual: Floats, changes: Floats, share: float) -> Floats:
-    """Return (1 − s) of the usual logarithms + s of those by changes [n, K + 1].
-
-    Args:
-        usual: `SegmentalRecogniser.log_seen` by the usual networks [n, K + 1].
-        changes: The same by networks of changes [n, K + 1].
-        share: s.
-    """
-    logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
-    return logs
-
-
-def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
-    """Return T of the least Brier score Σ (p − y)² over rows, by p(label) [n, K + 1].
-
-    Few rows that are certainly wrong would decide the likelihood.
-    """
-
-    def loss(temperature: float) -> float:
-        own = softened(rows, temperature)
-        return float((own**2).sum() - 2 * own[np.arange(len(truth)), truth].sum())
-
-    return float(min(_TEMPERATURES, key=loss))

@@ -10,6 +10,10 @@ from cefito.errors import ConfigError
 from cefito.runtime import Precision
 from cefito.settings import Settings
 
+_Shares = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=16)
+]
+
 
 class RecogniserSettings(Settings):
     """Base of the settings of recognisers."""
@@ -131,17 +135,13 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     rearranged: int = Field(
         4, ge=1, le=100, description="Copies of each video, in random orders, to train them on."
     )
-    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+    shares: _Shares = Field(
         (0.0, 0.5, 1.0),
-        min_length=1,
-        max_length=16,
         description="Shares of these networks in the logarithm of a row's likelihood; one is "
         "chosen.",
     )
-    doubts: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+    doubts: _Shares = Field(
         (0.0, 0.1, 0.3),
-        min_length=1,
-        max_length=16,
         description="Shares of steps that follow in any order when videos are verified; one is "
         "chosen.",
     )
@@ -173,6 +173,11 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
     )
+
+    @property
+    def sees_changes(self) -> bool:
+        """Whether there are networks of changes, which are differences from averages."""
+        return bool(self.changes and self.memories)
 
 
 class MSTCNConfig(RecogniserSettings):

@@ -349,7 +349,7 @@ class StepStream:
         rate, background = self.recogniser.rate, belief.chain.background
         settled = [segment for segment, _ in belief.settled]
         first = rows - len(belief.recent)
-        filtered = np.stack([states.states[0, task] for states, _ in belief.recent])
+        filtered = np.concatenate([states.of_task(task) for states, _ in belief.recent])
         generator = np.random.default_rng(0)
         drawn = belief.chain.drawn(filtered, task, count, generator)
         shifted = [

@@ -88,7 +88,7 @@ class StepEvidence:
             place_distance=np.abs(place_change),
             place=place_share,
             number=places.astype(np.float64),
-            repetitions=np.array(_earlier(row.tolist()), dtype=np.float64),
+            repetitions=np.array(earlier_equal(row.tolist()), dtype=np.float64),
             usual=np.append(order.usual, 0)[row],
             unmet=unmet.sum(axis=1),
             overlap=((places > 0) & (pause < -0.5)).astype(np.float64),
@@ -147,7 +147,7 @@ def needs_of(order: TaskOrder, first: dict[int, int], place: int) -> Floats:
     return needs
 
 
-def _earlier(values: Iterable[int]) -> list[int]:
+def earlier_equal(values: Iterable[int]) -> list[int]:
     """Return how many equal values come before each value."""
     totals, counts = dict[int, int](), []
     for value in values:

@@ -9,7 +9,7 @@ docs/verify.md describes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -19,7 +19,7 @@ import numpy as np
 from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.evidence import StepEvidence, needs_of
+from cefito.verification.evidence import StepEvidence, earlier_equal, needs_of
 from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import TaskOrder
 
@@ -38,6 +38,12 @@ class BrokenOrder:
     done: bool  # whether `early` came
 
 
+def step_keys(steps: Iterable[Step]) -> list[tuple[int, int]]:
+    """Return the action and the number of earlier steps of it, of each step."""
+    actions = [step.action for step in steps]
+    return [*zip(actions, earlier_equal(actions), strict=True)]
+
+
 @dataclass(frozen=True, eq=False)
 class SeenVideo:
     """The steps of a video, beside what is known of its task."""
@@ -51,6 +57,11 @@ class SeenVideo:
     finished: bool  # else steps may follow
     online: bool = False  # whether its last step is judged, before others are seen
     foresight: Foresight | None = None  # that gave the probabilities of its steps
+
+    @cached_property
+    def keys(self) -> list[tuple[int, int]]:
+        """Action and number of earlier steps of it, of each step."""
+        return step_keys(self.steps)
 
     def strange(self, name: str, usual: float) -> float:
         """Return p(mistake) of a step that is strange in a way, which has a share in videos.
@@ -92,8 +103,7 @@ class SeenStep:
     @property
     def key(self) -> tuple[int, int]:
         """Its action, and the number of earlier steps of it."""
-        earlier = (step.action for step in self.video.steps[: self.place])
-        return self.action, sum(action == self.action for action in earlier)
+        return self.video.keys[self.place]
 
     @cached_property
     def index(self) -> int | None:

@@ -28,7 +28,7 @@ from cefito.files import Expected, check_tensors, load_tensors, load_weights, wr
 from cefito.progress import Advance
 from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
-from cefito.recognition.segmental import best_temperature
+from cefito.recognition.held_out import best_temperature
 from cefito.settings import Record
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence, first_steps, needs_of, signed_log
@@ -41,6 +41,7 @@ from cefito.verification.mistakes import (
     SeenVideo,
     StepMistake,
     kind_of,
+    step_keys,
 )
 from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.settings import VerifierConfig
@@ -60,7 +61,8 @@ class Deviation(Record):
     words: str  # the kind in words
     action: int | None  # None if its name is unknown
     name: str
-    step: int | None = None  # counted from 1; None if it is missing
+    # counted from 1; None if it is missing, or if the likeliest steps of a film lack it
+    step: int | None = None
     start: float | None = None  # seconds
     end: float | None = None
     probability: float  # that it is an error
@@ -318,14 +320,14 @@ class Verifier:
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
         shown = tuple(steps)
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
-        first = {tuple(step.action for step in suspect): suspect for suspect in reversed(drawn)}
+        first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
         films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
         suspects = dict[tuple[int, int], _Suspect]()
         for share, sequence, trusted in films or [(1.0, shown, certain)]:
             subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
             for subject in subjects:
                 suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
-        places = {key: place for place, key in enumerate(_keys(shown))}
+        places = {key: place for place, key in enumerate(step_keys(shown))}
         suspected = (suspect.deviation(places.get(key), shown) for key, suspect in suspects.items())
         findings = sorted(
             (deviation for deviation in suspected if deviation is not None),
@@ -339,12 +341,12 @@ class Verifier:
             if d.probability
             >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else max(least, _LEAST))
         )
-        open_ = (d for d in findings if self.config.unsure <= d.probability < least and drawn)
+        undecided = (d for d in findings if self.config.unsure <= d.probability < least and drawn)
         return Verification(
             deviations=deviations,
             unsure=tuple(
                 UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-                for d in open_
+                for d in undecided
                 if d.kind in ("missing", "order")
             ),
             steps=tuple(suspects.get(key, _Suspect()).judgement() for key in places),
@@ -499,12 +501,6 @@ def _omitted(video: SeenVideo, certainty: float) -> Iterator[OmittedAction]:
     for index in sorted(set(range(order.size)) - done):
         later = max(done, key=lambda other: order.probability[index, other], default=None)
         yield OmittedAction(video, index, later, certainty)
-
-
-def _keys(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return action and number of earlier steps of it, of each step."""
-    actions = [step.action for step in steps]
-    return [(action, actions[:place].count(action)) for place, action in enumerate(actions)]
 
 
 class _Suspect:
