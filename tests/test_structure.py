@@ -24,7 +24,7 @@ BUDGETS = {
     "inference": 3_930,
     "pages": 3_200,
     "planners": 13_140,
-    "recognition": 3_450,
+    "recognition": 3_500,
     "report": 1_350,
     "runs": 2_060,
     "search": 2_910,

@@ -12,24 +12,28 @@ step that is moved becomes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.recognition.classifier import Rows
+from cefito.progress import Advance
+from cefito.recognition.classifier import (
+    RowClassifier,
+    Rows,
+    fit_classifier,
+    past_features,
+    whole_features,
+)
+from cefito.recognition.classifier import main_directions as main_directions
 from cefito.recognition.scores import Segment, segments
+from cefito.recognition.settings import RecogniserConfig
+from cefito.training.trainer import TrainingContext
 
 Labels = NDArray[np.int64]
+_STEPS = 4  # for each direction whose changes are seen
 _AFTER = 4  # rows after the last step of a video that show what it left behind
-
-
-def main_directions(videos: Sequence[Rows], most: int) -> Rows:
-    """Return the directions of most variance of rows [n, P] of videos, [P, at most `most`]."""
-    rows = np.concatenate(videos).astype(np.float64)
-    _, vectors = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(rows.shape[1], -1))  # ascending
-    directions: Rows = vectors[:, : -most - 1 : -1].astype(np.float32)
-    return directions
 
 
 def change_features(features: Rows, directions: Rows) -> Rows:
@@ -106,12 +110,7 @@ def in_random_orders(
 ) -> tuple[list[Rows], list[Labels]]:
     """Return copies of each video whose steps are put in random orders.
 
-    Args:
-        videos: Rows of each video [n, D].
-        labels: Labels of each video [n].
-        background: K, the label of rows without a step.
-        copies: Number of copies of each.
-        generator: Draws the orders.
+    Arguments are those of `left_behind`, the number of copies of each, and what draws the orders.
     """
     changes = left_behind(videos, labels, background)
     both = [
@@ -123,3 +122,54 @@ def in_random_orders(
         for _ in range(copies)
     ]
     return [rows for rows, _ in both], [names for _, names in both]
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Networks that see how rows change, and do not know the usual order."""
+
+    directions: Rows  # of what they see [P, C]
+    whole: RowClassifier
+    past: RowClassifier
+
+    @classmethod
+    def fit(
+        cls,
+        videos: Sequence[Rows],
+        labels: Sequence[Labels],
+        background: int,
+        rate: float,
+        config: RecogniserConfig,
+        *,
+        seed: int,
+        name: str,
+        context: TrainingContext,
+        advance: Advance,
+    ) -> Changes:
+        """Train on videos in random orders, of rows [n, P]; further arguments of `fit_classifier`.
+
+        There is at most one direction for four steps.
+        """
+        generator = np.random.default_rng(seed)
+        moved, names = in_random_orders(
+            videos, labels, background, copies=config.rearranged, generator=generator
+        )
+        steps = sum(len(segments(row, background)) for row in labels)
+        most = min(config.changes, max(1, steps // _STEPS))
+        directions = main_directions(videos, most)
+        networks = [
+            fit_classifier(
+                [change_features(features(rows, config, rate), directions) for rows in moved],
+                names,
+                background + 1,
+                config,
+                seed=2 * seed + place,
+                name=f"{name}changes-{part}",
+                context=context,
+                advance=advance,
+            )
+            for place, (part, features) in enumerate(
+                (("whole", whole_features), ("past", past_features))
+            )
+        ]
+        return cls(directions, *networks)

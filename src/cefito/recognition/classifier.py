@@ -34,6 +34,14 @@ _CLIPPED = 5.0  # standard deviations
 _LEAST_DEVIATION = 1e-3
 
 
+def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> Rows:
+    """Return the directions of most variance of rows [n, P] of mean 0, [P, at most `most`]."""
+    rows = np.concatenate(videos).astype(np.float64)
+    _, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
+    directions: Rows = vectors[:, : -most - 1 : -1].astype(np.float32)
+    return directions
+
+
 @dataclass(frozen=True, eq=False)
 class Standard:
     """Mean and deviation of each of D features of the training rows, and their main directions."""
@@ -48,12 +56,11 @@ class Standard:
         """Measure the rows [n, D] of videos; P is at most `most`."""
         rows = np.concatenate(videos).astype(np.float64)
         mean, deviation = rows.mean(axis=0), rows.std(axis=0) + _LEAST_DEVIATION
-        directions = np.eye(len(mean))
+        directions = np.eye(len(mean), dtype=np.float32)
         if len(mean) > most:
             scaled = ((rows - mean) / deviation).clip(-_CLIPPED, _CLIPPED)
-            _, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))  # ascending
-            directions = vectors[:, : -most - 1 : -1]
-        return cls(*(one.astype(np.float32) for one in (mean, deviation, directions)))
+            directions = main_directions([scaled], most)
+        return cls(mean.astype(np.float32), deviation.astype(np.float32), directions)
 
     def scaled(self, rows: Rows) -> Rows:
         """Return rows [..., D] along the directions [..., P], with mean 0 in training."""

@@ -38,7 +38,7 @@ class HeldVideo:
             trust: λ.
             past: Whether each row is seen by the rows up to it alone.
         """
-        return likelihoods(mixed(*self.logs[past], share), trust, self.unexpected)
+        return likelihoods(mixed(self.logs[past], share), trust, self.unexpected)
 
     def rows(self, share: float, trust: float, *, past: bool) -> Floats:
         """Return p(label) of each row [n, K + 1]; arguments as of `likelihoods`."""
@@ -113,14 +113,9 @@ def _shares(config: RecogniserConfig) -> list[float]:
     return [share for share in config.shares if share == 0 or config.sees_changes] or [0.0]
 
 
-def mixed(usual: Floats, changes: Floats, share: float) -> Floats:
-    """Return (1 − s) of the usual logarithms + s of those by changes [n, K + 1].
-
-    Args:
-        usual: `SegmentalRecogniser.log_seen` by the usual networks [n, K + 1].
-        changes: The same by networks of changes [n, K + 1].
-        share: s.
-    """
+def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
+    """Return (1 − s) of the usual logarithms + s of those by changes, each [n, K + 1]."""
+    usual, changes = both
     logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
     return logs
 

@@ -38,12 +38,7 @@ from cefito.files import (
 )
 from cefito.progress import Advance
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
-from cefito.recognition.changes import (
-    change_features,
-    in_random_orders,
-    left_behind,
-    main_directions,
-)
+from cefito.recognition.changes import Changes, change_features, left_behind
 from cefito.recognition.classifier import (
     Past,
     RowClassifier,
@@ -73,7 +68,6 @@ from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
 _REMEDY = "Train the run again."
-_STEPS = 4  # for each direction whose changes are seen
 _MOST_TRIED = 30  # videos in which mistakes are made up
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -90,15 +84,6 @@ class _Header(Record):
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
-
-
-@dataclass(frozen=True, eq=False)
-class Changes:
-    """Networks that see how rows change, and do not know the usual order."""
-
-    directions: Rows  # of what they see [P, C]
-    whole: RowClassifier
-    past: RowClassifier
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +215,17 @@ class SegmentalRecogniser(BaseRecogniser):
         }
         changes = None
         if config.sees_changes:
-            changes = cls._changes(scaled, known, config, seed, context, advance, name, count)
+            changes = Changes.fit(
+                scaled,
+                known.labels,
+                count,
+                known.rate,
+                config,
+                seed=seed,
+                name=name,
+                context=context,
+                advance=advance,
+            )
         chain = StepChain.fit(
             known.labels,
             known.tasks,
@@ -256,42 +251,6 @@ class SegmentalRecogniser(BaseRecogniser):
             rate=rate,
             taxonomy=taxonomy,
         )
-
-    @staticmethod
-    def _changes(
-        scaled: Sequence[Rows],
-        known: AnnotatedRows,
-        config: RecogniserConfig,
-        seed: int,
-        context: TrainingContext,
-        advance: Advance,
-        name: str,
-        count: int,
-    ) -> Changes:
-        """Train the networks of changes on rows along the main directions [n, P]."""
-        generator = np.random.default_rng(seed)
-        videos, labels = in_random_orders(
-            scaled, known.labels, count, copies=config.rearranged, generator=generator
-        )
-        steps = sum(len(segments(own, count)) for own in known.labels)
-        most = min(config.changes, max(1, steps // _STEPS))
-        directions = main_directions(scaled, most)
-        networks = [
-            fit_classifier(
-                [change_features(features(v, config, known.rate), directions) for v in videos],
-                labels,
-                count + 1,
-                config,
-                seed=2 * seed + place,
-                name=f"{name}changes-{part}",
-                context=context,
-                advance=advance,
-            )
-            for place, (part, features) in enumerate(
-                (("whole", whole_features), ("past", past_features))
-            )
-        ]
-        return Changes(directions, *networks)
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
         """Return a recogniser to which steps against the orders of their task are unlikely.
@@ -361,11 +320,11 @@ class SegmentalRecogniser(BaseRecogniser):
     def _doubted(self, rows: Rows, chain: StepChain) -> Recognition:
         """Recognise steps with doubt in the usual order, by which the task is recognised first."""
         both, (share, trust, doubted) = self.both_logs(rows, past=False), self.doubt
-        usual = self.likelihoods(mixed(*both, self.shares[False]), past=False)
+        usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
         task = int(tasks.argmax())
         loose = chain.given([task]).loosened(doubted)
-        seen = likelihoods(mixed(*both, share), trust, self.config.unexpected)
+        seen = likelihoods(mixed(both, share), trust, self.config.unexpected)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
@@ -392,7 +351,7 @@ class SegmentalRecogniser(BaseRecogniser):
             past: Whether they are of the rows so far, else of the whole video.
             seen: What the network keeps of the rows before; then of the next row alone.
         """
-        return mixed(*self._logs(features, past=past, seen=seen), self.shares[past])
+        return mixed(self._logs(features, past=past, seen=seen), self.shares[past])
 
     def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
         """Return `log_seen` by the usual networks, and by those of changes."""
