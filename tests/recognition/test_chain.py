@@ -352,7 +352,7 @@ def test_features_of_rows():
     rows = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
     given = RecogniserConfig(memories=(1.0, 2.5)), 2.0
     past, memory = past_features(rows, *given), RowMemory(*given)
-    np.testing.assert_array_equal(past, [memory.features(row) for row in rows])
+    np.testing.assert_allclose(past, [memory.features(row) for row in rows], atol=1e-6)
     centred = np.stack([row - rows[: count + 1].mean(axis=0) for count, row in enumerate(rows)])
     np.testing.assert_allclose(past[:, :2], centred, atol=1e-6)
     np.testing.assert_allclose(past[:, 4:6], averaged(centred, 5), atol=1e-6)

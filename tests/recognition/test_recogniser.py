@@ -223,15 +223,21 @@ def test_what_is_refused(films, recogniser, video):
 
 def test_the_present_row_is_the_forward_pass(recogniser, video):
     rows, _, truth = video
-    seen = recogniser.likelihoods(recogniser.log_seen(rows, past=True), past=True)
+    log_seen = recogniser.log_seen(rows, past=True)
+    seen = recogniser.likelihoods(log_seen, past=True)
+    weight, temperature = 0.75, 1.5
+    recogniser = replace(recogniser, present=(weight, temperature))
     stream, right = StepStream(recogniser), 0
     assert stream.now.argmax() == 6
     filtered = recogniser.chain.filtered(seen)
     labels = recogniser.chain.by_label(filtered.states)
-    for row, now, tasks, label in zip(rows, labels, filtered.tasks, truth, strict=True):
+    shown = zip(rows, labels, filtered.tasks, log_seen, truth, strict=True)
+    for row, now, tasks, logs, label in shown:
         assert stream.observe(row)
-        expected = softened(now, recogniser.temperatures[1])
-        np.testing.assert_allclose(stream.now, expected, atol=1e-6)
+        alone = np.exp(logs + recogniser.config.prior_power * recogniser.log_prior)
+        both = now ** (1 - weight) * alone**weight
+        expected = softened(both / both.sum(), temperature)
+        np.testing.assert_allclose(stream.now, expected, atol=1e-4)
         np.testing.assert_allclose(stream.tasks, tasks, atol=1e-6)
         right += stream.now.argmax() == label
     assert stream.seconds == len(rows)
@@ -408,11 +414,8 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert tried.false == 0
     recogniser.save(tmp_path)
     again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
-    assert (again.doubt, again.seen, again.shares) == (
-        recogniser.doubt,
-        recogniser.seen,
-        recogniser.shares,
-    )
+    for name in ("doubt", "seen", "shares", "present"):
+        assert getattr(again, name) == getattr(recogniser, name)
     assert seen(again) == checked
     without = config.model_copy(update={"changes": 0})
     usual = SegmentalRecogniser.fit(films, range(6), config=without)
@@ -440,13 +443,14 @@ def test_a_recogniser_of_before_has_no_networks_of_changes(films, recogniser, vi
     assert len(kept) < len(tensors)
     write_tensors(tmp_path / RECOGNISER_FILE, kept)
     header = json.loads((tmp_path / SETTINGS_FILE).read_text())
-    for name in ("shares", "doubt", "seen"):
+    for name in ("shares", "doubt", "seen", "present"):
         del header[name]
-    for name in ("changes", "rearranged", "shares", "doubts", "drawn"):
+    for name in ("changes", "rearranged", "shares", "doubts", "drawn", "presents"):
         del header["config"][name]
     (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
     old = SegmentalRecogniser.load(tmp_path, films.taxonomy)
     assert (old.changes, old.shares, old.seen) == (None, (0.0, 0.0), None)
+    assert old.present == (0.0, old.temperatures[1])
     usual = replace(recogniser, shares=(0.0, 0.0), changes=None)
     for doubt in (False, True):
         ours = old.recognise(video[0], doubt=doubt)

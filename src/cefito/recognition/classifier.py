@@ -114,8 +114,7 @@ def past_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
         config: Settings, M time constants among them.
         rate: Rows a second.
     """
-    memory = RowMemory(config, rate)
-    return np.stack([memory.features(row) for row in rows])
+    return _past_and_means(rows, config, rate)[0]
 
 
 def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
@@ -123,9 +122,18 @@ def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
 
     Arguments are those of `past_features`.
     """
-    memory = RowMemory(config, rate)
-    seen = ((memory.features(row), place / rate) for place, row in enumerate(rows))
-    return np.stack([memory.ahead(*features) for features in seen])
+    features, means = _past_and_means(rows, config, rate)
+    times = np.log1p(np.arange(len(rows), dtype=np.float32)[:, None] / np.float32(rate)) / 4
+    return np.concatenate([means, times, features], axis=1)
+
+
+def _past_and_means(rows: Rows, config: RecogniserConfig, rate: float) -> tuple[Rows, Rows]:
+    """Return u_t beside its averages [n, (M + 1) D], and m_t [n, D], as `RowMemory` has them."""
+    counts = np.arange(1, len(rows) + 1).clip(max=config.longest_mean)
+    means = _averaged(rows, 1 / counts)
+    centred = rows - means
+    averages = [_exponential(centred, time) for time in _times(config, rate)]
+    return np.concatenate([centred, *averages], axis=1), means
 
 
 def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
@@ -134,19 +142,24 @@ def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
     Arguments are those of `past_features`.
     """
     centred, times = rows - rows.mean(axis=0), _times(config, rate)
-    averages = [_averaged(centred, time) for time in times]
-    averages += [_averaged(centred[::-1], time)[::-1] for time in times]
+    averages = [_exponential(centred, time) for time in times]
+    averages += [_exponential(centred[::-1], time)[::-1] for time in times]
     return np.concatenate([centred, *averages], axis=1)
 
 
-def _averaged(rows: Rows, time: float) -> Rows:
-    """Return the exponential averages of rows [n, D] up to each one."""
+def _exponential(rows: Rows, time: float) -> Rows:
+    """Return the exponential averages of rows [n, D] up to each one, of a time constant in rows."""
+    return _averaged(rows, np.full(len(rows), 1 - np.exp(-1 / time)))
+
+
+def _averaged(rows: Rows, shares: NDArray[np.float64]) -> Rows:
+    """Return v_t = v_t−1 + share_t (u_t − v_t−1) of rows u [n, D], which begins with v_0 = u_0."""
     from scipy.linalg import solve_banded  # scipy.signal takes seconds to import
 
-    share = 1 - np.exp(-1 / time)
-    bands = np.zeros((3, len(rows)))  # v_t − (1 − share) v_t−1 = share · u_t
-    bands[1], bands[2] = 1.0, share - 1
-    averages: Rows = solve_banded((1, 1), bands, np.concatenate([rows[:1], share * rows[1:]]))
+    shares = np.append(1.0, shares[1:])
+    bands = np.ones((2, len(rows)))  # v_t − (1 − share_t) v_t−1 = share_t u_t
+    bands[1, :-1] = shares[1:] - 1
+    averages: Rows = solve_banded((1, 0), bands, shares[:, None] * rows)
     return averages.astype(np.float32)
 
 

@@ -1,11 +1,10 @@
-"""Settings of the segmental recogniser that videos held out choose: s, λ, T, and the doubt."""
+"""Settings of the segmental recogniser that videos held out choose: s, λ, T, w, and the doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, score
 
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
+_LEAST = 1e-30  # probability of a label by the chain beside networks
 _AS_GOOD = 0.05  # difference of log-probabilities
 
 
@@ -26,6 +26,7 @@ class HeldVideo:
     chain: StepChain
     # `SegmentalRecogniser.both_logs` by all rows, and by the past
     logs: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
+    prior: Floats  # γ log p(label) [K + 1]
     labels: NDArray[np.int64]  # [n]
     task: int
     unexpected: float  # ε
@@ -48,41 +49,91 @@ class HeldVideo:
         return self.chain.by_label(self.chain.filtered(seen).states)
 
 
-def chosen_shares(
-    held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool
-) -> tuple[float, float, float]:
-    """Return the s and λ that serve videos held out best, and T for them.
+@dataclass(frozen=True)
+class RowChoice:
+    """What videos held out choose for rows that are seen by all rows, or by those up to each."""
+
+    share: float  # s
+    trust: float  # λ
+    temperature: float  # T
+    present: tuple[float, float] = (0.0, 1.0)  # w of the present label, and its T
+
+
+def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:
+    """Return what serves videos held out best, in the order s by the middle λ, λ, w.
+
+    Whole videos are scored by edit score and F1@50, rows seen by the past by their labels. Of
+    values as good as the best one, within a standard error over videos, the usual one is chosen:
+    no changes, the middle λ and w.
 
     Args:
         held: The videos.
         config: The values to choose from.
         past: Whether each row is seen by the rows up to it alone.
     """
-    truth = np.concatenate([video.labels for video in held])
-    scored = []
-    for share, trust in product(_shares(config), config.trusts):
-        rows = [video.rows(share, trust, past=past) for video in held]
-        scores = summary(
-            VideoScores.of(shown.argmax(axis=1), video.labels, video.chain.background)
-            for shown, video in zip(rows, held, strict=True)
-        )
-        value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
-        scored.append((value, share, trust, np.concatenate(rows)))
-    _, share, trust, best = max(scored, key=lambda score: score[0])
-    return share, trust, best_temperature(best, truth)
+
+    def shown(share: float, trust: float) -> list[Floats]:
+        return [video.rows(share, trust, past=past) for video in held]
+
+    def scores(shown: Sequence[Floats]) -> list[float]:
+        videos = [
+            VideoScores.of(rows.argmax(axis=1), video.labels, video.chain.background)
+            for rows, video in zip(shown, held, strict=True)
+        ]
+        return [
+            video.right / video.rows if past else video.edit + summary([video])["f1_50"] / 100
+            for video in videos
+        ]
+
+    shares, middle = _shares(config), len(config.trusts) // 2
+    share = _usual({share: scores(shown(share, config.trusts[middle])) for share in shares}, 0)
+    trust = _usual({trust: scores(shown(share, trust)) for trust in config.trusts}, middle)
+    rows, truth = shown(share, trust), np.concatenate([video.labels for video in held])
+    choice = RowChoice(share, trust, best_temperature(np.concatenate(rows), truth))
+    if not past:
+        return choice
+    alone = [mixed(video.logs[past], share) + video.prior for video in held]
+    presents = {
+        weight: [joined(*both, weight) for both in zip(rows, alone, strict=True)]
+        for weight in config.presents
+    }
+    tried = {weight: scores(present) for weight, present in presents.items()}
+    weight = _usual(tried, len(tried) // 2)
+    present = weight, best_temperature(np.concatenate(presents[weight]), truth)
+    return replace(choice, present=present)
+
+
+def _usual(scores: Mapping[float, Sequence[float]], usual: int) -> float:
+    """Return the value nearest to the usual one that is as good as the best, by scores of videos.
+
+    Args:
+        scores: Values, and the score of each video with it.
+        usual: Place of the usual value among them.
+    """
+    values, by_value = list(scores), np.array(list(scores.values()))
+    less = by_value[by_value.mean(axis=1).argmax()] - by_value  # [values, videos]
+    error = less.std(axis=1) / np.sqrt(max(less.shape[1] - 1, 1))
+    as_good = np.flatnonzero(less.mean(axis=1) <= error + 1e-9)
+    return values[min(as_good, key=lambda place: (abs(place - usual), less[place].mean()))]
 
 
 def chosen_doubt(
-    trials: Sequence[tuple[AlteredVideo, HeldVideo]], config: RecogniserConfig, seed: int
+    trials: Sequence[tuple[AlteredVideo, HeldVideo]],
+    config: RecogniserConfig,
+    seed: int,
+    *,
+    trust: float,
 ) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...]]:
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
-    s is chosen first, by the middle ones of the others.
+    s is chosen first, by the λ of recognised rows and the middle share in any order, then these
+    shares and that λ or one beside it.
 
     Args:
         trials: Altered videos, and what is said of them.
         config: The values to choose from.
         seed: Seed of the sequences that are drawn.
+        trust: λ of recognised rows.
     """
     copies = [(altered, held.task) for altered, held in trials]
     count = len(trials[0][1].chain.actions)
@@ -98,9 +149,10 @@ def chosen_doubt(
     def tried(choice: tuple[float, float, float]) -> tuple[float, tuple[SeenMistakes, ...]]:
         return score(copies, count, partial(drawn, choice=choice))
 
-    trust, doubt = (values[len(values) // 2] for values in (config.trusts, config.doubts))
+    place, doubt = config.trusts.index(trust), config.doubts[len(config.doubts) // 2]
+    near_trusts = config.trusts[max(place - 1, 0) : place + 2]
     share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
-    choices = [(share, *pair) for pair in product(config.trusts, config.doubts)]
+    choices = [(share, trust, doubt) for trust in near_trusts for doubt in config.doubts]
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)
     # mistakes made up are seen more easily than true ones: of values as good, the most doubt
@@ -118,6 +170,24 @@ def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
     usual, changes = both
     logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
     return logs
+
+
+def joined(rows: Floats, alone: Floats, weight: float) -> Floats:
+    """Return p(label) ∝ p(label | chain)^(1 − w) p(label | networks)^w [..., K + 1].
+
+    A chain of steps hesitates to leave one, and networks of the past know the latest rows.
+
+    Args:
+        rows: p(label | chain) [..., K + 1].
+        alone: log p(label | networks) [..., K + 1], up to a constant of each row.
+        weight: w.
+    """
+    if weight == 0:
+        return rows
+    logs = (1 - weight) * np.log(np.maximum(rows, _LEAST)) + weight * alone
+    shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    present: Floats = shares / shares.sum(axis=-1, keepdims=True)
+    return present
 
 
 def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:

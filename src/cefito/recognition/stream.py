@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -46,6 +47,8 @@ class _Model(Protocol):
     @property
     def temperatures(self) -> tuple[float, float]: ...
     @property
+    def present(self) -> tuple[float, float]: ...
+    @property
     def doubt(self) -> tuple[float, float, float]: ...
     @property
     def rate(self) -> float: ...
@@ -55,6 +58,7 @@ class _Model(Protocol):
     def taxonomy(self) -> Taxonomy: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
+    def present_label(self, rows: Floats, seen: Floats) -> Floats: ...
 
 
 class _Belief:
@@ -92,11 +96,11 @@ class _Belief:
     def window(self) -> list[Floats]:
         """Return p(label) of the recent rows [K + 1], given all rows."""
         seen = ((states.within[0], states.logs[0], row) for states, row in self.recent[::-1])
-        return [*self.chain.by_label(self.chain.backward(seen))[::-1]]
+        rows = self.chain.by_label(self.chain.backward(seen))[::-1]
+        return [*softened(rows, self.temperature)]
 
     def join(self, steps: list[tuple[Segment, float]], place: int, row: Floats) -> None:
         """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
-        row = softened(row, self.temperature)
         action = int(row.argmax())
         if action == self.chain.background:
             return
@@ -134,6 +138,8 @@ class StepStream:
             for network in (recogniser.past, recogniser.ahead)
         )
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
+        self._seen: Floats | None = None  # what networks say of the present row [K + 1]
+        self._going_on: int | None = None  # action of the present step, if it was told
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
         self._count = 0  # rows
@@ -212,7 +218,7 @@ class StepStream:
         for belief in self._beliefs:
             belief.lose(count)
         self._count += count
-        self._ahead, self.shown = None, []
+        self._ahead, self._seen, self.shown = None, None, []
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
@@ -232,12 +238,13 @@ class StepStream:
             if belief.recent:  # the present row
                 belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
+        self._going_on = action
         if self._doubt is not None:
             self._drawn_from = self._count, self._doubt.copy()
 
     def _push(self, row: Rows | None) -> None:
         recogniser = self.recogniser
-        self._ahead = None
+        self._ahead = self._seen = None
         self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
         seen = doubted = np.ones(self._chain.background + 1)
         if row is not None:
@@ -246,11 +253,13 @@ class StepStream:
                 ahead = self._memory.ahead(features, self.seconds)[None]
                 self._ahead = recogniser.ahead.log_probabilities(ahead, self._seen_ahead)[0, :-1]
             logs = recogniser.of_features(features[None], past=True, seen=self._past)
-            seen = recogniser.likelihoods(logs, past=True)[0]
+            seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
             if self._doubt is not None:
                 doubted = likelihoods(logs, recogniser.doubt[1], recogniser.config.unexpected)[0]
         for belief, likely in zip(self._beliefs, (seen, doubted), strict=False):
             belief.push(likely)
+        if self._going_on is not None and int(self._by_chain.argmax()) != self._going_on:
+            self._going_on = None
         self._count += 1
         if self._doubt is not None and self._count % _DRAWN_EVERY == 0:
             self._drawn_from = self._count, self._doubt.copy()
@@ -263,13 +272,29 @@ class StepStream:
             belief.settle(count, self._count - len(belief.recent))
 
     @property
-    def now(self) -> Floats:
-        """p(label of the present row) [K + 1]; the background before the first row."""
+    def _by_chain(self) -> Floats:
+        """p(label of the present row) [K + 1] by the chain; the background before the first row."""
         states = self._belief.states
         if states is None:
             nothing: Floats = np.eye(self._chain.background + 1)[-1]
             return nothing
-        return softened(self._chain.by_label(states.states)[0], self._belief.temperature)
+        return self._chain.by_label(states.states)[0]
+
+    @property
+    def _present(self) -> tuple[Floats, float]:
+        """p(label of the present row) [K + 1], and its temperature.
+
+        As long as the chain stays in a step that was told, networks have no say.
+        """
+        rows, recogniser = self._by_chain, self.recogniser
+        if self._seen is None or self._going_on is not None:
+            return rows, self._belief.temperature
+        return recogniser.present_label(rows, self._seen), recogniser.present[1]
+
+    @property
+    def now(self) -> Floats:
+        """p(label of the present row) [K + 1]; the background before the first row."""
+        return softened(*self._present)
 
     @property
     def tasks(self) -> Floats:
@@ -283,8 +308,11 @@ class StepStream:
 
         The sum over tasks is proportional to √(p by the chain · p by the network).
         """
-        chain = self._chain
-        states: Floats = chain.next_states(self._belief.states or chain.start)[0]
+        chain, present = self._chain, self._belief.states or self._chain.start
+        if self._seen is not None:  # states whose label is the present one
+            ratio = self._present[0] / np.maximum(self._by_chain, 1e-30)
+            present = replace(present, within=present.within * ratio[chain.labels])
+        states: Floats = chain.next_states(present)[0]
         if self._ahead is not None:
             ratio = np.exp(self._ahead) / np.maximum(chain.summed(states), 1e-12)
             states = states * np.append(np.sqrt(ratio), 0.0)[chain.actions]
@@ -309,7 +337,9 @@ class StepStream:
         """
         belief = self._belief
         shown, first = [*belief.settled], self._count - len(belief.recent)
-        for place, row in enumerate(belief.window()):
+        rows = belief.window()
+        rows[-1:] = [self.now][: len(rows)]
+        for place, row in enumerate(rows):
             belief.join(shown, first + place, row)
         recogniser, config = self.recogniser, self.recogniser.config
         shortest = config.shortest_step * self._chain.lasting
