@@ -84,8 +84,12 @@ def recognise(
     if steps_known is not None:
         step_names = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
+        opened = with_orders(open_run(run), order)
+        scores = opened.own_recogniser.held_out
+        if scores is not None and not scores.enough:
+            talk(f"note: check these steps: {scores.words}. Label more videos (cefito annotate)")
         tracks = recognised_videos(
-            with_orders(open_run(run), order),
+            opened,
             inputs,
             task=reading.task,
             steps_known=step_names,

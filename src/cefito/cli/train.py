@@ -196,6 +196,8 @@ def _report(run: Run, trained: bool) -> dict[str, Any]:
         from cefito.inference.whole_videos import limits_of_films
 
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
+        if run.recogniser.held_out is not None:
+            talk(f"recogniser: {run.recogniser.held_out.words}")
         for limit in limits_of_films(run):
             talk(f"note: {limit}")
     described = run.planner.describe()

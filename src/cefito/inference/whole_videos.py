@@ -292,10 +292,11 @@ def limits_of_film(run: Run, verifier: Verifier, task: int | None) -> tuple[str,
         return (f"{films}: this recogniser was not tried on any",)
     if seen[task].enough:
         return ()
-    count = counted(verifier.orders[task].videos, "video")
+    count, more = counted(verifier.orders[task].videos, "video"), seen[task].more
+    remedy = "label more of them" if more is None else f"label about {more} more"
     return (
         f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count} "
-        "without errors; label more of them",
+        f"without errors; {remedy}",
     )
 
 

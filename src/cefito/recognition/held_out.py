@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -56,7 +56,8 @@ class RowChoice:
     share: float  # s
     trust: float  # λ
     temperature: float  # T
-    present: tuple[float, float] = (0.0, 1.0)  # w of the present label, and its T
+    present: tuple[float, float]  # w of the present label, and its T; 0 and T of whole videos
+    scores: dict[str, float]  # `summary` of the videos
 
 
 def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:
@@ -71,36 +72,37 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
         config: The values to choose from.
         past: Whether each row is seen by the rows up to it alone.
     """
+    truth, background = [video.labels for video in held], held[0].chain.background
 
     def shown(share: float, trust: float) -> list[Floats]:
         return [video.rows(share, trust, past=past) for video in held]
 
+    def counts(shown: Sequence[Floats]) -> list[VideoScores]:
+        labels = (rows.argmax(axis=1) for rows in shown)
+        return [VideoScores.of(*pair, background) for pair in zip(labels, truth, strict=True)]
+
     def scores(shown: Sequence[Floats]) -> list[float]:
-        videos = [
-            VideoScores.of(rows.argmax(axis=1), video.labels, video.chain.background)
-            for rows, video in zip(shown, held, strict=True)
-        ]
         return [
             video.right / video.rows if past else video.edit + summary([video])["f1_50"] / 100
-            for video in videos
+            for video in counts(shown)
         ]
 
     shares, middle = _shares(config), len(config.trusts) // 2
     share = _usual({share: scores(shown(share, config.trusts[middle])) for share in shares}, 0)
     trust = _usual({trust: scores(shown(share, trust)) for trust in config.trusts}, middle)
-    rows, truth = shown(share, trust), np.concatenate([video.labels for video in held])
-    choice = RowChoice(share, trust, best_temperature(np.concatenate(rows), truth))
-    if not past:
-        return choice
-    alone = [mixed(video.logs[past], share) + video.prior for video in held]
-    presents = {
-        weight: [joined(*both, weight) for both in zip(rows, alone, strict=True)]
-        for weight in config.presents
-    }
-    tried = {weight: scores(present) for weight, present in presents.items()}
-    weight = _usual(tried, len(tried) // 2)
-    present = weight, best_temperature(np.concatenate(presents[weight]), truth)
-    return replace(choice, present=present)
+    rows, weight = shown(share, trust), 0.0
+    temperature = present = best_temperature(np.concatenate(rows), np.concatenate(truth))
+    if past:
+        alone = [mixed(video.logs[past], share) + video.prior for video in held]
+
+        def by_both(weight: float) -> list[Floats]:
+            return [joined(*both, weight) for both in zip(rows, alone, strict=True)]
+
+        tried = {weight: scores(by_both(weight)) for weight in config.presents}
+        weight = _usual(tried, len(tried) // 2)
+        rows = by_both(weight)
+        present = best_temperature(np.concatenate(rows), np.concatenate(truth))
+    return RowChoice(share, trust, temperature, (weight, present), summary(counts(rows)))
 
 
 def _usual(scores: Mapping[float, Sequence[float]], usual: int) -> float:

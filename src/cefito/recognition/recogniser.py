@@ -17,7 +17,7 @@ from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
-from cefito.recognition.scores import recognised_step, segments
+from cefito.recognition.scores import HeldOutScores, recognised_step, segments
 from cefito.recognition.settings import RecogniserSettings
 from cefito.recognition.trials import SeenMistakes
 from cefito.tracks import TimedStep
@@ -109,6 +109,10 @@ class Recogniser(Protocol):
     def seen(self) -> tuple[SeenMistakes, ...] | None:
         """Mistakes made up in videos held out that were seen, by task; None if none were."""
 
+    @property
+    def held_out(self) -> HeldOutScores | None:
+        """Scores of training videos that were held out; None if none were."""
+
     @classmethod
     def fit(
         cls,
@@ -180,6 +184,7 @@ class BaseRecogniser:
 
     rate: float
     seen: tuple[SeenMistakes, ...] | None = None
+    held_out: HeldOutScores | None = None
 
     @property
     def width(self) -> int:

@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
+from cefito.markup import counted
+from cefito.settings import Record
 from cefito.tracks import TimedStep
 
 OVERLAPS = (10, 25, 50)
@@ -104,6 +107,31 @@ def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
 
 
 _COUNTS = ("recognised", "annotated")
+_ENOUGH = 70.0  # edit score
+
+
+class HeldOutScores(Record):
+    """Scores of training videos that were held out in turn, in per cent."""
+
+    videos: int = Field(ge=1)
+    frame: float = Field(ge=0, le=100)
+    edit: float = Field(ge=0, le=100)
+    f1_50: float = Field(ge=0, le=100)
+    present: float = Field(ge=0, le=100)  # rows labelled right by those up to them
+
+    @property
+    def enough(self) -> bool:
+        """Whether recognised steps are more than proposals."""
+        return self.edit >= _ENOUGH
+
+    @property
+    def words(self) -> str:
+        """The scores, as a sentence without its full stop."""
+        return (
+            f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
+            f"the rows were recognised right, {self.present:.0f} % of them from the rows before "
+            f"alone; edit score {self.edit:.0f}, F1@50 {self.f1_50:.0f}"
+        )
 
 
 def _found(ours: Sequence[Segment], theirs: Sequence[Segment], least: float) -> int:

@@ -61,7 +61,7 @@ from cefito.recognition.recogniser import (
     BaseRecogniser,
     Recognition,
 )
-from cefito.recognition.scores import segments
+from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
@@ -87,6 +87,7 @@ class _Header(Record):
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
+    held_out: HeldOutScores | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +112,7 @@ class SegmentalRecogniser(BaseRecogniser):
     taxonomy: Taxonomy
     # by task, in videos held out; None if none was
     seen: tuple[SeenMistakes, ...] | None = None
+    held_out: HeldOutScores | None = None
 
     @classmethod
     def fit(
@@ -132,7 +134,10 @@ class SegmentalRecogniser(BaseRecogniser):
         known = AnnotatedRows.of(dataset, videos)
         folds = min(config.folds, len(videos))
         parts = folds if folds > 1 else 0
-        order = np.random.default_rng(seed).permutation(len(videos)) % max(folds, 1)
+        # the videos of each task are dealt evenly
+        drawn = np.random.default_rng(seed).permutation(len(videos))
+        drawn = drawn[np.argsort(np.array(known.tasks)[drawn], kind="stable")]
+        order = np.argsort(drawn) % max(folds, 1)
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
@@ -175,6 +180,11 @@ class SegmentalRecogniser(BaseRecogniser):
             present=past.present,
             doubt=doubt,
             seen=seen,
+            held_out=HeldOutScores(
+                videos=len(held),
+                present=past.scores["frame"],
+                **{name: whole.scores[name] for name in ("frame", "edit", "f1_50")},
+            ),
         )
 
     @classmethod
@@ -422,6 +432,7 @@ class SegmentalRecogniser(BaseRecogniser):
             present=self.present,
             doubt=self.doubt,
             seen=self.seen,
+            held_out=self.held_out,
         )
         write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
 
@@ -493,6 +504,7 @@ class SegmentalRecogniser(BaseRecogniser):
             present=header.present or (0.0, header.temperatures[1]),
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
             seen=header.seen,
+            held_out=header.held_out,
             standard=Standard(**rows["standard"]),
             log_prior=arrays[""]["log_prior"],
             trusts=header.trusts,

@@ -278,7 +278,8 @@ class StepStream:
         if states is None:
             nothing: Floats = np.eye(self._chain.background + 1)[-1]
             return nothing
-        return self._chain.by_label(states.states)[0]
+        label: Floats = self._chain.by_label(states.states)[0]
+        return label
 
     @property
     def _present(self) -> tuple[Floats, float]:

@@ -7,6 +7,7 @@ steps say how probable each mistake is in its copy, and in the right one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,17 @@ class SeenMistakes(Record):
         """Whether most mistakes of both kinds were seen, were two more of each missed."""
         both = (self.skipped, self.of_skipped), (self.exchanged, self.of_exchanged)
         return all(seen >= _ENOUGH * (tried + 2) for seen, tried in both)
+
+    @property
+    def more(self) -> int | None:
+        """Further videos that make `enough`, if as many of their mistakes are seen; else None."""
+        both, more = ((self.skipped, self.of_skipped), (self.exchanged, self.of_exchanged)), 0
+        for seen, tried in both:
+            beyond = seen - _ENOUGH * tried  # of so many videos
+            if beyond <= 0:
+                return None
+            more = max(more, math.ceil(self.right * (2 * _ENOUGH / beyond - 1) - 1e-9))
+        return more
 
     @property
     def words(self) -> str:

@@ -1,0 +1,136 @@
+"""Errors of steps that are recognised in rows, told from right steps.
+
+Splits the training and validation videos of a folder with taxonomy.json, videos.jsonl, errors.jsonl
+and timeline.npz into two folds. The recogniser and the verifier learn from one of them, and each
+annotated step of the other one has the probability of an error of the recognised step of its action
+that overlaps it most, or, if none does, the mean of its video. With sequences that are drawn, it is
+the mean over them.
+
+    python benchmarks/recognised_errors.py --data FOLDER --out FILE [--seeds 2]
+
+AUC is in per cent, of steps with an error of a kind against steps without this kind; its interval
+resamples videos.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import common
+from cefito.data.annotations import Step, Video
+from cefito.data.prepared import PreparedDataset
+from cefito.data.readers.custom import prepare
+from cefito.files import write_json
+from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.verification.verifier import Verifier
+from verification import auc
+
+_DRAWS = 1000
+Floats = NDArray[np.float64]
+
+
+def probabilities(verifier: Verifier, steps: Sequence[Step], video: Video) -> Floats:
+    """Return p(error of order, any error) of each annotated step, NaN if it is not recognised."""
+    found = np.full((len(video.steps), 2), np.nan)
+    if not steps:
+        return found
+    judged = verifier.probabilities(steps, video.task)
+    for place, step in enumerate(video.steps):
+        overlaps = [
+            min(step.end, other.end) - max(step.start, other.start)
+            if other.action == step.action
+            else 0.0
+            for other in steps
+        ]
+        best = int(np.argmax(overlaps))
+        if overlaps[best] > 0:
+            found[place] = judged[best, 1], 1 - judged[best, 0]
+    return found
+
+
+def filled(found: Floats) -> Floats:
+    """Return scores [n, 2] in which a step that was not recognised has the mean of its video."""
+    left = ~np.isnan(found)
+    mean = np.where(left, found, 0).sum(axis=0) / np.maximum(left.sum(axis=0), 1)
+    return np.where(left, found, mean)
+
+
+def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
+    """Train on each fold, and score the steps of the other one."""
+    timeline = dataset.timeline
+    assert timeline is not None, "the data set needs rows of whole videos"
+    learned = [place for place, video in enumerate(dataset.videos) if video.split != "test"]
+    folds = np.random.default_rng(seed).permutation(len(learned)) % 2
+    scores: dict[str, list[Floats]] = {"best": [], "drawn": [], "given": []}
+    videos: list[Video] = []
+    for fold in range(2):
+        train = [place for place, of in zip(learned, folds, strict=True) if of != fold]
+        recogniser = SegmentalRecogniser.fit(dataset, train, seed=seed)
+        taxonomy = dataset.taxonomy
+        verifier = Verifier.fit([dataset.videos[place] for place in train], taxonomy, seed=seed)
+        for place, of in zip(learned, folds, strict=True):
+            if of != fold:
+                continue
+            video, rows = dataset.videos[place], timeline.videos[place].astype(np.float32)
+            videos.append(video)
+            best = [
+                Step(step.start, step.end, step.action)
+                for step in recogniser.recognise(rows).steps()
+            ]
+            drawn = recogniser.recognise(rows, doubt=True).drawn_steps
+            each = [filled(probabilities(verifier, steps, video)) for steps in drawn]
+            scores["best"].append(filled(probabilities(verifier, best, video)))
+            scores["drawn"].append(np.mean(each, axis=0))
+            scores["given"].append(probabilities(verifier, video.steps, video))
+    owner = np.repeat(np.arange(len(videos)), [len(video.steps) for video in videos])
+    tags = [" ".join(step.errors).casefold() for video in videos for step in video.steps]
+    wrong = {"order": np.array(["order" in tag for tag in tags]), "any": np.array(tags) != ""}
+    places = [np.flatnonzero(owner == video) for video in range(len(videos))]
+    draws = np.random.default_rng(0).integers(len(videos), size=(_DRAWS, len(videos)))
+    result: dict[str, Any] = {"seed": seed, "steps": len(tags), "videos": len(videos)}
+    for name, rows_of in scores.items():
+        values = np.concatenate(rows_of)
+        for column, (kind, marked) in enumerate(wrong.items()):
+            chosen = (np.concatenate([places[video] for video in draw]) for draw in draws)
+            resampled = [auc(values[kept, column], marked[kept]) for kept in chosen]
+            low, high = np.nanquantile(resampled, [0.05, 0.95])
+            result[f"{name}_{kind}"] = {
+                "auc": round(auc(values[:, column], marked), 1),
+                "low": round(float(low), 1),
+                "high": round(float(high), 1),
+            }
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = common.parser(__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        source.mkdir()
+        for name in ("taxonomy.json", "videos.jsonl", "errors.jsonl", "timeline.npz"):
+            shutil.copy(given.data / name, source)
+        dataset = prepare(source, Path(folder) / "DATA")
+        runs = [measured(dataset, seed) for seed in range(given.seeds)]
+    report = {
+        "command": f"python benchmarks/recognised_errors.py --data {given.data.name}"
+        f" --seeds {given.seeds}",
+        "machine": common.machine(),
+        "runs": runs,
+    }
+    if given.out is not None:
+        write_json(given.out, report)
+    print(report)
+
+
+if __name__ == "__main__":
+    main()
