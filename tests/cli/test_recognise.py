@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cefito.cli import main
 from cefito.cli.recognise import PROPOSALS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
-from cefito.runs.run import open_run
+from cefito.runs.run import open_run, write_run
 from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, make_run
 
@@ -293,3 +294,16 @@ def test_a_folder_with_rows_alone_is_prepared(films, tmp_path, call):
     again = open_dataset(tmp_path / "DATA")
     assert np.array_equal(again.start, made.start)
     assert again.timeline.videos[3].shape == made.timeline.videos[3].shape
+
+
+def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
+    shutil.copytree(films / "RUN", tmp_path / "RUN")
+    assert "check these steps" not in ran("recognise", tmp_path / "RUN", "v10").err
+    run = open_run(tmp_path / "RUN")
+    own = run.own_recogniser
+    assert own.held_out.videos == 10
+    poor = own.held_out.model_copy(update={"edit": 41.4, "f1_50": 30.0})
+    write_run(replace(run, recogniser=replace(own, held_out=poor)))
+    said = ran("recognise", tmp_path / "RUN", "v10").err
+    assert "check these steps" in said
+    assert "edit score 41, F1@50 30" in said

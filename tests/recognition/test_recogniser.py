@@ -414,7 +414,11 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert tried.false == 0
     recogniser.save(tmp_path)
     again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
-    for name in ("doubt", "seen", "shares", "present"):
+    assert recogniser.held_out is not None
+    assert recogniser.held_out.videos == 6
+    assert recogniser.held_out.enough
+    assert min(recogniser.held_out.edit, recogniser.held_out.f1_50) > 90
+    for name in ("doubt", "seen", "shares", "present", "held_out"):
         assert getattr(again, name) == getattr(recogniser, name)
     assert seen(again) == checked
     without = config.model_copy(update={"changes": 0})

@@ -71,3 +71,16 @@ def test_what_was_seen_is_enough_if_most_was_seen_of_more_than_a_few(skipped, ex
     seen = SeenMistakes(**dict(zip(names, (*skipped, *exchanged), strict=True)))
     assert seen.enough is enough
     assert f"{skipped[0]} of {skipped[1]} were seen" in seen.words
+
+
+@pytest.mark.parametrize(
+    ("seen", "tried", "more"),
+    [(3, 3, 2), (4, 4, 1), (9, 10, 0), (8, 10, 4), (7, 10, None), (0, 0, None)],
+)
+def test_more_videos_are_said_if_most_mistakes_are_seen(seen, tried, more):
+    both = {"skipped": seen, "of_skipped": tried, "exchanged": seen, "of_exchanged": tried}
+    mistakes = SeenMistakes(**both, right=tried)
+    assert mistakes.more == more
+    if more:
+        grown = {name: value * (1 + more / tried) for name, value in both.items()}
+        assert SeenMistakes.model_construct(**grown).enough
