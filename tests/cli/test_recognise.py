@@ -11,6 +11,7 @@ from cefito.cli import main
 from cefito.cli.recognise import PROPOSALS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
+from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.runs.run import open_run, write_run
 from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, make_run
@@ -301,6 +302,8 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     assert "check these steps" not in ran("recognise", tmp_path / "RUN", "v10").err
     run = open_run(tmp_path / "RUN")
     own = run.own_recogniser
+    assert isinstance(own, SegmentalRecogniser)
+    assert own.held_out is not None
     assert own.held_out.videos == 10
     poor = own.held_out.model_copy(update={"edit": 41.4, "f1_50": 30.0})
     write_run(replace(run, recogniser=replace(own, held_out=poor)))

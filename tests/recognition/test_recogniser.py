@@ -226,7 +226,7 @@ def test_the_present_row_is_the_forward_pass(recogniser, video):
     log_seen = recogniser.log_seen(rows, past=True)
     seen = recogniser.likelihoods(log_seen, past=True)
     weight, temperature = 0.75, 1.5
-    recogniser = replace(recogniser, present=(weight, temperature))
+    recogniser = replace(recogniser, weights=(0.0, weight), temperatures=(1.0, temperature))
     stream, right = StepStream(recogniser), 0
     assert stream.now.argmax() == 6
     filtered = recogniser.chain.filtered(seen)
@@ -418,7 +418,7 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert recogniser.held_out.videos == 6
     assert recogniser.held_out.enough
     assert min(recogniser.held_out.edit, recogniser.held_out.f1_50) > 90
-    for name in ("doubt", "seen", "shares", "present", "held_out"):
+    for name in ("doubt", "seen", "shares", "weights", "chained", "held_out"):
         assert getattr(again, name) == getattr(recogniser, name)
     assert seen(again) == checked
     without = config.model_copy(update={"changes": 0})
@@ -447,15 +447,15 @@ def test_a_recogniser_of_before_has_no_networks_of_changes(films, recogniser, vi
     assert len(kept) < len(tensors)
     write_tensors(tmp_path / RECOGNISER_FILE, kept)
     header = json.loads((tmp_path / SETTINGS_FILE).read_text())
-    for name in ("shares", "doubt", "seen", "present"):
+    for name in ("shares", "doubt", "seen", "weights", "chained", "held_out"):
         del header[name]
-    for name in ("changes", "rearranged", "shares", "doubts", "drawn", "presents"):
+    for name in ("changes", "rearranged", "shares", "doubts", "drawn", "weights"):
         del header["config"][name]
     (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
     old = SegmentalRecogniser.load(tmp_path, films.taxonomy)
     assert (old.changes, old.shares, old.seen) == (None, (0.0, 0.0), None)
-    assert old.present == (0.0, old.temperatures[1])
-    usual = replace(recogniser, shares=(0.0, 0.0), changes=None)
+    assert (old.weights, old.chained) == ((0.0, 0.0), old.temperatures)
+    usual = replace(recogniser, shares=(0.0, 0.0), changes=None, weights=(0.0, 0.0))
     for doubt in (False, True):
         ours = old.recognise(video[0], doubt=doubt)
         assert np.isfinite(ours.rows).all()

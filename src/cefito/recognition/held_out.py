@@ -55,8 +55,9 @@ class RowChoice:
 
     share: float  # s
     trust: float  # λ
+    weight: float  # w
     temperature: float  # T
-    present: tuple[float, float]  # w of the present label, and its T; 0 and T of whole videos
+    chained: float  # T of the chain alone, w = 0
     scores: dict[str, float]  # `summary` of the videos
 
 
@@ -65,7 +66,8 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
 
     Whole videos are scored by edit score and F1@50, rows seen by the past by their labels. Of
     values as good as the best one, within a standard error over videos, the usual one is chosen:
-    no changes, the middle λ and w.
+    no changes, the middle λ, and the middle w of the past, but w = 0 of whole videos, in whose
+    edit score networks alone are far behind where steps are hard to see.
 
     Args:
         held: The videos.
@@ -90,19 +92,21 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
     shares, middle = _shares(config), len(config.trusts) // 2
     share = _usual({share: scores(shown(share, config.trusts[middle])) for share in shares}, 0)
     trust = _usual({trust: scores(shown(share, trust)) for trust in config.trusts}, middle)
-    rows, weight = shown(share, trust), 0.0
-    temperature = present = best_temperature(np.concatenate(rows), np.concatenate(truth))
-    if past:
-        alone = [mixed(video.logs[past], share) + video.prior for video in held]
+    rows = shown(share, trust)
+    chained = best_temperature(np.concatenate(rows), np.concatenate(truth))
+    alone = [mixed(video.logs[past], share) + video.prior for video in held]
 
-        def by_both(weight: float) -> list[Floats]:
-            return [joined(*both, weight) for both in zip(rows, alone, strict=True)]
+    def by_both(weight: float) -> list[Floats]:
+        return [joined(*both, weight) for both in zip(rows, alone, strict=True)]
 
-        tried = {weight: scores(by_both(weight)) for weight in config.presents}
-        weight = _usual(tried, len(tried) // 2)
-        rows = by_both(weight)
-        present = best_temperature(np.concatenate(rows), np.concatenate(truth))
-    return RowChoice(share, trust, temperature, (weight, present), summary(counts(rows)))
+    # networks alone do not know which steps a task has
+    weights = [weight for weight in config.weights if past or weight < 1] or [0.0]
+    weight = _usual(
+        {weight: scores(by_both(weight)) for weight in weights}, len(weights) // 2 * past
+    )
+    rows = by_both(weight)
+    temperature = best_temperature(np.concatenate(rows), np.concatenate(truth))
+    return RowChoice(share, trust, weight, temperature, chained, summary(counts(rows)))
 
 
 def _usual(scores: Mapping[float, Sequence[float]], usual: int) -> float:

@@ -4,9 +4,9 @@ A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by net
 whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
 steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
-The present label is that of chain and networks, p ∝ p(label | chain)^(1 − w) p(label | networks)^w,
-and w is chosen like λ. A further network of the past, its mean and the time says which step comes
-next, beside the chain.
+A label is that of chain and networks, p ∝ p(label | chain)^(1 − w) p(label | networks)^w, and w is
+chosen like λ. A further network of the past, its mean and the time says which step comes next,
+beside the chain.
 
 With few videos, networks learn the usual order more than the steps. Networks of changes (`changes`)
 do not know it: log p(label | x) is (1 − s) that of the usual ones + s theirs, and s is chosen as λ.
@@ -83,7 +83,8 @@ class _Header(Record):
     trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
     temperatures: tuple[_Power, _Power]  # T
     shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
-    present: tuple[_Share, _Power] | None = None  # w and T; None in runs of before
+    weights: tuple[_Share, _Share] = (0.0, 0.0)  # w
+    chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
@@ -105,7 +106,8 @@ class SegmentalRecogniser(BaseRecogniser):
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
     shares: tuple[float, float]  # s of both
-    present: tuple[float, float]  # w of the present label, and its T
+    weights: tuple[float, float]  # w of both
+    chained: tuple[float, float]  # T of both by the chain alone, w = 0
     # s, λ, and the share of steps in any order, when videos are verified
     doubt: tuple[float, float, float]
     rate: float  # rows a second
@@ -177,7 +179,8 @@ class SegmentalRecogniser(BaseRecogniser):
             trusts=(whole.trust, past.trust),
             temperatures=(whole.temperature, past.temperature),
             shares=(whole.share, past.share),
-            present=past.present,
+            weights=(whole.weight, past.weight),
+            chained=(whole.chained, past.chained),
             doubt=doubt,
             seen=seen,
             held_out=HeldOutScores(
@@ -261,7 +264,8 @@ class SegmentalRecogniser(BaseRecogniser):
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
             shares=(config.shares[0],) * 2 if changes else (0.0, 0.0),
-            present=(config.presents[0], 1.0),
+            weights=(0.0, config.weights[0]),
+            chained=(1.0, 1.0),
             doubt=(0.0, config.trusts[0], config.doubts[0]),
             rate=rate,
             taxonomy=taxonomy,
@@ -325,10 +329,11 @@ class SegmentalRecogniser(BaseRecogniser):
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
         if doubt and plan is None:
             return self._doubted(rows, chain)
-        seen = self.likelihoods(self.log_seen(rows, past=False), past=False)
+        logs = self.log_seen(rows, past=False)
+        seen = self.likelihoods(logs, past=False)
         if plan is None:
             smoothed = chain.smoothed(seen)
-            return self._recognition(smoothed, smoothed.tasks)
+            return self._recognition(smoothed, smoothed.tasks, logs)
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
@@ -344,9 +349,17 @@ class SegmentalRecogniser(BaseRecogniser):
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
 
-    def _recognition(self, smoothed: Smoothed, tasks: Floats, **more: Any) -> Recognition:
+    def _recognition(
+        self, smoothed: Smoothed, tasks: Floats, logs: Floats | None = None, **more: Any
+    ) -> Recognition:
+        """Return what rows say, by `log_seen`, too, if it is given."""
+        rows = softened(smoothed.rows, self.chained[0])
+        if logs is not None:
+            rows = softened(
+                self.with_networks(smoothed.rows, logs, past=False), self.temperatures[0]
+            )
         return Recognition(
-            rows=softened(smoothed.rows, self.temperatures[0]),
+            rows=rows,
             begin=smoothed.begin,
             tasks=tasks,
             rate=self.rate,
@@ -393,9 +406,9 @@ class SegmentalRecogniser(BaseRecogniser):
         prior = self.config.prior_power * self.log_prior
         return logs[0] - prior, logs[-1] - prior
 
-    def present_label(self, rows: Floats, seen: Floats) -> Floats:
-        """Return p(present label) [K + 1] by that of the chain, and `log_seen` of the row."""
-        return joined(rows, seen + self.config.prior_power * self.log_prior, self.present[0])
+    def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats:
+        """Return p(label) [..., K + 1] by that of the chain and `log_seen`, both [..., K + 1]."""
+        return joined(rows, logs + self.config.prior_power * self.log_prior, self.weights[past])
 
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
         """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
@@ -429,7 +442,8 @@ class SegmentalRecogniser(BaseRecogniser):
             trusts=self.trusts,
             temperatures=self.temperatures,
             shares=self.shares,
-            present=self.present,
+            weights=self.weights,
+            chained=self.chained,
             doubt=self.doubt,
             seen=self.seen,
             held_out=self.held_out,
@@ -501,7 +515,8 @@ class SegmentalRecogniser(BaseRecogniser):
             chain=chain,
             changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
             shares=header.shares,
-            present=header.present or (0.0, header.temperatures[1]),
+            weights=header.weights,
+            chained=header.chained or header.temperatures,
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
             seen=header.seen,
             held_out=header.held_out,

@@ -125,10 +125,10 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         max_length=16,
         description="Powers of a row's likelihood, since rows resemble each other; one is chosen.",
     )
-    presents: _Shares = Field(
+    weights: _Shares = Field(
         (0.0, 0.25, 0.5, 0.75, 1.0),
-        description="Powers of the networks' probability of the present label, beside the chain's; "
-        "one is chosen.",
+        description="Powers of the networks' probability of a label beside the chain's; one is "
+        "chosen for whole videos, and one for the present row.",
     )
     changes: int = Field(
         50,

@@ -47,7 +47,7 @@ class _Model(Protocol):
     @property
     def temperatures(self) -> tuple[float, float]: ...
     @property
-    def present(self) -> tuple[float, float]: ...
+    def chained(self) -> tuple[float, float]: ...
     @property
     def doubt(self) -> tuple[float, float, float]: ...
     @property
@@ -58,7 +58,7 @@ class _Model(Protocol):
     def taxonomy(self) -> Taxonomy: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
-    def present_label(self, rows: Floats, seen: Floats) -> Floats: ...
+    def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats: ...
 
 
 class _Belief:
@@ -129,7 +129,7 @@ class StepStream:
         self._chain: StepChain = recogniser.chain
         if task is not None:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
-        self._belief = _Belief(self._chain, recogniser.temperatures[1])
+        self._belief = _Belief(self._chain, recogniser.chained[1])
         self._doubt: _Belief | None = None
         self._drawn_from: tuple[int, _Belief] | None = None  # rows, and what was doubted then
         self._memory = RowMemory(recogniser.config, recogniser.rate)
@@ -200,7 +200,7 @@ class StepStream:
         """Doubt the usual order from now on, beside what is recognised by it; return itself."""
         if self._doubt is None:
             loose = self._chain.loosened(self.recogniser.doubt[2])
-            self._doubt = _Belief(loose, self.recogniser.temperatures[1])
+            self._doubt = _Belief(loose, self.recogniser.chained[1])
         return self
 
     @property
@@ -290,7 +290,8 @@ class StepStream:
         rows, recogniser = self._by_chain, self.recogniser
         if self._seen is None or self._going_on is not None:
             return rows, self._belief.temperature
-        return recogniser.present_label(rows, self._seen), recogniser.present[1]
+        rows = recogniser.with_networks(rows, self._seen, past=True)
+        return rows, recogniser.temperatures[1]
 
     @property
     def now(self) -> Floats:
