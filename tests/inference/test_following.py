@@ -13,9 +13,9 @@ from cefito import Session
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.following import joined_rows, led
-from cefito.inference.planning_run import PlanningRun
 from cefito.planners.any_length.guidance import SessionModel
 from cefito.recognition.stream import StepStream
+from cefito.runs.run import Run
 from cefito.runs.train import check_run_folder
 from cefito.tracks.track import stored
 from tiny_runs import next_actions, rows_of
@@ -119,7 +119,7 @@ def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, 
 
 
 def test_rows_are_narrower_or_wider_than_observations(run_with_recogniser, video, followed):
-    session = PlanningRun(**vars(run_with_recogniser)).session()
+    session = Run(**vars(run_with_recogniser)).session()
     for place, row in enumerate(video[1]):  # 24 numbers; observations have 8
         session.observe(row, at=float(place))
     assert session.followed() == followed.followed()

@@ -8,9 +8,10 @@ import pytest
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_files, query_from_video
-from cefito.inference.question import planning, run_for_steps, steps_range
+from cefito.inference.question import planning, steps_range
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
+from cefito.runs.run import run_for_steps
 from tiny_runs import next_actions
 
 

@@ -10,8 +10,8 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.conformal import WindowScores, windows_for
 from cefito.inference.answer import answer
 from cefito.inference.sets import LARGEST_SET
+from cefito.parts.coverage import LEVELS, Condition
 from cefito.planners.base import Queries
-from cefito.runs.coverage import LEVELS, Condition
 from cefito.search.constraints import Constraints
 
 

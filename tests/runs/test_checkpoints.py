@@ -31,11 +31,11 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_field, import_field
 from cefito.field.fields import incremental_field, make_field
 from cefito.inference.answer import answer
+from cefito.parts.folder import recorded
 from cefito.planners.cefito.checkpoints import to_checkpoints
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.finetune import finetune
-from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.settings import flattened

@@ -15,11 +15,11 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import fitting_windows, split_videos
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.field.fields import named_components
+from cefito.parts.folder import trained_videos, window_sizes
 from cefito.planners.any_length.usual import whole_videos
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune
-from cefito.runs.folder import trained_videos, window_sizes
 from cefito.runs.run import open_run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cefito.errors import RunError
-from cefito.runs.folder import MANIFEST, recorded
-from cefito.runs.run import open_run, write_run
+from cefito.parts.folder import MANIFEST, recorded
+from cefito.runs.run import open_run
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_it_lists_what_was_written_and_nothing_else(folder, nearest_run):
     (folder / "notes.json").write_text("mine")
     (folder / "evaluation-test.json").write_text("{}")
     assert open_run(folder).info == nearest_run.info
-    write_run(open_run(folder))  # written anew, my own files are not its own
+    open_run(folder).written()  # written anew, my own files are not its own
     assert json.loads((folder / MANIFEST).read_text()) == manifest
 
 

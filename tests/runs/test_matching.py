@@ -15,8 +15,8 @@ from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.runs.folder import VIDEOS_FILE, trained_videos
-from cefito.runs.matching import DatasetName, match_dataset, named_dataset
+from cefito.parts.folder import VIDEOS_FILE, trained_videos
+from cefito.parts.matching import DatasetName, match_dataset, named_dataset
 from cefito.runs.run import open_run
 from part_worlds import part_of
 from tiny_runs import small_run

@@ -10,11 +10,11 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, RunError
+from cefito.parts.folder import recorded
+from cefito.parts.opening import Opening
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune
-from cefito.runs.folder import recorded
 from cefito.runs.options import TrainArguments, TrainOptions
-from cefito.runs.parts import Opening
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.serve.models import open_models

@@ -13,7 +13,7 @@ import pytest
 
 import cefito
 from cefito.errors import RunError
-from cefito.runs.folder import recorded
+from cefito.parts.folder import recorded
 
 ARCHIVES = sorted(Path(__file__).with_name("releases").glob("*/*.zip"))
 

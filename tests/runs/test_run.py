@@ -17,9 +17,9 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError, SamplingError
 from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
+from cefito.parts.folder import recorded
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings

@@ -7,8 +7,8 @@ import pytest
 from cefito import open_run, train_runs
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.parts.folder import folders_for, horizons_in
 from cefito.planners.methods import load_config
-from cefito.runs.folder import folders_for, horizons_in
 from tiny_runs import small_run
 
 
