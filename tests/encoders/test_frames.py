@@ -405,7 +405,7 @@ def test_long_frames_do_not_become_enormous(tmp_path, width, aspect, size):
         path=tmp_path / "long.mp4", origin=0, duration=1, aspect=aspect, timed=True
     )
     frame = av.VideoFrame(width, 2, "gray")
-    with pytest.raises(DataError, match=r"long\.mp4: a frame of .* is too long"):
+    with pytest.raises(DataError, match=r"long\.mp4: a frame of "):
         module._picture(frame, size, info)
 
 

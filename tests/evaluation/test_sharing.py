@@ -64,7 +64,7 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     opened = open_run(file)
     assert plans(opened, world) == plans(run, world)
     assert opened.folder.parent == cache
-    with pytest.raises(RunError, match=r"data set is no longer at hand\. Give its folder"):
+    with pytest.raises(RunError, match=r"no longer at hand"):
         opened.dataset()
     assert opened.dataset(world.folder).fingerprint == world.fingerprint
     assert open_run(str(file)).folder == opened.folder  # unpacked once
@@ -255,7 +255,7 @@ def test_no_member_leaves_the_folder(run, tmp_path, cache, name):
     export_run(run.folder, tmp_path / "run.zip")
     file = packed(tmp_path / "evil.zip", {**contents(tmp_path / "run.zip"), name: b"{}"})
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(RunError, match=r"evil\.zip: member .* is not a file of a run"):
+    with pytest.raises(RunError, match=r"evil\.zip: member .* is not"):
         open_run(file)
     assert sorted(tmp_path.rglob("*")) == before
 

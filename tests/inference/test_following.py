@@ -195,7 +195,7 @@ def test_times_of_lines(run_with_recogniser, video, monkeypatch, capsys):
 
 def test_a_time_of_day_is_no_time_of_a_video(run_with_recogniser, video):
     session = Session(run_with_recogniser)
-    with pytest.raises(DataError, match="the first row is at second 1,769,000,000"):
+    with pytest.raises(DataError, match="at second 1,769,000,000"):
         session.observe(video[1][0], at=1.769e9)
     assert session.observe(video[1][0], at=60.0)
 

@@ -244,7 +244,7 @@ def test_a_run_of_lengths_begins_with_what_it_learned(old, new, tmp_path, monkey
     assert {name: orders[name].edges for name in gone} == {name: edges[name] for name in gone}
     (plan,) = made.planner.plan(Queries.from_windows(windows_of(made, new)[1].subset([0])), 1)
     assert np.isfinite(plan.energies).all()
-    with pytest.raises(ConfigError, match="for all numbers of steps that it plans"):
+    with pytest.raises(ConfigError, match="all numbers of steps"):
         finetune(open_run(run.folder, horizon=3), new, tmp_path / "one")
 
 
@@ -397,7 +397,7 @@ def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
             finetune(chain, new, tmp_path / "out", **given)
     assert caught.value.setting == "epochs"
     narrow = part_of(world, tmp_path / "narrow", tasks=NEW, dim=7)
-    with pytest.raises(RunError, match="observations have 7 features; this run was trained on 32"):
+    with pytest.raises(RunError, match=r"7 features; .* on 32"):
         finetune(chain, narrow, tmp_path / "out")
     none = part_of(world, tmp_path / "none", tasks=NEW, keep=lambda video: video.split == "test")
     with pytest.raises(DataError, match="split 'train' gives no windows"):
@@ -420,5 +420,5 @@ def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
 
     run = small_run(part("old", [0, 1], 0, 1), tmp_path / "run")
     new = part("new", [2, 3, 0], 2)
-    with pytest.raises(DataError, match=r"new: \d+ videos .* names are ambiguous\. Rename them"):
+    with pytest.raises(DataError, match=r"new: \d+ videos .* names are ambiguous"):
         windows_of(run, new)

@@ -56,8 +56,9 @@ class Recording:
             DataError: Rows of another width than the run's, or with NaN or infinity.
         """
         try:
-            asked: dict[str, Any] = {"doubt": True} if evidence else {"plan": plan}
-            recognition = run.recognise(self.rows, rate=self.rate, task=task, **asked)
+            recognition = run.recognise(
+                self.rows, rate=self.rate, task=task, plan=plan, doubt=evidence
+            )
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem

@@ -15,13 +15,14 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
@@ -110,21 +111,7 @@ class OpenedRun:
         device: torch.device | str | None = None,
         plans: bool = True,
     ) -> Self:
-        """Open a finished run: a run folder, or a zip archive of one.
-
-        Args:
-            folder: A run folder, or one that holds runs of several horizons (`train_runs`).
-            horizon: T of the run; may be left out if there is only one run. A run of several
-                lengths then plans this one alone.
-            device: Where it plans; the CPU by default.
-            plans: Refuse at once a method or settings that are not of this version; else when the
-                planner is used.
-
-        Raises:
-            RunError: No run, none of this horizon, several and no horizon, an unfinished one,
-                damaged files, files that have changed since they were written or do not fit each
-                other, or an unknown device.
-        """
+        """Open a finished run; arguments and errors as of `cefito.open_run`."""
         place = Path(folder)
         chosen = chosen_run(unpacked(place) if place.is_file() else place, horizon)
         copy_of = "" if chosen.is_relative_to(folder) else str(folder)
@@ -251,13 +238,22 @@ class OpenedRun:
                 "first, as by unzip."
             )
 
-    def recognise(self, rows: NDArray[Any], **given: Any) -> Recognition:
+    def recognise(
+        self,
+        rows: NDArray[np.floating[Any]],
+        *,
+        rate: float | None = None,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+        doubt: bool = False,
+    ) -> Recognition:
         """Recognise the steps of a whole video by its rows [n, D]; see `Recogniser.recognise`.
 
         Raises:
             RunError: The run has no recogniser.
         """
-        return self.own_recogniser.recognise(rows, **given)
+        recogniser = self.own_recogniser
+        return recogniser.recognise(rows, rate=rate, task=task, plan=plan, doubt=doubt)
 
     @property
     def own_recogniser(self) -> Recogniser:

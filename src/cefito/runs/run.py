@@ -174,7 +174,21 @@ def open_run(
     device: torch.device | str | None = None,
     plans: bool = True,
 ) -> Run:
-    """Open a finished run, as of `OpenedRun.open`."""
+    """Open a finished run: a run folder, or a zip archive of one.
+
+    Args:
+        folder: A run folder, or one that holds runs of several horizons (`train_runs`).
+        horizon: T of the run; may be left out if there is only one run. A run of several
+            lengths then plans this one alone.
+        device: Where it plans; the CPU by default.
+        plans: Refuse at once a method or settings that are not of this version; else when the
+            planner is used.
+
+    Raises:
+        RunError: No run, none of this horizon, several and no horizon, an unfinished one,
+            damaged files, files that have changed since they were written or do not fit each
+            other, or an unknown device.
+    """
     return Run.open(folder, horizon=horizon, device=device, plans=plans)
 
 
@@ -191,7 +205,7 @@ def run_for_steps(
 
     Raises:
         ConfigError: Not a number or range, or the run does not plan it.
-        RunError: See `OpenedRun.open`.
+        RunError: See `open_run`.
     """
     if steps is not None:
         shortest, longest = steps_range(steps)
