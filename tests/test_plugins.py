@@ -110,11 +110,11 @@ def test_names_that_are_taken_are_left_out(install, caplog):
 
 def again(registry, monkeypatch):
     """Let a registry look for packages again, now and after the test."""
-    monkeypatch.setattr(registry, "_loaded", {})
-    monkeypatch.setattr(registry, "_refused", {})
-    monkeypatch.delitem(vars(registry), "_points", raising=False)
-    points = type(registry).__dict__["_points"].func(registry)
-    monkeypatch.setitem(vars(registry), "_points", points)
+    monkeypatch.setattr(registry, "loaded", {})
+    monkeypatch.setattr(registry, "refused", {})
+    monkeypatch.delitem(vars(registry), "points", raising=False)
+    points = type(registry).__dict__["points"].func(registry)
+    monkeypatch.setitem(vars(registry), "points", points)
 
 
 def test_a_search_of_a_package(install, monkeypatch, caplog):

@@ -179,7 +179,7 @@ def test_a_server_that_refuses(server, tmp_path, status, reason):
 
 
 def test_a_server_that_cannot_be_reached(server, place, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.5)
     wait = threading.Event()
     server.answer = lambda _: wait.wait(5)
     assert "cannot be reached (timed out)" in refused("s3d", tmp_path)

@@ -146,7 +146,7 @@ def windows_of(run, dataset, selection="held-out"):
 
 def untrained(run, dataset, config, monkeypatch):
     """A planner before the first step of its finetuning."""
-    monkeypatch.setattr("cefito.training.trainer.Training._step", lambda *_: {"loss": 0.0})
+    monkeypatch.setattr("cefito.training.trainer.Training.step", lambda *_: {"loss": 0.0})
     windows = windows_of(run, dataset)
     given = {"settings": config.settings, "seed": 5, "context": TrainingContext()}
     return run.planner.refit(*windows, **given).planner

@@ -191,7 +191,7 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     def no_step(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(trainer.Training, "_step", no_step)
+    monkeypatch.setattr(trainer.Training, "step", no_step)
     before = contents(folder)
     again = train(world, folder)
     assert all(training.resumed for training in again.info.training.values())
@@ -414,10 +414,10 @@ def frequent(world, tmp_path_factory):
 
 def steps_of(monkeypatch):
     """The networks whose steps are trained from now on."""
-    trained, step = [], trainer.Training._step
+    trained, step = [], trainer.Training.step
     monkeypatch.setattr(
         trainer.Training,
-        "_step",
+        "step",
         lambda self, *rest: (trained.append(type(self.module).__name__), step(self, *rest))[1],
     )
     return trained

@@ -270,7 +270,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):
-    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 1)
+    monkeypatch.setattr("cefito.planners.cefito.hypotheses.TOGETHER", 1)
     queries, _ = ambiguous(weighted, splits)
     several = using(weighted, objective="fitted", tasks=2)
     whole = several.plan(queries, 3)

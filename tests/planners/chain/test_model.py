@@ -64,7 +64,7 @@ def same(left, right):
 
 @pytest.mark.nightly
 def test_members_that_are_trained_side_by_side_are_equal(model, splits, monkeypatch):
-    monkeypatch.setattr("cefito.planners.network._WORTH_A_PROCESS", 0)
+    monkeypatch.setattr("cefito.planners.network.WORTH_A_PROCESS", 0)
     apart, results = fit(splits, context=TrainingContext(workers=2))
     assert same(apart, model)
     assert set(results) == {"chain", "chain-1"}
