@@ -30,8 +30,8 @@ from cefito.evaluation.conformal import (
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.sets import LARGEST_SET, first_steps, set_places
+from cefito.parts.coverage import Condition
 from cefito.planners.base import Queries
-from cefito.runs.coverage import Condition
 from cefito.runs.run import Run, open_run
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)

@@ -23,8 +23,8 @@ from rapidfuzz.distance import Levenshtein
 import common
 from cefito.data import PreparedDataset, Video, open_dataset
 from cefito.files import write_json
-from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.inference.session import Session
+from cefito.runs.run import Run, open_run
 
 _NAMES = ("success", "edit", "next")
 SCORES = (*_NAMES, *(f"{name}_with_present_step" for name in _NAMES))
@@ -42,7 +42,7 @@ def scored(session: Session, left: list[int]) -> list[float]:
     return scores
 
 
-def of_video(data: PreparedDataset, run: PlanningRun, place: int) -> Iterator[list[list[float]]]:
+def of_video(data: PreparedDataset, run: Run, place: int) -> Iterator[list[list[float]]]:
     """Yield both scores, from rows and from boundaries, of each start of a step, per goal."""
     video: Video = data.videos[place]
     assert data.timeline is not None

@@ -228,7 +228,6 @@ def run_with_recogniser(
     from cefito.data.timeline import Timeline
     from cefito.recognition.segmental import SegmentalRecogniser
     from cefito.recognition.settings import RecogniserConfig
-    from cefito.runs.run import write_run
 
     every = tuple(rows_of(world, video).astype(np.float16) for video in range(len(world.videos)))
     dataset = replace(world, hashes=dict(world.hashes))
@@ -240,7 +239,7 @@ def run_with_recogniser(
     recogniser = SegmentalRecogniser.fit(dataset, seen, config=config)
     folder = tmp_path_factory.mktemp("recogniser") / "run"
     folder.mkdir()
-    return write_run(replace(run_of_lengths, folder=folder, recogniser=recogniser))
+    return replace(run_of_lengths, folder=folder, recogniser=recogniser).written()
 
 
 @pytest.fixture(scope="session")

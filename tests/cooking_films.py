@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cefito.cli import main
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
-from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.run import Run, open_run
 from tiny_runs import TINY_LENGTHS, as_arguments
 
 PLANS = {"tea": ["boil", "pour", "wait"], "toast": ["cut", "heat", "spread"]}
@@ -60,4 +60,4 @@ def make_run(folder: Path) -> Run:
     run = open_run(folder / "RUN")
     config = RecogniserConfig(members=1, width=16, training_steps=60, folds=2)
     own = SegmentalRecogniser.fit(run.dataset(), range(10), config=config, seed=0)
-    return write_run(replace(run, recogniser=own))
+    return replace(run, recogniser=own).written()

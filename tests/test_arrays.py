@@ -93,7 +93,7 @@ def test_encrypted_members_and_pipes(tmp_path):
         load_npz(path, ("one",))
     os.mkfifo(tmp_path / "pipe")
     for read in (load_npy, lambda place: load_npz(place, ("one",)), lambda p: read_json(p, "")):
-        with pytest.raises(DataError, match=r"pipe: cannot be read .it is a pipe or device"):
+        with pytest.raises(DataError, match=r"pipe: cannot be read .*device"):
             read(tmp_path / "pipe")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"not valid JSON .maximum recursion"):

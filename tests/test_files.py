@@ -82,9 +82,7 @@ def test_lines_for_which_there_is_no_space_are_not_begun(tmp_path):
     for lines in (["x" * 500], ["x" * 60] * 3):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
         try:
-            with pytest.raises(
-                RunError, match=r"could not be written \(File too large\)\. Nothing"
-            ):
+            with pytest.raises(RunError, match=r"\(File too large\)\. Nothing"):
                 append_lines(path, lines)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,7 +1,7 @@
 """Imports point one way.
 
-cli → serve → report → study, batch → evaluation → inference → runs → planners → training, search →
-field → data
+cli → serve → report → study, batch → evaluation → runs → inference → parts → planners → training,
+search → field → data
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ GROUND = (
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders", "readers"} | _LEARNED
 _PLANNERS = {"planners"} | _METHODS
-_RUNS = {"runs", "tracks", "recognition", "verification"} | _PLANNERS
-_FRONT = {"inference", "evaluation", "study", "batch", "executors"} | _RUNS
+_PARTS = {"parts", "tracks", "recognition", "verification"} | _PLANNERS
+_RUNS = {"runs", "inference"} | _PARTS
+_FRONT = {"evaluation", "study", "batch", "executors"} | _RUNS
 ROOMS: dict[str, set[str]] = {
     "encoders": set(),
     "executors": set(),
@@ -35,11 +36,12 @@ ROOMS: dict[str, set[str]] = {
     "tracks": {"data"},  # knows nothing of recognition, networks and splits
     "recognition": {"data", "tracks", "training"},  # knows no planner
     "verification": {"data", "tracks", "readers", "recognition", "training"},
-    "runs": {"recognition", "verification"} | _PLANNERS,
-    "inference": _RUNS,
-    "evaluation": {"inference"} | _RUNS,
-    "study": {"inference", "evaluation", "executors"} | _RUNS,
-    "batch": {"inference", "executors"} | _RUNS,
+    "parts": {"recognition", "verification"} | _PLANNERS,  # of runs, opened when used
+    "inference": _PARTS,
+    "runs": {"inference"} | _PARTS,
+    "evaluation": _RUNS,
+    "study": {"evaluation", "executors"} | _RUNS,
+    "batch": {"executors"} | _RUNS,
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
     "cli": {"report", "serve"} | _FRONT,

@@ -27,9 +27,9 @@ from cefito.runtime import (
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(RunError, match=r"'cuda:1': PyTorch cannot compute there .* Use"):
+    with pytest.raises(RunError, match=r"'cuda:1': PyTorch cannot compute there"):
         pick_device("cuda:1")
-    with pytest.raises(RunError, match=r"device 'abacus': is unknown .* auto, cpu") as caught:
+    with pytest.raises(RunError, match=r"device 'abacus': .* auto, cpu") as caught:
         pick_device("abacus")
     assert caught.value.setting == "device"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

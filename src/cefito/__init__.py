@@ -22,14 +22,8 @@ if TYPE_CHECKING:
     from cefito.field.classifier import TaskClassifier as TaskClassifier
     from cefito.field.energy import EnergyField as EnergyField
     from cefito.inference.answer import Answer as Answer
-    from cefito.inference.planning_run import PlanningRun as PlanningRun
-    from cefito.inference.planning_run import finetune as finetune
-    from cefito.inference.planning_run import open_run as open_run
-    from cefito.inference.planning_run import train_run as train_run
-    from cefito.inference.planning_run import train_runs as train_runs
     from cefito.inference.session import Session as Session
     from cefito.inference.whole_videos import VerifiedVideo as VerifiedVideo
-    from cefito.inference.whole_videos import follow as follow
     from cefito.inference.whole_videos import graph as graph
     from cefito.inference.whole_videos import recognise as recognise
     from cefito.inference.whole_videos import verify as verify
@@ -39,8 +33,14 @@ if TYPE_CHECKING:
     from cefito.planners.queries import Queries as Queries
     from cefito.planners.simple.planners import FrequentPlanner as FrequentPlanner
     from cefito.planners.simple.planners import NearestPlanner as NearestPlanner
+    from cefito.runs.finetune import finetune as finetune
     from cefito.runs.options import TrainOptions as TrainOptions
+    from cefito.runs.run import PlanningRun as PlanningRun
     from cefito.runs.run import Run as Run
+    from cefito.runs.run import follow as follow
+    from cefito.runs.run import open_run as open_run
+    from cefito.runs.train import train_run as train_run
+    from cefito.runs.train import train_runs as train_runs
     from cefito.search import Constraints as Constraints
     from cefito.search import ExhaustiveSearch as ExhaustiveSearch
     from cefito.search import GuidedSearch as GuidedSearch
@@ -59,16 +59,17 @@ _NAMES = {
     "field.classifier": ("TaskClassifier",),
     "field.energy": ("EnergyField",),
     "inference.answer": ("Answer",),
-    "inference.planning_run": ("PlanningRun", "finetune", "open_run", "train_run", "train_runs"),
     "inference.session": ("Session",),
-    "inference.whole_videos": ("VerifiedVideo", "follow", "graph", "recognise", "verify"),
+    "inference.whole_videos": ("VerifiedVideo", "graph", "recognise", "verify"),
     "planners.cefito.planner": ("CefitoPlanner",),
     "planners.methods": ("RunConfig", "load_config"),
     "planners.queries": ("Queries",),
     "planners.simple.planners": ("FrequentPlanner", "NearestPlanner"),
     "progress": ("progress",),  # the module itself, for cefito.progress.bar()
+    "runs.finetune": ("finetune",),
     "runs.options": ("TrainOptions",),
-    "runs.run": ("Run",),
+    "runs.run": ("PlanningRun", "Run", "follow", "open_run"),
+    "runs.train": ("train_run", "train_runs"),
     "search": (
         "Constraints",
         "ExhaustiveSearch",

@@ -519,7 +519,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
-_SETTLED = 2.0
+SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
 _known: dict[tuple[int, ...], str] = {}
 
@@ -533,7 +533,7 @@ def file_digest(path: Path) -> str:
     stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     if stamp not in _known:
         digest = sha256(path)
-        if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
+        if max(stamp[3:]) + SETTLED * 1e9 > time.time_ns():
             return digest
         _known[stamp] = digest
     return _known[stamp]

@@ -51,8 +51,8 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
         self.group, self.what, self.fault = group, what, fault
         self._shipped = frozenset(shipped)
         self._own: dict[str, Entry | str] = dict(shipped)
-        self._loaded: dict[str, Entry] = {}
-        self._refused: dict[str, str] = {}
+        self.loaded: dict[str, Entry] = {}
+        self.refused: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Entry:
         if name in self._own:
@@ -60,13 +60,13 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
             if isinstance(entry, str):
                 entry = self._own[name] = EntryPoint(name, entry, self.group).load()
             return cast("Entry", entry)
-        if name not in self._loaded:
-            point = self._points[name]
-            if name not in self._refused and (fault := self._load(point)):
-                self._refused[name] = f"{self.said(name)} cannot be used ({fault}); {_REMEDY}"
-            if name in self._refused:
-                raise ConfigError(self._refused[name])
-        return self._loaded[name]
+        if name not in self.loaded:
+            point = self.points[name]
+            if name not in self.refused and (fault := self._load(point)):
+                self.refused[name] = f"{self.said(name)} cannot be used ({fault}); {_REMEDY}"
+            if name in self.refused:
+                raise ConfigError(self.refused[name])
+        return self.loaded[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         self._own[name] = entry
@@ -76,8 +76,8 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
 
     def __iter__(self) -> Iterator[str]:
         yield from list(self._own)
-        for name in self._points:
-            refused = name in self._refused
+        for name in self.points:
+            refused = name in self.refused
             try:
                 self[name]
             except CefitoError as problem:
@@ -87,16 +87,16 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
                 yield name
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._points
+        return name in self._own or name in self.points
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def package(self, name: str) -> tuple[str, str] | None:
         """Return name and version of the package that adds an entry; None for this one."""
-        if name in self._own or name not in self._points:
+        if name in self._own or name not in self.points:
             return None
-        return _package(self._points[name])
+        return _package(self.points[name])
 
     def said(self, name: str) -> str:
         """Return how messages call an entry, with its package if it is of another one."""
@@ -115,12 +115,12 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
                 raise
             refused = f"{self.said(name)} failed ({_fault_of(problem)}) and is left out; {_REMEDY}"
             self._own.pop(name, None)
-            self._loaded.pop(name, None)
-            self._refused[name] = refused
+            self.loaded.pop(name, None)
+            self.refused[name] = refused
             logger.warning("%s", refused)
 
     @cached_property
-    def _points(self) -> dict[str, EntryPoint]:
+    def points(self) -> dict[str, EntryPoint]:
         """Entry points of other packages, by name."""
         points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
@@ -145,7 +145,7 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
                 raise
             return _fault_of(problem)
         if not fault:
-            self._loaded[point.name] = entry
+            self.loaded[point.name] = entry
         return fault
 
 

@@ -291,7 +291,7 @@ def test_a_changed_record_is_refused(nearest, listed, tmp_path):
     plan_batch(nearest, path, out)
     record = tmp_path / "plans.jsonl.batch.json"
     record.write_text(record.read_text().replace('"queries": 2', '"queries": 3'))
-    with pytest.raises(RunError, match=r"batch\.json: has changed since it was written"):
+    with pytest.raises(RunError, match=r"batch\.json: has changed"):
         plan_batch(nearest, path, out)
 
 

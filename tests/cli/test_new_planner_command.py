@@ -10,8 +10,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, RunError
+from cefito.parts.folder import RunInfo
 from cefito.planners.example.new_package import write_package
-from cefito.runs.folder import RunInfo
 from cefito.runs.run import open_run
 
 NAME = "my-planner"

@@ -12,7 +12,7 @@ from cefito.cli.recognise import PROPOSALS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.recognition.segmental import SegmentalRecogniser
-from cefito.runs.run import open_run, write_run
+from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, make_run
 
@@ -306,7 +306,7 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     assert own.held_out is not None
     assert own.held_out.videos == 10
     poor = own.held_out.model_copy(update={"edit": 41.4, "f1_50": 30.0})
-    write_run(replace(run, recogniser=replace(own, held_out=poor)))
+    replace(run, recogniser=replace(own, held_out=poor)).written()
     said = ran("recognise", tmp_path / "RUN", "v10").err
     assert "check these steps" in said
     assert "edit score 41, F1@50 30" in said

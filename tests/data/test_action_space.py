@@ -24,9 +24,7 @@ def windows(rows, taxonomy=TAXONOMY):
 @pytest.mark.parametrize("source", ["training", "taxonomy"])
 def test_a_task_without_any_action(source):
     bare = replace(TAXONOMY, tasks=(*TASKS[:2], Task(2, "tyre", ())))
-    with pytest.raises(
-        DataError, match=r"task 2 \('tyre'\) has neither training windows nor actions"
-    ):
+    with pytest.raises(DataError, match=r"task 2 \('tyre'\)"):
         action_space(windows([(0, [0, 1])], bare), source)
     assert action_space(windows([(2, [1, 0])], bare), "training").actions[2] == (0, 1)
 

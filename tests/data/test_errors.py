@@ -109,5 +109,5 @@ def test_what_is_left_out_of_training(prepared, tiny_dataset, errors):
     own = cut["train"].subset(np.array(cut["train"].wrong).nonzero()[0])
     assert cut_windows(tiny_dataset, horizon=2, split="train").wrong is None
     if errors != "keep":
-        with pytest.raises(DataError, match="all train windows have an error or are of a video"):
+        with pytest.raises(DataError, match="all train windows have an error"):
             without_errors(own, prepared.videos, errors)

@@ -25,7 +25,7 @@ def test_folds_are_disjoint_complete_and_even_for_each_task(world, count):
 
 def test_numbers_of_folds_that_are_not_possible(world):
     for count in (-1, 0, 1, 37):
-        with pytest.raises(ConfigError, match=rf"folds {count}: expected from 2 to .* \(36\)"):
+        with pytest.raises(ConfigError, match=rf"folds {count}: .* 2 to .* \(36\)"):
             split_folds(world, known_videos(world), count)
 
 

@@ -48,5 +48,5 @@ def test_annotations(make_source, tiny_videos):
 
 
 def test_what_cannot_be_described(tmp_path):
-    with pytest.raises(DataError, match=r"no such file. Expected a prepared data set"):
+    with pytest.raises(DataError, match=r"no such file"):
         describe(tmp_path / "nowhere")

@@ -70,7 +70,7 @@ def test_tasks_that_there_are_not(given, message):
         find_task(TAXONOMY, given)
     assert message in str(caught.value)
     assert caught.value.setting == "task"
-    with pytest.raises(ConfigError, match=r"'TEA' is the name of several tasks: .* Give the id"):
+    with pytest.raises(ConfigError, match=r"'TEA' is the name of several tasks"):
         find_task(made({"Tea": ["boil"], "tea!": ["pour"]}), "TEA")
 
 

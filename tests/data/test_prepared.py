@@ -35,7 +35,7 @@ def test_a_changed_file_is_found(tiny_dataset, name):
     text = {"taxonomy.json": b"tea", "videos.jsonl": b'a", "split'}.get(name)
     data[-2 if text is None else data.index(text)] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=f"{name}: has changed since the data set was written"):
+    with pytest.raises(DataError, match=f"{name}: has changed"):
         open_dataset(tiny_dataset.folder)  # still well formed
 
 
@@ -84,7 +84,7 @@ def test_features_that_do_not_fit(tiny_dataset, tensors, message):
 def test_truncated_tensors(tiny_dataset, name):
     path = tiny_dataset.folder / name
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=f"{name}: truncated or not a safetensors file"):
+    with pytest.raises(DataError, match=f"{name}: truncated"):
         open_dataset(tiny_dataset.folder)
 
 
@@ -110,7 +110,7 @@ def test_write_reads_back_before_it_shows(tiny_dataset, tmp_path):
     broken = type(tiny_dataset.annotations)(taxonomy=tiny_dataset.taxonomy, videos=videos)
     rows = tiny_dataset.start[: broken.step_count]
     given = {"name": "x", "annotations": broken, "start": rows, "end": rows, "provenance": {}}
-    with pytest.raises(DataError, match="line 2: repeats the video 'a' of line 1") as caught:
+    with pytest.raises(DataError, match=r"line 2: repeats .*'a' of line 1") as caught:
         write_dataset(tmp_path / "out", **given)
     assert str(caught.value).startswith(str(tmp_path / "out" / "videos.jsonl"))
     assert not (tmp_path / "out").exists()
@@ -124,7 +124,7 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(RunError, match=r"value.json: could not be written .No space"):
+    with pytest.raises(RunError, match=r"value\.json: .*No space"):
         write_json(path, {"new": 2})
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(path, float("nan"))

@@ -71,7 +71,7 @@ def test_windows_are_those_of_the_slow_reference(raw, horizon, split):
     expected = reference(dataset, horizon, members)
     assert count_windows([dataset.videos[index] for index in members], horizon) == len(expected)
     if not expected:
-        with pytest.raises(DataError, match=f"'{split}' gives no windows of horizon {horizon}"):
+        with pytest.raises(DataError, match=f"'{split}' .* horizon {horizon}"):
             cut_windows(dataset, horizon=horizon, split=split)
         return
     windows = cut_windows(dataset, horizon=horizon, split=split)
@@ -134,7 +134,7 @@ def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog
 def test_a_single_video_is_not_enough(make_source, tmp_path):
     video = {"video_id": "a", "split": "train", "task_id": 0, "steps": [[0, 1, 0], [2, 3, 1]]}
     dataset = prepare_custom(make_source("one", videos=[video]), tmp_path / "data")
-    with pytest.raises(DataError, match=r"'val' gives no windows .* Mark some videos as 'val'"):
+    with pytest.raises(DataError, match=r"'val' gives no windows"):
         fitting_windows(dataset, horizon=2)
 
 
@@ -189,16 +189,14 @@ def test_times_that_are_not_in_order_are_unknown(make_source, tiny_videos, tmp_p
 
 
 def test_what_cannot_be_cut(tiny_dataset):
-    with pytest.raises(DataError, match=r"at most 6 steps\). Choose a shorter horizon"):
+    with pytest.raises(DataError, match=r"at most 6 steps"):
         cut_windows(tiny_dataset, horizon=7, split="test")
-    with pytest.raises(
-        DataError, match="horizon 0, split 'test': expected a horizon of at least 1"
-    ):
+    with pytest.raises(DataError, match=r"horizon 0, .* at least 1"):
         cut_windows(tiny_dataset, horizon=0, split="test")
-    with pytest.raises(DataError, match=r"split 'dev': expected .* a split of train, val, test"):
+    with pytest.raises(DataError, match=r"split 'dev': .* train, val, test"):
         cut_windows(tiny_dataset, horizon=3, split="dev")
     no_test = as_dataset(build([("train", 0, [0, 1, 2], True)]))
-    with pytest.raises(DataError, match=r"\(0 videos .* Mark some videos as 'test'"):
+    with pytest.raises(DataError, match=r"\(0 videos .*'test'"):
         cut_windows(no_test, horizon=3, split="test")
 
 

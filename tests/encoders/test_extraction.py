@@ -144,7 +144,7 @@ def test_features_of_other_settings_are_not_mixed(
     with pytest.raises(ConfigError, match=message):
         extract_videos(folder, out, make_stub(**changed))
     (out / "extract.json").write_text("[]")
-    with pytest.raises(ConfigError, match="made with model = None, not stub"):
+    with pytest.raises(ConfigError, match="model = None, not stub"):
         extract_videos(folder, out, stub)
 
 
@@ -179,7 +179,7 @@ def test_unusable_places(folder, stub, tmp_path):
     with pytest.raises(RunError, match="file: cannot be made"):
         extract_videos(folder, tmp_path / "file", stub)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty: holds no videos\. Expected endings: \.3gp, "):
+    with pytest.raises(DataError, match=r"empty: holds no videos\. .*\.3gp, "):
         extract_videos(tmp_path / "empty", tmp_path / "out", stub)
     with pytest.raises(DataError, match="nowhere: no such file"):
         extract_videos(tmp_path / "nowhere", tmp_path / "out", stub)

@@ -183,14 +183,14 @@ def test_some_seconds_of_a_long_video_are_the_same_as_in_all(name, tmp_path, mon
     path = write_video(tmp_path / name, steady(40, rate=10))
     info, decoded = probe(path), []
     every = list(clips(info, range(40), SMALL))
-    original = module._decoded
+    original = module.decoded
 
     def counting(*arguments):
         for time, frame in original(*arguments):
             decoded.append(time)
             yield time, frame
 
-    monkeypatch.setattr(module, "_decoded", counting)
+    monkeypatch.setattr(module, "decoded", counting)
     wanted = [0, 1, 19, 20, 21, 39]
     for second, clip in zip(wanted, clips(info, wanted, SMALL), strict=True):
         assert torch.equal(clip, every[second])
@@ -405,7 +405,7 @@ def test_long_frames_do_not_become_enormous(tmp_path, width, aspect, size):
         path=tmp_path / "long.mp4", origin=0, duration=1, aspect=aspect, timed=True
     )
     frame = av.VideoFrame(width, 2, "gray")
-    with pytest.raises(DataError, match=r"long\.mp4: a frame of .* is too long"):
+    with pytest.raises(DataError, match=r"long\.mp4: a frame of "):
         module._picture(frame, size, info)
 
 

@@ -41,9 +41,9 @@ def test_refusals(clip, tmp_path):
         texts.observe("  ")
     with pytest.raises(DataError, match="reads at most 48"):
         texts.observe("tent " * 20)
-    with pytest.raises(ConfigError, match="observations of 16 numbers, a picture encoded by clip"):
+    with pytest.raises(ConfigError, match=r"16 numbers, a picture .* clip"):
         GoalTexts(images, 16).observe("tent")
-    with pytest.raises(ConfigError, match="not in the space of its layer 'pooled'"):
+    with pytest.raises(ConfigError, match="its layer 'pooled'"):
         GoalTexts(PretrainedImages(clip, layer="pooled"), 16)
-    with pytest.raises(ConfigError, match="not in the space of its layer 'pooled'"):
+    with pytest.raises(ConfigError, match="its layer 'pooled'"):
         GoalTexts(PretrainedImages(tiny_dinov2(tmp_path / "dinov2")), 16)

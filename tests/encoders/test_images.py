@@ -84,7 +84,7 @@ def test_unreadable_pictures(tmp_path, monkeypatch):
     for suffix in ("png", "jpg"):
         data = (tmp_path / f"whole.{suffix}").read_bytes()
         (tmp_path / f"cut.{suffix}").write_bytes(data[: len(data) // 2])
-        with pytest.raises(DataError, match=rf"/cut\.{suffix}: cannot be read as a picture \(.*\)"):
+        with pytest.raises(DataError, match=rf"/cut\.{suffix}: cannot be read"):
             load_image(tmp_path / f"cut.{suffix}")
     (tmp_path / "text.png").write_text("no picture")
     Image.new("I;16", (4, 4)).save(tmp_path / "deep.png")
@@ -108,7 +108,7 @@ def test_long_pictures_do_not_become_enormous(models, tmp_path, name, size):
     path = tmp_path / "long.png"
     Image.new("1", size).save(path)
     width, height = size
-    with pytest.raises(DataError, match=rf"long\.png: a picture of {width:,} × {height:,} pixels"):
+    with pytest.raises(DataError, match=rf"long\.png: .* {width:,} × {height:,} pixels"):
         encode_pictures([path], PretrainedImages(models / name))
 
 
@@ -155,7 +155,7 @@ def test_observations_from_two_pictures(models, pictures, name):
 
 @pytest.mark.parametrize("size", [7, 16])
 def test_observations_of_another_size(models, pictures, size):
-    with pytest.raises(ConfigError, match=rf"{size} numbers, a picture encoded by clip gives 8"):
+    with pytest.raises(ConfigError, match=rf"{size} numbers, .* clip gives 8"):
         recipe(size).open(str(models / "clip")).of_pictures(*pictures)
 
 
@@ -177,7 +177,7 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
             recipe(8, {**made_with, "layer": layer}).open(str(other))
     # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
     other = {"model": "s3d", "weights": "0" * 64}
-    with pytest.raises(ConfigError, match=r"features of s3d \(weights 000000000000\), not of"):
+    with pytest.raises(ConfigError, match=r"s3d \(weights 000000000000\), not of"):
         recipe(24, other).open(str(models / "clip"))
 
 
@@ -209,7 +209,7 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
 
 @pytest.mark.parametrize("value", [255.0, -1.0, np.nan])
 def test_values_out_of_range(models, value):
-    with pytest.raises(DataError, match=r"pictures: hold values from .*expected 0 to 1\."):
+    with pytest.raises(DataError, match=r"pictures: .*expected 0 to 1\."):
         PretrainedImages(models / "clip").encode(torch.full((1, 3, 8, 8), value))
 
 
@@ -219,5 +219,5 @@ def test_folders_without_a_preparation(copied):
     with pytest.raises(ConfigError, match=r"has no preprocessor_config.json or processor_"):
         PretrainedImages(folder)
     (folder / "preprocessor_config.json").write_text('{"size": {}}')
-    with pytest.raises(ConfigError, match="does not say how pictures are prepared"):
+    with pytest.raises(ConfigError, match="how pictures are prepared"):
         PretrainedImages(folder).encode(torch.zeros(1, 3, 8, 8))

@@ -57,7 +57,7 @@ def test_three_vectors_around_each_time(clip, features, border, rows, stub, log)
 
 @pytest.mark.parametrize("time", [-0.1, 13.0, float("nan")])
 def test_times_outside_the_video(clip, time, stub):
-    with pytest.raises(ConfigError, match=f"lasts 12.0 seconds; second {time:g} is outside it"):
+    with pytest.raises(ConfigError, match=f"12.0 seconds; second {time:g} is outside"):
         extract_features(clip, stub, at=[3, time])
 
 
@@ -67,7 +67,7 @@ def recipe(seconds=3, **made_with):
 
 @pytest.mark.parametrize("start", [5, float("nan")])
 def test_observations_in_the_wrong_order(clip, start, stub):
-    with pytest.raises(ConfigError, match=r"the end \(second 5\) must be after the start"):
+    with pytest.raises(ConfigError, match=r"the end \(second 5\)"):
         Observer(recipe(), "stub", stub).of_video(clip, start, 5)
 
 
@@ -75,7 +75,7 @@ def test_observations_in_the_wrong_order(clip, start, stub):
 def test_numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
     half = seconds // 2
     query = Observer(recipe(seconds), "stub", stub).of_video(clip, 4.2, 8)
-    with pytest.raises(ConfigError, match=f"{seconds + 1} seconds around a time: expected an odd"):
+    with pytest.raises(ConfigError, match=f"{seconds + 1} seconds .* odd"):
         Observer(recipe(seconds + 1), "stub", stub).of_video(clip, 4.2, 8)
     for (observation,), centre in zip((query.initial, query.goal), (4, 8), strict=True):
         expected = features[centre - half : centre + half + 1].reshape(-1)

@@ -23,8 +23,8 @@ from cefito.evaluation.conformal import (
 )
 from cefito.evaluation.sharing import export_run
 from cefito.inference.answer import answer
+from cefito.parts.coverage import COVERAGE_FILE, LEVELS, Condition, CoverageTable
 from cefito.planners.base import Queries
-from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition, CoverageTable
 from cefito.runs.run import open_run
 from tiny_runs import small_run, stopping_after
 

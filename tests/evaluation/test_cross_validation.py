@@ -15,9 +15,9 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner, read_plans, training_orders
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import FOLD_SCORES, cross_validate
+from cefito.parts.folder import trained_videos
 from cefito.planners.methods import load_config
 from cefito.progress import silent
-from cefito.runs.folder import trained_videos
 from cefito.runs.options import TrainOptions
 from cefito.runs.run import open_run
 from row_films import prepared_films

@@ -164,7 +164,7 @@ def test_damaged_evaluations(run):
     assert path is not None
     value = json.loads(path.read_text()) | {"windows": "many"}
     path.write_text(json.dumps(value))
-    with pytest.raises(RunError, match=r"evaluation-test\.json: has changed since it was written"):
+    with pytest.raises(RunError, match=r"evaluation-test\.json: has changed"):
         RunEvaluation.read(path)
     path.write_text(json.dumps(value_sealed(value)))
     with pytest.raises(RunError, match=r"evaluation-test\.json: not a.* \(windows: .*evaluate"):
@@ -213,7 +213,7 @@ def test_runs_of_several_lengths(run_of_lengths, world, tmp_path):
     assert path.name == "evaluation-test-with-elapsed-sample-20.json"
     assert timed.conditions == "predicted task, time between observations"
     assert timed.calibration != evaluate_run(run, sample=20)[0].calibration
-    with pytest.raises(DataError, match="two observations of which one is unknown"):
+    with pytest.raises(DataError, match="of which one is unknown"):
         evaluate_run(run, without_goal=True, with_elapsed=True)
 
 
@@ -243,9 +243,9 @@ def test_splits_without_windows(make_source, tiny_videos, tmp_path):
     videos = [video for video in tiny_videos if video["split"] != "test"]
     dataset = prepare_custom(make_source(videos=videos), tmp_path / "data")
     run = small_run(dataset, tmp_path / "run")
-    with pytest.raises(DataError, match=r"split 'test' gives no windows .*Mark some videos"):
+    with pytest.raises(DataError, match=r"split 'test' gives no windows"):
         evaluate_run(run)
-    with pytest.raises(DataError, match=r"split 'dev': expected .* a split of train, val, test"):
+    with pytest.raises(DataError, match=r"split 'dev': .* train, val, test"):
         evaluate_run(run, split="dev")
     assert files(run) == []
 

@@ -82,7 +82,7 @@ def test_executors_by_name():
     assert type(make_executor()) is EXECUTORS["serial"]
     assert type(make_executor(workers=2)) is EXECUTORS["processes"]
     assert make_executor(workers=2).workers == 2
-    with pytest.raises(ConfigError, match="no executor 'abacus'; there are serial, processes"):
+    with pytest.raises(ConfigError, match=r"executor 'abacus'; .* serial, processes"):
         make_executor("abacus")
     with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
         make_executor(workers=0)

@@ -110,7 +110,7 @@ def test_queries_of_about_one_size_are_packed_together(monkeypatch):
     whole, slopes = gradients(field, *observations(7), actions)
     packed = []
     build = PrefixTree.build
-    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
+    monkeypatch.setattr(energy_module, "TOGETHER", 2)
     monkeypatch.setattr(
         PrefixTree, "build", lambda given, **more: packed.append(build(given, **more)) or packed[-1]
     )

@@ -142,7 +142,7 @@ def test_choice_of_the_encoding(encoding, given_text, learned):
 
 def test_text_that_does_not_fit():
     config = CONFIG.model_copy(update={"action_encoding": "text"})
-    with pytest.raises(ConfigError, match="'text', but no vectors of the actions are given"):
+    with pytest.raises(ConfigError, match="'text', but no vectors"):
         make(config=config)
 
 

@@ -44,7 +44,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_layers_have_the_values_and_gradients_of_pytorch(monkeypatch, case, live, packed, reduced):
     if not packed:
-        monkeypatch.setattr(layers, "_X86", False)
+        monkeypatch.setattr(layers, "X86", False)
     torch.manual_seed(0)
     ours, theirs, shapes = CASES[case]
     modules = [nn.Linear(*shape) for shape in shapes]
@@ -60,9 +60,9 @@ def test_layers_have_the_values_and_gradients_of_pytorch(monkeypatch, case, live
 
 
 def test_rows_without_a_gradient_are_left_out(monkeypatch):
-    seen, product = [], layers._product
+    seen, product = [], layers.product
     monkeypatch.setattr(
-        layers, "_product", lambda x, *rest: seen.append(len(x)) or product(x, *rest)
+        layers, "product", lambda x, *rest: seen.append(len(x)) or product(x, *rest)
     )
     weights = torch.zeros(20, 40)
     weights[3:5] = 1
@@ -99,7 +99,7 @@ def test_a_layer_gives_what_pytorch_gives(gelu, shape, biased):
 
 
 def test_without_the_fast_product_it_is_pytorchs(monkeypatch):
-    monkeypatch.setattr("cefito.field.layers._X86", False)
+    monkeypatch.setattr("cefito.field.layers.X86", False)
     weight, bias, x = drawn(24, 16), drawn(24), drawn(5, 16)
     layer = FrozenLinear(weight, bias, gelu=True)
     assert torch.equal(layer(x), F.gelu(F.linear(x, weight, bias), approximate="tanh"))

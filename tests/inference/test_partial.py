@@ -8,9 +8,10 @@ import pytest
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_files, query_from_video
-from cefito.inference.question import planning, run_for_steps, steps_range
+from cefito.inference.question import planning, steps_range
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
+from cefito.runs.run import run_for_steps
 from tiny_runs import next_actions
 
 
@@ -23,7 +24,7 @@ def test_numbers_of_steps(given, expected):
 
 @pytest.mark.parametrize("given", [0, -1, "", "4-2", "a", "3,4", "1-2-3", True, "10000"])
 def test_refused_numbers_of_steps(given):
-    with pytest.raises(ConfigError, match="expected a number of steps, or a range") as caught:
+    with pytest.raises(ConfigError, match="a number of steps, or a range") as caught:
         steps_range(given)
     assert caught.value.setting == "steps"
 
@@ -33,10 +34,10 @@ def test_runs_of_some_steps(run_of_lengths, nearest_run):
     assert planning(run_of_lengths, "2-3").steps == "2-3"
     assert run_for_steps(run_of_lengths.folder, steps=2).steps == "2"
     assert run_for_steps(run_of_lengths.folder, horizon=2, steps=2).steps == "2"
-    with pytest.raises(ConfigError, match="steps 5: this run plans 1 to 4 steps"):
+    with pytest.raises(ConfigError, match=r"steps 5: .* 1 to 4 steps"):
         planning(run_of_lengths, 5)
     assert planning(nearest_run, 3) is nearest_run
-    with pytest.raises(ConfigError, match=r"plans 3 steps\. Train a run of several lengths"):
+    with pytest.raises(ConfigError, match=r"plans 3 steps\. .*several lengths"):
         planning(nearest_run, "2-3")
 
 
@@ -65,7 +66,7 @@ def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
         assert (None if query.done is None else query.done.tolist()) == (
             [actions[:first]] if done else None
         )
-    with pytest.raises(ConfigError, match=r"2 from step \d+ .* do not fit"):
+    with pytest.raises(ConfigError, match=r"2 from step \d+ "):
         query_from_video(planning(run_of_lengths, "2-4"), video.video_id, len(actions))
 
 
@@ -142,7 +143,7 @@ def test_refused_steps_done(run_of_lengths, nearest_run):
     assert by_id.known.done == [foreign]
     assert f"was done but is not among the steps of '{first.name}'" in by_id.warnings[0]
     assert caught.value.setting == "done"
-    with pytest.raises(DataError, match=r"'done', row 0 .* the run knows the actions 0 to"):
+    with pytest.raises(DataError, match=r"'done', row 0 .* actions 0 to"):
         answer(run_of_lengths, query.with_done([10_000]))
     with pytest.raises(ConfigError, match=r"needs both observations .* several lengths") as caught:
         answer(nearest_run, Queries(initial=query.initial, goal=query.goal), done=[0])

@@ -101,9 +101,9 @@ def test_formats_that_cannot_be_written(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(plan_formats, "import_module", absent)
-    with pytest.raises(ConfigError, match=r"format 'xml': unknown\. Choose one of jsonl, csv"):
+    with pytest.raises(ConfigError, match=r"format 'xml': .* jsonl, csv"):
         find_format("xml")
-    with pytest.raises(ConfigError, match=r"parquet: pyarrow is not .* pip install .*\[table"):
+    with pytest.raises(ConfigError, match=r"parquet: pyarrow .* install .*\[table"):
         find_format("parquet")
     with pytest.raises(ConfigError, match=r"\.parquet: pyarrow is not installed"):
         format_of(tmp_path / "plans.parquet", "out")

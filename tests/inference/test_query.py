@@ -77,12 +77,12 @@ def test_files_that_hold_no_observation(array, message, run, tmp_path):
 def test_files_of_different_sizes_and_missing_ones(run, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(4))
     np.save(tmp_path / "b.npy", np.zeros(5))
-    with pytest.raises(RunError, match=r"b\.npy has 5 features; this run was trained on 4"):
+    with pytest.raises(RunError, match=r"b\.npy has 5 features; .* on 4"):
         query_from_files(tmp_path / "a.npy", tmp_path / "b.npy", run)
     with pytest.raises(DataError, match=r"c\.npy: no such file"):
         query_from_files(tmp_path / "a.npy", tmp_path / "c.npy", run)
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
-    with pytest.raises(DataError, match=r"c\.npy: cannot be read as NumPy arrays"):
+    with pytest.raises(DataError, match=r"c\.npy: cannot be read"):
         query_from_files(tmp_path / "c.npy", tmp_path / "a.npy", run)
 
 
@@ -136,6 +136,6 @@ def test_the_query_of_two_pictures(run, pictures, caplog):
         "constant"
     ]
     other = described(run, features=made_with | {"weights": "others"})
-    with pytest.raises(ConfigError, match="the run was trained on features of") as wrong:
+    with pytest.raises(ConfigError, match="trained on features of") as wrong:
         ObservationRecipe.of(other).open().of_pictures(*pictures)
     assert wrong.value.setting == "encoder"

@@ -97,7 +97,7 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     expected = query_from_features(run, path, start=2, end=7.5)
     caplog.clear()  # of what training on so little data says
     silent = described(run)
-    with pytest.raises(RunError, match=r"If they are 3 rows of 6 joined, say 3 seconds") as asked:
+    with pytest.raises(RunError, match=r"3 rows of 6 .*3 seconds") as asked:
         query_from_features(silent, path, start=2, end=7.5)
     assert asked.value.setting == "seconds"
     ours = query_from_features(silent, path, start=2, end=7.5, seconds=3, precision="float32")
@@ -109,10 +109,10 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     assert "float16 is assumed" in message
     halves = expected.initial.astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(rounded.initial, halves)
-    with pytest.raises(RunError, match=r"5 rows of 6 joined cannot make the 18"):
+    with pytest.raises(RunError, match=r"5 rows of 6 .* 18"):
         query_from_features(silent, path, start=2, end=7.5, seconds=5)
     np.save(tmp_path / "odd.npy", np.zeros((20, 4), np.float32))
-    with pytest.raises(RunError, match=r"Rows of 4, as in .*odd\.npy, do not make them"):
+    with pytest.raises(RunError, match=r"Rows of 4, as in .*odd\.npy"):
         query_from_features(silent, tmp_path / "odd.npy", start=2, end=7.5)
 
 
@@ -160,16 +160,14 @@ def test_observations_of_another_width(make_run, tmp_path):
     def asked(name):
         return query_from_files(tmp_path / f"{name}.npy", tmp_path / f"{name}.npy", run)
 
-    with pytest.raises(
-        RunError, match=r"row\.npy has 6 features; .*3 rows of 6 joined\. Join the rows"
-    ) as row:
+    with pytest.raises(RunError, match=r"row\.npy has 6 .*3 rows of 6 ") as row:
         asked("row")
     assert row.value.setting == "features"
-    with pytest.raises(RunError, match=r"7 features; .*on 18, which are 3 rows of 6 joined"):
+    with pytest.raises(RunError, match=r"7 features; .*on 18, .* 3 rows of 6"):
         asked("other")
     assert len(asked("good")) == 1
     query = Queries(initial=np.zeros((1, 6), np.float32), goal=np.zeros((1, 6), np.float32))
-    with pytest.raises(RunError, match=r"observations have 6 features; .*\. Join the rows"):
+    with pytest.raises(RunError, match=r"6 features; .*\. Join the rows"):
         answer(run, query)
-    with pytest.raises(RunError, match=r"6 features; this run was trained on 18\."):
+    with pytest.raises(RunError, match=r"6 features; .* on 18\."):
         answer(described(run), query)

@@ -225,7 +225,7 @@ def test_plans_of_one_length(run, video):
     plans = session.plans(3, steps=2)
     assert [len(plan.actions) for plan in plans] == [2, 2, 2]
     assert sum(plan.probability for plan in session.plans(10**5, steps=1)) == pytest.approx(1)
-    with pytest.raises(ConfigError, match="this run plans 1 to 3 steps"):
+    with pytest.raises(ConfigError, match="plans 1 to 3 steps"):
         session.plans(steps=7)
     with pytest.raises(ConfigError, match="top_k -1: expected at least 1"):
         session.next_steps(-1)

@@ -95,7 +95,7 @@ def test_a_track_is_verified_as_its_table(run_of_lengths, tmp_path):
     assert cefito.verify(run_of_lengths, other, task=TASK) == found
     table.write_text(table.read_text() + f"w,{TASK},boil water,0,4\n")
     assert cefito.verify(run_of_lengths, table, video="v").deviations == found.deviations
-    with pytest.raises(ConfigError, match=r"holds the videos v, w\. Name one"):
+    with pytest.raises(ConfigError, match=r"the videos v, w\."):
         cefito.verify(run_of_lengths, table)
 
 

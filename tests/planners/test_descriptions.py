@@ -36,7 +36,7 @@ def test_files_of_descriptions(tmp_path):
     vectors = read_descriptions(path, actions=3, setting="method.descriptions")
     assert vectors.dtype == np.float32
     np.testing.assert_array_equal(vectors, given.astype(np.float32))
-    with pytest.raises(DataError, match=r"shape \[3, 6, 5\]; expected \[4, 6, any\]"):
+    with pytest.raises(DataError, match=r"\[3, 6, 5\]; expected \[4, 6, any\]"):
         read_descriptions(path, actions=4, setting="method.descriptions")
     with pytest.raises(DataError, match=r"Correct method\.descriptions"):
         read_descriptions(tmp_path / "none.npy", actions=3, setting="method.descriptions")

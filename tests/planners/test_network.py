@@ -53,7 +53,5 @@ def test_files_that_cannot_be_loaded_name_themselves(tmp_path, content):
 def test_outputs_that_are_not_finite_name_the_query(planner, windows):
     with torch.no_grad():
         planner.network.linear.weight.fill_(torch.nan)
-    with pytest.raises(
-        RunError, match=r"query 0 \(counted from 0\): the linear example network gives NaN"
-    ):
+    with pytest.raises(RunError, match=r"query 0 .* network gives NaN"):
         planner.plan(Queries.from_windows(windows), 1)

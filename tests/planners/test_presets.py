@@ -102,7 +102,7 @@ def test_values_of_the_paper():
 )
 def test_overrides(key, given, value):
     overrides = {key: given, "kepp.folds": 3}
-    with pytest.raises(ConfigError, match=r"setting 'kepp.folds': is not read by cefito\. Change"):
+    with pytest.raises(ConfigError, match=r"'kepp\.folds': is not read by cefito"):
         load_config("paper", overrides=overrides)
     config = load_config("paper", overrides=overrides, shared=True)
     assert flattened(config.sections) == flattened(load_config("paper").sections) | {key: value}
@@ -228,7 +228,7 @@ def test_no_such_presets(tmp_path):
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
     one.write_text(f'base = "{other}"')
     other.write_text(f'base = "{one}"')
-    with pytest.raises(ConfigError, match=r"one\.toml' is its own base, by way of .*other\.toml"):
+    with pytest.raises(ConfigError, match=r"one\.toml' is its own base.*other\.toml"):
         load_config(str(one))
 
 

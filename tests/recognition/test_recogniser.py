@@ -167,7 +167,7 @@ def test_the_fewest_rows_of_steps_that_are_known(recogniser, video):
     always = replace(recogniser, chain=certain)  # pauses before and between all steps
     for own, task, plan in ((recogniser, 1, [3, 4, 5]), (always, 1, [5, 3]), (always, 0, [1])):
         fewest = PlanChain.of(own.chain, plan, task).fewest
-        with pytest.raises(ConfigError, match=f"which need {fewest}, at 1 rows a second"):
+        with pytest.raises(ConfigError, match=f"need {fewest}, at 1 rows"):
             own.recognise(video[0][: fewest - 1], task=task, plan=plan)
         for count in range(fewest, fewest + 4):
             found = own.recognise(video[0][:count], task=task, plan=plan)
@@ -190,7 +190,7 @@ def test_what_is_refused(films, recogniser, video):
     for task, plan in ((None, [3, 4]), (1, [3, 0]), (1, [])):
         with pytest.raises(ConfigError, match="not steps of one task"):
             recogniser.recognise(rows, task=task, plan=plan)
-    with pytest.raises(ConfigError, match="a video of 2 rows is too short"):
+    with pytest.raises(ConfigError, match="2 rows is too short"):
         recogniser.recognise(rows[:2], task=1, plan=[3, 4, 5])
     for task in (-1, 2, 0.5, np.nan, True):
         with pytest.raises(ConfigError, match="task"):
@@ -198,7 +198,7 @@ def test_what_is_refused(films, recogniser, video):
         with pytest.raises(ConfigError, match="task"):
             StepStream(recogniser, task=task)  # type: ignore[arg-type]
     for rate in (-1, 0, np.nan, np.inf, 1e-9, 1e9):
-        with pytest.raises(ConfigError, match=r"expected 0.01 to 1000 rows a second"):
+        with pytest.raises(ConfigError, match=r"0\.01 to 1000 rows"):
             recogniser.recognise(rows, rate=rate)
     for action in (-1, 6, np.nan, 3.5):
         with pytest.raises(ConfigError, match="action"):
@@ -214,7 +214,7 @@ def test_what_is_refused(films, recogniser, video):
     with pytest.raises(DataError, match="holds NaN or infinity"):
         recogniser.recognise(np.full((2, 8), 1e300))
     rows[4, 2] = np.nan
-    with pytest.raises(DataError, match=r"row 4 \(counted from 0\) holds NaN"):
+    with pytest.raises(DataError, match=r"row 4 .* holds NaN"):
         recogniser.recognise(rows)
     bare = replace(films, hashes={})
     with pytest.raises(DataError, match="holds no rows of whole videos"):
@@ -267,7 +267,7 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
     for width in ((7,), (1, 8)):
         with pytest.raises(DataError, match=r"expected \[8\]"):
             lost[0].observe(np.zeros(width))
-    with pytest.raises(DataError, match="time of a row nan: expected seconds"):
+    with pytest.raises(DataError, match="nan: expected seconds"):
         lost[0].observe(rows[0], at=np.nan)
     assert lost[0].seconds == 8
     assert lost[0].observe(rows[8], at=10**9)  # a clock that jumped

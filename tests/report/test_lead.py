@@ -6,10 +6,10 @@ import pytest
 
 from cefito.evaluation.records import RunEvaluation, VideoIntervals, WindowPlans
 from cefito.inference.answer import PlannedSequence
+from cefito.parts.matching import OtherDataset
 from cefito.report.breakdowns import surest
 from cefito.report.page import comparison_lead, run_lead
 from cefito.report.schema import ComparisonReport, Group, Lead, RunReport
-from cefito.runs.matching import OtherDataset
 from cefito.study.tables import published_table
 
 MEANING = "A window is a stretch of a video; its plan is right if every step is, in order."

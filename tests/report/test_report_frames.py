@@ -117,7 +117,7 @@ def test_a_file_is_never_that_of_two_videos(dataset, place, tmp_path):
 
 def test_no_videos_at_all(run, dataset, tmp_path, place):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="Give the folder with one video file a video") as told:
+    with pytest.raises(ConfigError, match="one video file a video") as told:
         report_run(run, videos=tmp_path / "empty")
     assert told.value.setting == "videos"
     shutil.copytree(place / "data", tmp_path / "data")  # moved away from its videos

@@ -14,11 +14,11 @@ from browsing import ELEMENT, check_file, parsed
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
+from cefito.parts.folder import StartReference
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import confusion, gallery
 from cefito.report.page import run_lead
 from cefito.report.schema import Confusion
-from cefito.runs.folder import StartReference
 from cefito.runs.run import open_run
 from cefito.study.tables import published_table
 from tiny_runs import TINY_RUN, small_run

@@ -15,7 +15,7 @@ from cefito.inference.recordings import open_recordings
 from cefito.markup import from_csv, in_csv, plain
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
-from cefito.runs.run import open_run, write_run
+from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
 from odd_names import ODD
 from tiny_runs import TINY_LENGTHS, as_arguments, contents
@@ -65,7 +65,7 @@ def seeing(odd):
     recogniser = SegmentalRecogniser.fit(open_dataset(odd / "DATA"), [*range(16)], config=config)
     folder = odd / "SEEING"
     folder.mkdir()
-    write_run(replace(run, folder=folder, recogniser=recogniser))
+    replace(run, folder=folder, recogniser=recogniser).written()
     return folder
 
 

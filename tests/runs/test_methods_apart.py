@@ -75,7 +75,7 @@ def test_a_method_comes_and_goes(toy, world, tmp_path, monkeypatch):
         assert plans(open_run(run.folder), world) == before
     for found, expected in ((nearest, before), (frequent, plans(frequent, world))):
         assert plans(open_run(found.folder), world) == expected
-    with pytest.raises(RunError, match=r"run\.json: not a run of this version \(no method 'toy'"):
+    with pytest.raises(RunError, match=r"run\.json: not a run .*'toy'"):
         open_run(run.folder)
     with pytest.raises(ConfigError, match=r"setting 'toy\.width'"):
         load_config("small", overrides={"toy.width": 7})

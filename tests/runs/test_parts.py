@@ -10,11 +10,11 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, RunError
+from cefito.parts.folder import recorded
+from cefito.parts.opening import Opening
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune
-from cefito.runs.folder import recorded
 from cefito.runs.options import TrainArguments, TrainOptions
-from cefito.runs.parts import Opening
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.serve.models import open_models
@@ -98,7 +98,7 @@ def test_a_finetuned_run_takes_settings_of_parts(films, run, tmp_path):
     made = finetune(run, films, tmp_path, epochs=1, settings=changes)
     assert made.recogniser.config.training_steps == 10
     assert made.info.config["verifier"] == run.info.config["verifier"]
-    with pytest.raises(ConfigError, match="has the networks that it begins with"):
+    with pytest.raises(ConfigError, match="networks that it begins with"):
         finetune(run, films, tmp_path / "b", settings={"any_length.hidden": 8})
 
 
@@ -146,7 +146,7 @@ def test_networks_of_another_training_are_not_taken(films, run, tmp_path):
         train(films, tmp_path)
     other = next(path for path in (run.folder / "recogniser").iterdir() if path.name != first.name)
     first.write_bytes(other.read_bytes())
-    with pytest.raises(RunError, match="another data set, other settings or another seed"):
+    with pytest.raises(RunError, match="another data set, other settings"):
         train(films, tmp_path)
 
 
@@ -197,7 +197,7 @@ def test_a_part_that_is_damaged_is_refused_when_it_is_used(run, tmp_path):
     with pytest.raises(RunError, match="Train the run again"):  # a service refuses it at once
         open_models(ServiceSettings(runs=(folder,)))
     (folder / "verifier.safetensors").write_bytes(b"")
-    with pytest.raises(RunError, match="has changed since the run was written"):
+    with pytest.raises(RunError, match="has changed since"):
         open_run(folder)
 
 

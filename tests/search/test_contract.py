@@ -241,7 +241,7 @@ def test_a_problem_without_an_answer_is_refused_before_any_work(search, bad):
 
 
 def test_no_plans_at_all_cannot_be_asked_for(search):
-    with pytest.raises(ConfigError, match="top_k is 0; expected at least 1"):
+    with pytest.raises(ConfigError, match=r"top_k is 0; .*1"):
         search.search(DummyField(2, scrambled), [problem(0, [1, 2])], 0)
 
 

@@ -69,7 +69,7 @@ def test_parts_of_a_batch_give_the_same(count, monkeypatch):
     tables = tuple(generator.random((9,) * axes) for axes in (1, 2, 3, 3))
     own = generator.random((7, 4, 9))
     whole = CostBatch(own, StepCosts(costs=tables)).cheapest(count)
-    monkeypatch.setattr(module, "_CHUNK", 1)
+    monkeypatch.setattr(module, "CHUNK", 1)
     parts = CostBatch(own, StepCosts(costs=tables)).cheapest(count)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one.sequences, other.sequences)

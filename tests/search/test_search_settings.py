@@ -33,5 +33,5 @@ def test_searches_are_made_with_their_settings():
     assert made.budget_gflop == 3
     assert made.exhaustive == ExhaustiveSearch(memory_mib=7)
     assert made.guided == GuidedSearch(**values)
-    with pytest.raises(ConfigError, match="unknown search 'best'; expected one of auto, exhaust"):
+    with pytest.raises(ConfigError, match=r"search 'best'; .* auto, exhaust"):
         make_search(SearchConfig(method="best"))

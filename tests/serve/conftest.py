@@ -95,7 +95,7 @@ def encoding_here() -> Iterator[None]:
     """Services of the module encode uploads in this process, whose memory is not bounded."""
     image = pytest.importorskip("PIL.Image")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uploads, "_limit_memory", lambda _: None)
+        patch.setattr(uploads, "limit_memory", lambda _: None)
         patch.setattr(service, "EncodingProcess", EncodingHere)
         patch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)  # decoders set it
         yield

@@ -33,10 +33,10 @@ def take(mib: int | None) -> Any:
     import torch
 
     from cefito.errors import is_out_of_memory
-    from cefito.serve.uploads import _limit_memory
+    from cefito.serve.uploads import limit_memory
 
     if mib is None:
-        _limit_memory(256 << 20)
+        limit_memory(256 << 20)
         return ""
     try:
         return torch.ones(mib, 1 << 18).shape

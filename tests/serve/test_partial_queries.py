@@ -97,7 +97,7 @@ def seeing(serving, run_of_lengths, tmp_path_factory, encoding_here):
 
     from cefito.encoders.images import PretrainedImages
     from cefito.encoders.video import Pictures, record
-    from cefito.runs.folder import recorded
+    from cefito.parts.folder import recorded
     from tiny_models import tiny_clip
 
     folder = tmp_path_factory.mktemp("seeing")

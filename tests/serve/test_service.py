@@ -146,7 +146,7 @@ def test_queries_that_wait_run_as_one_batch(serving, place, monkeypatch):
     from cefito.serve import scheduler as scheduling
     from cefito.serve import service
 
-    monkeypatch.setattr(scheduling, "_TURN", float("inf"))  # however slow the machine is
+    monkeypatch.setattr(scheduling, "TURN", float("inf"))  # however slow the machine is
     monkeypatch.setattr(service, "answers", lambda several, stop: wait(several, stop))
     client = serving(limits={"workers": 1})
     scheduler, quick, until = client.app.state.service.scheduler, answers, time.monotonic() + 20

@@ -247,7 +247,7 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     client = serving(encoder=str(model), limits={"upload_mib": 0.01})
     files = {"initial": PNG + b"x" * 20_000, "goal": PNG}
     assert client.post(UPLOAD, files=files).status_code == 413
-    monkeypatch.setattr(taking.app.state.service, "_uploads", 16)
+    monkeypatch.setattr(taking.app.state.service, "uploads", 16)
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "5"
@@ -259,7 +259,7 @@ def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatc
     started = encoding.start()
     service = taking.app.state.service
     monkeypatch.setattr(service, "encoding", encoding)
-    monkeypatch.setattr(service, "_starting", started)
+    monkeypatch.setattr(service, "starting", started)
     try:
         for response in (taking.post(UPLOAD, files=BOTH), taking.get("/ready")):
             assert response.status_code == 503

@@ -70,7 +70,7 @@ def test_examples(made):
 def test_an_existing_folder_is_refused_unless_it_was_made_here(made, tmp_path):
     (tmp_path / "file").write_text("keep")
     for folder in (tmp_path, tmp_path / "file"):
-        with pytest.raises(RunError, match=r"exists already\. Choose another folder, or remove it"):
+        with pytest.raises(RunError, match=r"exists already"):
             run_quickstart(folder, config=CONFIG)
     with pytest.raises(RunError, match="holds a run with another seed"):
         run_quickstart(made.folder, seed=4, config=CONFIG)
@@ -196,5 +196,5 @@ def test_without_a_network_the_message_lists_the_files(tmp_path, monkeypatch):
 
 def test_damaged_files_are_named(tmp_path, monkeypatch):
     folder = write_cook_files(tmp_path / "files", cook_values(KITCHEN, ROWS))
-    with pytest.raises(DataError, match=r"pkl: the file has .* expected 3,269,792. Remove it and"):
+    with pytest.raises(DataError, match=r"pkl: .* expected 3,269,792\."):
         run_quickstart(tmp_path / "start", kind="real", downloads=folder)

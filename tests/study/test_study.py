@@ -51,7 +51,7 @@ def out(finished, tmp_path):
 @pytest.fixture
 def work(monkeypatch):
     """What is trained (steps by the network) and how often planners are scored, counted."""
-    counts, step, score = Counter(), trainer.Training._step, evaluate_planner
+    counts, step, score = Counter(), trainer.Training.step, evaluate_planner
 
     def counted_step(self, *rest):
         counts[type(self.module).__name__] += 1
@@ -61,7 +61,7 @@ def work(monkeypatch):
         counts["scored"] += 1
         return score(*rest, **more)
 
-    monkeypatch.setattr(trainer.Training, "_step", counted_step)
+    monkeypatch.setattr(trainer.Training, "step", counted_step)
     monkeypatch.setattr(running, "evaluate_planner", counted_score)
     return counts
 

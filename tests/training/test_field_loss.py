@@ -187,7 +187,7 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
 def test_parts_of_a_batch_have_the_losses_and_gradients_of_the_whole(monkeypatch, loss, negatives):
     found = []
     for together, expected in ((2, 2 if loss.reduction == "mean" else 1), (16, 1)):
-        monkeypatch.setattr(energy_module, "_TOGETHER", together)
+        monkeypatch.setattr(energy_module, "TOGETHER", together)
         made = field_loss(loss=loss, auxiliary=AuxiliaryConfig(weight=0.6, negatives=negatives))
         parts, sums = list(made.parts(ROWS, generator())), {}
         assert len(parts) == expected

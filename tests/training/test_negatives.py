@@ -229,12 +229,12 @@ def test_other_tasks_of_a_single_sequence(exact, hard):
     (rows,) = few.sample(*given).tolist()
     assert [9, 9, 9] in rows
     assert len({*map(tuple, rows)} - {(0, 1, 2)}) == 24
-    with pytest.raises(SamplingError, match="task 0 has fewer than 24 distinct negatives"):
+    with pytest.raises(SamplingError, match=r"task 0 .* 24 distinct negatives"):
         many.sample(*given)
 
 
 def test_more_than_there_are_is_refused():
-    with pytest.raises(SamplingError, match="a single sequence of 3 actions: there is nothing to"):
+    with pytest.raises(SamplingError, match="a single sequence of 3 actions"):
         sampler(NegativesConfig(count=1), {0: (4,)}, 3)
     for count in (460, 10_000):
         message = f"{count} negatives are configured, but all tasks together have only 460 seq"
@@ -288,7 +288,7 @@ def test_sequences_must_be_countable():
         config, sets = NegativesConfig(count=5, hard=0), ActionSets.build(actions)
         return NegativeSampler(config=config, actions=sets, action_count=1000, horizon=horizon)
 
-    with pytest.raises(SamplingError, match=r"1000 actions at horizon 7 give more than 2\^63"):
+    with pytest.raises(SamplingError, match=r"1000 actions at horizon 7 .*2\^63"):
         large(7, {0: (0, 1)})
     made = large(6, {0: (0, 1), 1: (998, 999)})
     drawn = made.sample(torch.tensor([[0] * 6]), torch.tensor([0]), generator())

@@ -276,7 +276,7 @@ def test_diverged_training_is_refused(tmp_path):
                 return terms
             return {"squares": Term(1.0, terms["squares"].sum * torch.nan, terms["squares"].count)}
 
-    with pytest.raises(RunError, match=r"nan at step 8 \(epoch 3\).*Lower the learning rate"):
+    with pytest.raises(RunError, match=r"nan at step 8 \(epoch 3\)"):
         run(Diverging(), folder=tmp_path)
     whole, resumed = Regression(), Regression()
     run(whole)

@@ -88,7 +88,7 @@ def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     assert found["pour"].probability == pytest.approx(1 - 1 / 10)
     assert found["wash"].probability == pytest.approx(8.5 / 10)
     assert found["drink"].evidence == "3900 s; usual are 10 s"
-    with pytest.raises(ConfigError, match="a video without steps cannot be verified"):
+    with pytest.raises(ConfigError, match="a video without steps"):
         counts.verify([], 0)
     assert counts.verify(steps_of([6]), 1).deviations == ()  # nothing is known of its task
 
@@ -247,7 +247,7 @@ def test_thousands_of_steps_are_looked_at_once_each(name, request):
 
 def test_a_circle_of_orders_that_a_person_gives_is_said_in_names(counts):
     name = counts.taxonomy.actions[1].name
-    with pytest.raises(ConfigError, match=rf"a circle through action 0 .*, action 1 \('{name}'\)"):
+    with pytest.raises(ConfigError, match=rf"circle through action 0 .*, action 1 \('{name}'\)"):
         counts.given({0: ((0, 1), (1, 0))})
 
 
@@ -260,10 +260,10 @@ def test_numbers_that_are_none_are_refused(counts, learned):
         with pytest.raises(ConfigError, match=r"probability"):
             counts.verify(steps, 0, **more)
     for step in (Step(0, 1, -1), Step(0, 1, 7), Step(np.nan, 1, 0), Step(0, np.inf, 0)):
-        with pytest.raises(ConfigError, match=r"step 4 .*expected seconds, and an action"):
+        with pytest.raises(ConfigError, match=r"step 4 .*expected seconds"):
             counts.verify([*steps, step], 0)
     for alarms in (np.nan, np.inf, -1):
-        with pytest.raises(ConfigError, match=r"false alarms an hour .*at least 0"):
+        with pytest.raises(ConfigError, match=r"false alarms .*at least 0"):
             learned.threshold(alarms)
 
 

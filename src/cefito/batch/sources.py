@@ -25,9 +25,9 @@ from cefito.files import has_ending, lines_of, parse_json, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.markup import from_csv
+from cefito.parts.matching import match_dataset
 from cefito.planners.checks import check_partial
 from cefito.planners.given import Given
-from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.times import Seconds
 

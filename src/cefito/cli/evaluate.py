@@ -25,11 +25,11 @@ from cefito.cli.options import (
 )
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.data.prepared import open_dataset
-from cefito.inference.question import run_for_steps, steps_range
+from cefito.inference.question import steps_range
 from cefito.markup import counted
+from cefito.parts.coverage import COVERAGE_FILE
 from cefito.planners.given import Given
 from cefito.planners.methods import load_config
-from cefito.runs.coverage import COVERAGE_FILE
 from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def evaluate(
             (2-4); all by default.
     """
     from cefito.evaluation.runs import changed_search, evaluate_run
+    from cefito.runs.run import run_for_steps
 
     check_split(split)
     with log_warnings():

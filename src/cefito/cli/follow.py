@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
-    from cefito.runs.run import Run
+    from cefito.parts.opened import OpenedRun
     from cefito.verification.verifier import Deviation
 
 _SHOWN = 3  # next steps
@@ -66,8 +66,8 @@ def follow(
     """
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
-    from cefito.inference.whole_videos import follow as open_session
     from cefito.inference.whole_videos import limits_of_films
+    from cefito.runs.run import follow as open_session
 
     sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
     chosen = [name for name, value in sources.items() if value is not None]
@@ -178,7 +178,7 @@ def _lines(rate: float, width: int) -> Iterator[tuple[float, Any]]:
 
 
 def _camera_rows(
-    run: Run, camera: str, encoder: str | None, weights: Path | None
+    run: OpenedRun, camera: str, encoder: str | None, weights: Path | None
 ) -> Iterator[tuple[float, NDArray[Any]]]:
     """Yield the time and the vector of each second of a camera."""
     from cefito.encoders.frames import camera_clips

@@ -57,7 +57,7 @@ def plan(
     """
     from cefito.inference.answer import answers
     from cefito.inference.asked import Asked
-    from cefito.runs.matching import named_dataset
+    from cefito.parts.matching import named_dataset
 
     with log_warnings():
         opened, device = options.open(run, search)

@@ -30,7 +30,7 @@ from cefito.cli.options import (
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints
-from cefito.inference.question import AnyQuestion, Question, run_for_steps
+from cefito.inference.question import AnyQuestion, Question
 from cefito.planners.checks import check_partial
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runtime import pick_device
@@ -128,6 +128,8 @@ class PlanOptions:
 
     def open(self, folder: Path, search: SearchOptions) -> tuple[Run, torch.device]:
         """Open a run with the search of the options, and return it with its device."""
+        from cefito.runs.run import run_for_steps
+
         device, steps = pick_device(self.device), vars(self)["steps"]
         run = run_for_steps(folder, horizon=self.horizon, steps=steps, device=device)
         return search.applied(run), device

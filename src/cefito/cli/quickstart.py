@@ -31,8 +31,8 @@ def quickstart(
         seed: Seed of world and training.
     """
     from cefito.files import user_cache
-    from cefito.inference.planning_run import open_run
     from cefito.report import report_run, save_report
+    from cefito.runs.run import open_run
     from cefito.study.quickstart import REAL, Kind, run_quickstart, write_pictures
 
     started = time.monotonic()

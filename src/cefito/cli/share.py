@@ -11,7 +11,6 @@ from cefito.cli.console import log_warnings, print_json, progress, talk
 from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options, said_as_json
 from cefito.errors import ConfigError
 from cefito.files import check_target
-from cefito.inference.question import run_for_steps
 from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
@@ -142,6 +141,7 @@ def report(
         json: Print the same numbers as JSON.
     """
     from cefito.report import report_comparison, report_run, save_report
+    from cefito.runs.run import run_for_steps
     from cefito.study.results import RESULTS
 
     if out is None and not json:

@@ -28,7 +28,7 @@ from cefito.settings import Record
 
 _MIB = 1 << 20
 _BLOCK = 1 << 18
-_TIMEOUT = 60.0  # seconds without a byte
+TIMEOUT = 60.0  # seconds without a byte
 
 
 class Place(Record):
@@ -152,7 +152,7 @@ def _open(address: str, remedy: str) -> HTTPResponse:
     headers = {"User-Agent": f"cefito/{version('cefito')}", "Accept-Encoding": "identity"}
     try:
         response: HTTPResponse = request.build_opener(_Redirects).open(
-            request.Request(address, headers=headers), timeout=_TIMEOUT
+            request.Request(address, headers=headers), timeout=TIMEOUT
         )
     except HTTPError as problem:
         problem.close()

@@ -318,7 +318,7 @@ def gather(
 def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
     """Yield (second, frame) in the order of presentation, from the frame shown at `start`."""
     if start > 0 and video.timed:
-        reader = _decoded(video, start)
+        reader = decoded(video, start)
         first = None
         # seeking may fail for files that can be decoded from the start
         with suppress(DataError):
@@ -328,12 +328,13 @@ def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame
             yield from reader
             return
         reader.close()
-    yield from _decoded(video, None)
+    yield from decoded(video, None)
 
 
-def _decoded(
+def decoded(
     video: VideoInfo, start: float | None
 ) -> Generator[tuple[float, VideoFrame], None, None]:
+    """Yield the pictures of a video, from a second on if one is given, with their times."""
     with _opened(video.path) as (container, stream):
         step, time = _step(stream), -math.inf
         place = 0.0

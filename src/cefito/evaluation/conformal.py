@@ -25,11 +25,7 @@ from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
 from cefito.inference.sets import LARGEST_SET, first_steps
 from cefito.locks import locked
-from cefito.planners.base import Planner, Queries, plans_lengths
-from cefito.planners.checks import check_probabilities
-from cefito.planners.methods import RunConfig, find_method
-from cefito.progress import Progress, prefixed, silent
-from cefito.runs.coverage import (
+from cefito.parts.coverage import (
     COVERAGE_FILE,
     LEVELS,
     Condition,
@@ -37,8 +33,12 @@ from cefito.runs.coverage import (
     Thresholds,
     weights_digest,
 )
-from cefito.runs.folder import recorded, window_sizes
-from cefito.runs.matching import match_dataset
+from cefito.parts.folder import recorded, window_sizes
+from cefito.parts.matching import match_dataset
+from cefito.planners.base import Planner, Queries, plans_lengths
+from cefito.planners.checks import check_probabilities
+from cefito.planners.methods import RunConfig, find_method
+from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans

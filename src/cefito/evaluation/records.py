@@ -17,10 +17,10 @@ from cefito.errors import RunError, explained
 from cefito.evaluation.metrics import metric_heads, unpadded
 from cefito.files import NOT_JSON, FileRecord, read_text, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.parts.coverage import weights_digest
+from cefito.parts.matching import OtherDataset
 from cefito.planners.given import Given
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.runs.coverage import weights_digest
-from cefito.runs.matching import OtherDataset
 from cefito.search.problem import Plans
 
 ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)

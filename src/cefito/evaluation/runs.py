@@ -33,14 +33,14 @@ from cefito.evaluation.score import (
 )
 from cefito.files import check_target, file_digest
 from cefito.locks import locked
+from cefito.parts.coverage import weights_digest
+from cefito.parts.folder import window_sizes
+from cefito.parts.matching import match_dataset
 from cefito.planners.base import Description, Planner, Queries
 from cefito.planners.checks import check_task_given
 from cefito.planners.given import Given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
-from cefito.runs.coverage import weights_digest
-from cefito.runs.folder import window_sizes
-from cefito.runs.matching import match_dataset
 from cefito.runs.options import TrainOptions
 from cefito.runs.run import Run
 from cefito.runs.train import train_run

@@ -18,6 +18,8 @@ from cefito.errors import RunError
 from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_new, new_folder, sha256, write_bytes, write_text
 from cefito.markup import counted, in_markdown, markdown_table
+from cefito.parts.bundle import pack
+from cefito.parts.folder import DatasetReference, RunInfo, versions
 from cefito.planners.cefito.checkpoints import (
     CLASSIFIER,
     FIELD,
@@ -27,9 +29,7 @@ from cefito.planners.cefito.checkpoints import (
     with_classifier,
 )
 from cefito.planners.methods import RunConfig
-from cefito.runs.bundle import pack
-from cefito.runs.folder import DatasetReference, RunInfo, versions
-from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.run import Run, open_run
 from cefito.runs.settings_export import changes_of_preset
 
 logger = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     card = model_card(opened, kept_scores(opened), license_name=license_name)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_run(opened.changed(folder=folder, info=info, videos=videos, copy_of=""))
+        opened.changed(folder=folder, info=info, videos=videos, copy_of="").written()
         write_text(folder / "README.md", card)
         pack(folder, target)
 
@@ -250,13 +250,11 @@ def import_field(
         imported=imported,
     )
     with new_folder(out) as folder:
-        write_run(
-            Run(
-                folder=folder,
-                planner=planner,
-                info=info,
-                config=config,
-                taxonomy=planner.taxonomy,
-            )
-        )
+        Run(
+            folder=folder,
+            planner=planner,
+            info=info,
+            config=config,
+            taxonomy=planner.taxonomy,
+        ).written()
     return open_run(out)

@@ -17,7 +17,7 @@ from cefito.field.predictor import Predictor
 from cefito.field.prefixes import PrefixTree
 from cefito.field.settings import DISTANCES, FieldConfig
 
-_TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
+TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
 
 
 class ReducedDistance:
@@ -202,7 +202,7 @@ class EnergyField(nn.Module):
 
     def similar(self, actions: Tensor) -> list[Tensor]:
         """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
-        most = _TOGETHER if actions.device.type == "cpu" else 2 * _TOGETHER
+        most = TOGETHER if actions.device.type == "cpu" else 2 * TOGETHER
         if len(actions) <= most:
             return [torch.arange(len(actions), device=actions.device)]
         counts = prefixes.prefix_counts(actions, action_count=self.predictor.action_count)

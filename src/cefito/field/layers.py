@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
+X86 = platform.machine().lower() in ("x86_64", "amd64")
 _PACKED = 128  # rows of a product of packed weights are a multiple of this
 _MOST = 0.9  # share of rows with a gradient, above which none are left out
 
@@ -46,7 +46,7 @@ def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
 
 def has_packed_product(device: torch.device) -> bool:
     """Whether oneDNN multiplies packed weights in float32 on a device."""
-    return _X86 and device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return X86 and device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class Dropout:
@@ -69,7 +69,7 @@ class _Linear(Function):
         ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows, weight = x.reshape(-1, x.shape[-1]).to(dtype), weight.to(dtype)
         ctx.save_for_backward(rows, weight)
-        return _product(rows, weight, bias.to(dtype)).view(*x.shape[:-1], len(weight))
+        return product(rows, weight, bias.to(dtype)).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
@@ -80,7 +80,7 @@ class _Linear(Function):
         # y = x Wᵀ + b: dW = dyᵀ x, db = Σ dy, dx = dy W
         before = None
         if ctx.needs_input_grad[0]:
-            before = _spread(_product(slope, weight.T), live, shape).to(ctx.dtype)
+            before = _spread(product(slope, weight.T), live, shape).to(ctx.dtype)
         return before, *_of_weights(slope, rows)
 
 
@@ -92,10 +92,10 @@ class _Mlp(Function):
         ctx.dtype, dtype = x.dtype, product_dtype(x)
         rows = x.reshape(-1, x.shape[-1]).to(dtype)
         weight, weight2 = weight.to(dtype), weight2.to(dtype)
-        hidden = _product(rows, weight, bias.to(dtype))
+        hidden = product(rows, weight, bias.to(dtype))
         after = F.gelu(hidden, approximate="tanh")
         ctx.save_for_backward(rows, hidden, after, weight, weight2)
-        return _product(after, weight2, bias2.to(dtype)).view(*x.shape[:-1], len(weight2))
+        return product(after, weight2, bias2.to(dtype)).view(*x.shape[:-1], len(weight2))
 
     @staticmethod
     @once_differentiable
@@ -105,8 +105,8 @@ class _Mlp(Function):
         live, (slope, rows, hidden, after) = _live(slope.reshape(-1, slope.shape[-1]), *saved)
         # z = W₁ x + b₁, y = W₂ gelu(z) + b₂: dz = gelu'(z) ∘ (dy W₂), as in a linear layer above
         second = _of_weights(slope, after)
-        inner = torch.ops.aten.gelu_backward(_product(slope, weight2.T), hidden, approximate="tanh")
-        before = _spread(_product(inner, weight.T), live, shape).to(ctx.dtype)
+        inner = torch.ops.aten.gelu_backward(product(slope, weight2.T), hidden, approximate="tanh")
+        before = _spread(product(inner, weight.T), live, shape).to(ctx.dtype)
         return before, *_of_weights(inner, rows), *second
 
 
@@ -138,7 +138,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b of rows [n, in] and a weight [out, in]."""
     with torch.autocast(x.device.type, enabled=False):
         if x.dtype != torch.float32 or len(x) < _PACKED or not has_packed_product(x.device):
@@ -147,8 +147,10 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         more = -len(x) % _PACKED
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), len(x) + more)
         padded = F.pad(x, (0, 0, 0, more)) if more else x
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, packed, bias, "none", [], "")
-        return product[: len(x)]
+        rows_of_product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            padded, packed, bias, "none", [], ""
+        )
+        return rows_of_product[: len(x)]
 
 
 def _of_weights(slope: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,11 +16,11 @@ from cefito.inference.asked import Asked, contradictions
 from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import counted, percent
+from cefito.parts.matching import DatasetName
+from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_plans
 from cefito.progress import Progress, silent
-from cefito.runs.matching import DatasetName
-from cefito.runs.run import Run
 from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Record
 
@@ -156,7 +156,7 @@ class Answer(Record):
 
 
 def answer(
-    run: Run,
+    run: OpenedRun,
     query: Queries,
     *,
     truth: NDArray[np.int64] | None = None,

@@ -15,6 +15,8 @@ from cefito.errors import ConfigError
 from cefito.inference.query import check_width
 from cefito.inference.question import Question, planning
 from cefito.inference.sets import LARGEST_SET, check_coverage
+from cefito.parts.matching import DatasetName
+from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import (
     check_elapsed,
@@ -23,8 +25,6 @@ from cefito.planners.checks import (
     check_queries,
     check_task_given,
 )
-from cefito.runs.matching import DatasetName
-from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 
 
@@ -32,7 +32,7 @@ from cefito.search.constraints import Constraints
 class Asked:
     """A question about one query, ready to be searched."""
 
-    run: Run  # with the steps of the question
+    run: OpenedRun  # with the steps of the question
     question: Question
     query: Queries  # one, with its task, the steps done and the time, if they are known
     constraints: Constraints
@@ -43,7 +43,7 @@ class Asked:
     def of(
         cls,
         question: Question,
-        run: Run,
+        run: OpenedRun,
         query: Queries,
         *,
         any_task: bool = False,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional as F
 
+from cefito.data.annotations import Step
 from cefito.errors import ConfigError
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import (
@@ -72,7 +73,9 @@ class FilmSession:
             self.stream.doubted()
         self.told: set[float] = set()  # starts of steps that were reported
         self._seen = False  # whether a row was new, or a step was reported
-        # key (task, least probability, rows doubted, steps done) and value of the latest findings
+        # keys and values: sequences drawn (task, rows doubted), and the latest findings (the same,
+        # least probability, steps done)
+        self._drawn: tuple[tuple[int, int], list[tuple[Step, ...]]] = ((-1, 0), [])
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:
@@ -191,12 +194,15 @@ class FilmSession:
     def followed(self, ahead: Sequence[Likely], least: float) -> Followed:
         """Return what was recognised, with the given next steps and findings that are likely."""
         stream, taxonomy = self.stream, self._run.taxonomy
-        steps, tasks = stream.steps(), stream.tasks
+        steps, tasks = self._recognised, stream.tasks
         going, task = self.goes_on(steps), int(tasks.argmax())
         done = steps[:-1] if going else steps
-        state = task, least, stream.doubted_rows, *done
+        drawn = self._drawn_steps(task)
+        # steps of sequences that were drawn are as probable as they were drawn
+        shown = [(s.action, s.start, s.end) for s in done] if any(drawn) else done
+        state = task, stream.doubted_rows, least, *shown
         if state != self._verified[0]:
-            self._verified = state, self._findings(done, task, least)
+            self._verified = state, self._findings(done, task, least, drawn)
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
@@ -206,7 +212,16 @@ class FilmSession:
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
-    def _findings(self, done: list[TimedStep], task: int, least: float) -> list[Deviation]:
+    def _drawn_steps(self, task: int) -> list[tuple[Step, ...]]:
+        """Return sequences of steps of a task, drawn once for the same rows."""
+        key = task, self.stream.doubted_rows
+        if key != self._drawn[0]:
+            self._drawn = key, self.stream.drawn_steps(task, _DRAWN)
+        return self._drawn[1]
+
+    def _findings(
+        self, done: list[TimedStep], task: int, least: float, drawn: list[tuple[Step, ...]]
+    ) -> list[Deviation]:
         """Return what was wrong in the steps of a task that were recognised."""
         if self._run.verifier is None or not done:
             return []
@@ -214,8 +229,8 @@ class FilmSession:
             stored(done),
             task,
             sure=[step.probability for step in done],
-            drawn=self.stream.drawn_steps(task, _DRAWN),
-            certainty=float(self.stream.tasks[task]),
+            drawn=drawn,
+            certainty=float(self.stream.doubted_tasks[task]),
             finished=False,
             least=least,
         )

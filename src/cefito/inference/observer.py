@@ -17,9 +17,9 @@ from cefito.arrays import Border
 from cefito.data.windows import Scene
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.query import query_of_ends
+from cefito.parts.matching import DECIDING
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
-from cefito.runs.matching import DECIDING
 from cefito.runtime import pick_device
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cefito.encoders.images import ImageEncoder
     from cefito.encoders.text import GoalTexts
     from cefito.encoders.video import VideoEncoder
-    from cefito.runs.run import Run
+    from cefito.parts.opened import OpenedRun
 
 Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
 """Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
@@ -53,7 +53,7 @@ class ObservationRecipe:
     names: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, run: Run) -> ObservationRecipe:
+    def of(cls, run: OpenedRun) -> ObservationRecipe:
         """Return the recipe of a run."""
         observed = run.info.dataset.observed or {}
         taxonomy = run.taxonomy

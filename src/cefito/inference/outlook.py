@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
+from cefito.parts.opened import OpenedRun
 from cefito.planners.any_length.guidance import (
     Encoded,
     SequencePosterior,
@@ -25,7 +26,6 @@ from cefito.planners.any_length.guidance import (
 )
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
-from cefito.runs.run import Run
 from cefito.settings import Record
 
 OWN = 0.4
@@ -66,7 +66,7 @@ class Begin:
         read: Makes features [E] of an observation and its name; None if all are features.
     """
 
-    run: Run
+    run: OpenedRun
     planner: SessionPlanner
     model: SessionModel
     task: int | None

@@ -22,9 +22,9 @@ from cefito.data.vocabulary import similar_names
 from cefito.data.windows import window_scenes
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array
+from cefito.parts.matching import DatasetMatch, match_dataset
+from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Queries
-from cefito.runs.matching import DatasetMatch, match_dataset
-from cefito.runs.run import Run
 
 Precision = Literal["float16", "float32"]
 """Types in which observations are stored."""
@@ -45,7 +45,7 @@ class FeatureLayout:
         return f"1 row of {self.width}" if single else f"{self.seconds} rows of {self.width} joined"
 
 
-def feature_layout(run: Run) -> FeatureLayout | None:
+def feature_layout(run: OpenedRun) -> FeatureLayout | None:
     """Return how the observations of a run were made of features; None if the run does not say."""
     observed = run.info.dataset.observed or {}
     seconds, precision = observed.get("seconds"), observed.get("precision")
@@ -60,7 +60,7 @@ def feature_layout(run: Run) -> FeatureLayout | None:
     )
 
 
-def check_width(run: Run, width: int, place: str) -> None:
+def check_width(run: OpenedRun, width: int, place: str) -> None:
     """Refuse observations of another size.
 
     Args:
@@ -81,7 +81,7 @@ def check_width(run: Run, width: int, place: str) -> None:
 
 
 def query_from_features(
-    run: Run,
+    run: OpenedRun,
     features: Path | str | FeatureArray,
     *,
     start: float | None,
@@ -146,7 +146,7 @@ def query_of_ends(
 
 
 def _layout_of(
-    run: Run, features: FeatureArray, seconds: int | None, precision: str | None
+    run: OpenedRun, features: FeatureArray, seconds: int | None, precision: str | None
 ) -> FeatureLayout:
     """Return how to join the rows of a file: from the run, otherwise from the arguments."""
     kept, size = feature_layout(run), run.planner.observation_dim
@@ -174,7 +174,7 @@ def _layout_of(
     return layout
 
 
-def _unknown_layout(run: Run, features: FeatureArray) -> str:
+def _unknown_layout(run: OpenedRun, features: FeatureArray) -> str:
     size, width = run.planner.observation_dim, features.width
     count, remainder = divmod(size, width)
     remedy = f"If they are {FeatureLayout(count, width)}, say {count} seconds."
@@ -196,7 +196,7 @@ def _check_times(features: FeatureArray, start: float | None, end: float | None)
 
 
 def query_from_video(
-    run: Run,
+    run: OpenedRun,
     video_id: str,
     from_step: int = 1,
     dataset: Path | str | None = None,
@@ -326,7 +326,9 @@ def observation_of_step(
     return row.astype(np.float32)
 
 
-def query_from_files(initial: Path | str | None, goal: Path | str | None, run: Run) -> Queries:
+def query_from_files(
+    initial: Path | str | None, goal: Path | str | None, run: OpenedRun
+) -> Queries:
     """Return the query of .npy files, each one observation [E].
 
     Args:

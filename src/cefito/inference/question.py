@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from pydantic import Field, field_validator
@@ -22,9 +21,7 @@ from cefito.search.constraints import Constraints, by_step, declared
 from cefito.settings import Settings, validated
 
 if TYPE_CHECKING:
-    import torch
-
-    from cefito.runs.run import Run
+    from cefito.parts.opened import OpenedRun
 
 
 class Facts(TypedDict, total=False):
@@ -129,7 +126,7 @@ class Question(QueryFacts):
             update={**stated, "constraints": self.constraints.with_more(facts.constraints)}
         )
 
-    def resolved(self, run: Run) -> Self:
+    def resolved(self, run: OpenedRun) -> Self:
         """Return the question with ids in the place of names.
 
         Raises:
@@ -146,6 +143,7 @@ class Question(QueryFacts):
 
 
 AnyQuestion = TypeVar("AnyQuestion", bound=Question)
+Planning = TypeVar("Planning", bound="OpenedRun")
 
 
 def steps_range(text: int | str) -> tuple[int, int]:
@@ -160,7 +158,7 @@ def steps_range(text: int | str) -> tuple[int, int]:
     return shortest, longest
 
 
-def planning(run: Run, steps: int | str | None) -> Run:
+def planning(run: Planning, steps: int | str | None) -> Planning:
     """Return the run with plans of these numbers of steps; None for all that it can plan.
 
     Raises:
@@ -169,30 +167,3 @@ def planning(run: Run, steps: int | str | None) -> Run:
     if steps is None or (wanted := steps_range(steps)) == run.chosen_steps:
         return run
     return run.with_steps(*wanted)
-
-
-def run_for_steps(
-    folder: Path | str,
-    *,
-    horizon: int | None = None,
-    steps: int | str | None = None,
-    device: torch.device | str | None = None,
-) -> Run:
-    """Open a run that plans these numbers of steps; `horizon` and `device` are as in `open_run`.
-
-    One number of steps also chooses among runs of several horizons.
-
-    Raises:
-        ConfigError: Not a number or range, or the run does not plan it.
-        RunError: See `cefito.runs.run.open_run`.
-    """
-    from cefito.runs.folder import horizons_in
-    from cefito.runs.run import open_run
-
-    if steps is not None:
-        shortest, longest = steps_range(steps)
-        if horizon is not None and (shortest, longest) != (horizon, horizon):
-            raise ConfigError(f"horizon {horizon} and steps {steps}: leave out one of both.")
-        if shortest == longest and horizons_in(Path(folder)):
-            horizon = shortest
-    return planning(open_run(folder, horizon=horizon, device=device), steps)

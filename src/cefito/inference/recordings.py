@@ -16,9 +16,9 @@ from cefito.data.readers.feature_files import is_features, load_features
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
+from cefito.parts.matching import DatasetMatch, match_dataset
+from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
-from cefito.runs.matching import DatasetMatch, match_dataset
-from cefito.runs.run import Run
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import shortest_ends
 from cefito.tracks.track import named
@@ -40,7 +40,7 @@ class Recording:
 
     def recognised(
         self,
-        run: Run,
+        run: OpenedRun,
         *,
         task: int | None = None,
         plan: Sequence[int] | None = None,
@@ -56,8 +56,9 @@ class Recording:
             DataError: Rows of another width than the run's, or with NaN or infinity.
         """
         try:
-            asked: dict[str, Any] = {"doubt": True} if evidence else {"plan": plan}
-            recognition = run.recognise(self.rows, rate=self.rate, task=task, **asked)
+            recognition = run.recognise(
+                self.rows, rate=self.rate, task=task, plan=plan, doubt=evidence
+            )
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
@@ -76,7 +77,7 @@ class Recording:
 
 
 def open_recordings(
-    run: Run,
+    run: OpenedRun,
     inputs: Iterable[str],
     *,
     dataset: Path | str | None = None,
@@ -142,7 +143,7 @@ def open_recordings(
             yield Recording(ends[_address(path)], source, rows, 1.0, file=source)
 
 
-def row_rate(run: Run, feature_rate: float | None) -> float:
+def row_rate(run: OpenedRun, feature_rate: float | None) -> float:
     """Return the rows a second of features: those given, or as in the run's data set (ConfigError).
 
     A rate is from 0.01 to 1000.

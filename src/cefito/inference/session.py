@@ -23,6 +23,7 @@ from cefito.inference.following import FINDING, Followed
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import Begin, BelievedStep, Likely
 from cefito.inference.step_session import StepSession
+from cefito.parts.opened import OpenedRun
 from cefito.planners.any_length.guidance import (
     SequencePosterior,
     SessionModel,
@@ -31,7 +32,6 @@ from cefito.planners.any_length.guidance import (
 )
 from cefito.planners.checks import check_queries
 from cefito.planners.queries import Queries
-from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
 
@@ -106,7 +106,7 @@ class Events(Protocol):
         """Return what was recognised in rows, with the next steps."""
 
 
-def check_sessions(run: Run) -> SessionPlanner:
+def check_sessions(run: OpenedRun) -> SessionPlanner:
     """Return the planner of a run that can have sessions; refuse another one (ConfigError)."""
     if not guides_sessions(run.planner):
         problem = f"needs a run of the method any-length; this one is of '{run.method}'"
@@ -138,7 +138,7 @@ class Session:
 
     def __init__(
         self,
-        run: Run,
+        run: OpenedRun,
         *,
         goal: Observation | None = None,
         task: int | str | None = None,

@@ -12,9 +12,9 @@ from pydantic import Field
 from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
 from cefito.markup import counted
+from cefito.parts.coverage import Condition, Thresholds
+from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Planner, Queries
-from cefito.runs.coverage import Condition, Thresholds
-from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
@@ -72,7 +72,9 @@ class PlanSets(Record):
         return "; ".join([words, *alone])
 
 
-def check_coverage(run: Run, query: Queries, coverage: float, constraints: Constraints) -> None:
+def check_coverage(
+    run: OpenedRun, query: Queries, coverage: float, constraints: Constraints
+) -> None:
     """Refuse a query whose sets are not calibrated, before any work.
 
     Args:
@@ -102,7 +104,7 @@ def check_coverage(run: Run, query: Queries, coverage: float, constraints: Const
     _thresholds(run, query, coverage)
 
 
-def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSets:
+def plan_sets(run: OpenedRun, query: Queries, plans: Plans, coverage: float) -> PlanSets:
     """Return the sets for one query that `check_coverage` accepts.
 
     Args:
@@ -146,7 +148,7 @@ def first_steps(
     return None if steps is None else steps[:, 0], None
 
 
-def _thresholds(run: Run, query: Queries, coverage: float) -> tuple[Thresholds, int]:
+def _thresholds(run: OpenedRun, query: Queries, coverage: float) -> tuple[Thresholds, int]:
     """Return the thresholds for a query like this one, and the place of the level in them."""
     table, (initial, goal) = run.calibrated(), query.known[0].tolist()
     wanted = ""

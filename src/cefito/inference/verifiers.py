@@ -8,7 +8,7 @@ from pathlib import Path
 from cefito.data.annotations import Taxonomy, Video
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.runs.run import Run, open_run
+from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
@@ -17,7 +17,7 @@ from cefito.verification.order import read_orders, written_orders
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
 
-Right = Run | Path | str
+Right = OpenedRun | Path | str
 """A run or its folder, a folder of `cefito data procedure`, or a file of right videos' steps."""
 
 
@@ -28,7 +28,7 @@ def open_verifier(
     task: Name | None = None,
     choices: Choices | None = None,
     online: bool = False,
-) -> tuple[Run | None, Verifier]:
+) -> tuple[OpenedRun | None, Verifier]:
     """Open or learn a verifier, with the orders of a file; and its run, if it has one.
 
     Args:
@@ -38,7 +38,7 @@ def open_verifier(
         choices: What a file of steps leaves open.
         online: Whether a verifier of a file is learned for steps judged from those before them.
     """
-    opened = right if isinstance(right, Run) else None
+    opened = right if isinstance(right, OpenedRun) else None
     if opened is None and (path := _steps_file(right)):
         config = VerifierConfig(online=online)
         verifier = learned_verifier(path, choices or Choices(), task=task, config=config)
@@ -47,16 +47,16 @@ def open_verifier(
         taxonomy = Taxonomy.read(folder / "taxonomy.json")
         verifier = Verifier(written_orders(folder / "order.json", taxonomy), taxonomy)
     else:
-        opened = right if isinstance(right, Run) else open_run(Path(right), plans=False)
+        opened = right if isinstance(right, OpenedRun) else OpenedRun.open(Path(right), plans=False)
         verifier = opened.own_verifier
     if order is not None:
         verifier = verifier.given(read_orders(Path(order), verifier.taxonomy))
     return opened, verifier
 
 
-def opened_run(run: Right) -> Run:
+def opened_run(run: Right) -> OpenedRun:
     """Return a run, which is opened if it is a folder."""
-    return run if isinstance(run, Run) else open_run(Path(run))
+    return run if isinstance(run, OpenedRun) else OpenedRun.open(Path(run))
 
 
 def learned_verifier(
@@ -124,6 +124,6 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
 
 def _steps_file(right: Right) -> Path | None:
     """Return the path of a file of steps; None if it is a run, or a folder."""
-    if isinstance(right, Run) or Path(right).is_dir() or not holds_steps(Path(right)):
+    if isinstance(right, OpenedRun) or Path(right).is_dir() or not holds_steps(Path(right)):
         return None
     return Path(right)

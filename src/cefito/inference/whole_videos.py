@@ -15,14 +15,11 @@ from cefito.data.annotations import Action, Taxonomy, make_step
 from cefito.data.vocabulary import find_action, find_task, name_or_id
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
-from cefito.inference.observer import Observation
-from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.inference.recordings import Recording, open_recordings, row_rate
-from cefito.inference.session import Session
 from cefito.inference.verifiers import Right, judged, open_verifier, opened_run
 from cefito.markup import counted, listed
+from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
-from cefito.runs.run import Run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
@@ -33,7 +30,7 @@ from cefito.verification.verifier import Deviation, StepJudgement, UnsureStep, V
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["VerifiedVideo", "follow", "graph", "recognise", "verify"]
+__all__ = ["VerifiedVideo", "graph", "recognise", "verify"]
 
 Source = ArrayLike | Path | str | Recording
 """Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
@@ -84,7 +81,7 @@ class VerifiedVideo(Track):
 
 
 def recognise(
-    run: Run | Path | str,
+    run: OpenedRun | Path | str,
     source: Source,
     *,
     task: Name | None = None,
@@ -123,7 +120,7 @@ def recognise(
 
 
 def recognised_videos(
-    run: Run,
+    run: OpenedRun,
     sources: Iterable[Source],
     *,
     task: Name | None = None,
@@ -153,25 +150,6 @@ def recognised_videos(
         ]
     recordings = _recordings(run, sources, video, reading)
     return [whole.recognised(run, task=task_id, plan=plan, least=least) for whole in recordings]
-
-
-def follow(
-    run: PlanningRun | Path | str, *, task: Name | None = None, goal: Observation | None = None
-) -> Session:
-    """Open a session that follows a video row by row, which `Session.observe` takes with its time.
-
-    Args:
-        run: A run of several lengths with a recogniser, or its folder.
-        task: Id or name of the task; by default it is inferred.
-        goal: The observation after the last step, as in `PlanningRun.session`.
-
-    Raises:
-        ConfigError: A run that cannot follow, or an unknown task.
-        RunError: The run has no recogniser, or a goal of another width.
-    """
-    opened = run if isinstance(run, PlanningRun) else open_run(Path(run))
-    _ = opened.own_recogniser.stream()  # refuses before the first row comes
-    return opened.session(task=task, goal=goal)
 
 
 def verify(
@@ -266,7 +244,7 @@ def verified_videos(
     others = [source for source in sources if not any(source is file for file in files)]
     if not others:
         return videos
-    if not isinstance(right, Run):
+    if not isinstance(right, OpenedRun):
         problem = "with a procedure or a table, inputs are files of steps (.csv, .eaf, …)"
         raise ConfigError(f"{problem}. Give a run.")
     for whole in _recordings(right, others, video, reading):
@@ -279,7 +257,7 @@ def verified_videos(
     return videos
 
 
-def limits_of_film(run: Run, verifier: Verifier, task: int | None) -> tuple[str, ...]:
+def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tuple[str, ...]:
     """Return why mistakes in films of a task may go unseen; nothing if enough were in training.
 
     Args:
@@ -300,7 +278,7 @@ def limits_of_film(run: Run, verifier: Verifier, task: int | None) -> tuple[str,
     )
 
 
-def limits_of_films(run: Run, most: int = 3) -> list[str]:
+def limits_of_films(run: OpenedRun, most: int = 3) -> list[str]:
     """Return why mistakes in films may go unseen, for the tasks of which too few were in training.
 
     Args:
@@ -372,7 +350,7 @@ def edited_orders(
     return verifier.given({task: tuple(edges)})
 
 
-def with_orders(run: Run, order: Path | str | None) -> Run:
+def with_orders(run: OpenedRun, order: Path | str | None) -> OpenedRun:
     """Return a run whose recogniser keeps the orders of a file, if one is given."""
     if order is None:
         return run
@@ -386,7 +364,7 @@ def _task_in(taxonomy: Taxonomy, task: Name | None) -> int | None:
 
 
 def _recordings(
-    run: Run, sources: Iterable[Source], video: str, reading: Reading
+    run: OpenedRun, sources: Iterable[Source], video: str, reading: Reading
 ) -> Iterator[Recording]:
     """Yield the rows of videos; those of files are named before the first is encoded."""
     files: list[str] = []

@@ -536,7 +536,7 @@ def named_departures(name: str, departures: Sequence[str]) -> str:
     return f"{name} ({named})" if named else name
 
 
-_WORTH_A_PROCESS = 50_000  # examples of a training
+WORTH_A_PROCESS = 50_000  # examples of a training
 
 
 def side_by_side(
@@ -561,7 +561,7 @@ def side_by_side(
     Raises:
         RunError: A process was ended, or failed.
     """
-    if min(context.workers, len(members)) == 1 or examples < _WORTH_A_PROCESS:
+    if min(context.workers, len(members)) == 1 or examples < WORTH_A_PROCESS:
         results = [train(context, *member) for member in members]
     else:
         apart = partial(

@@ -131,7 +131,8 @@ class StepStream:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._belief = _Belief(self._chain, recogniser.chained[1])
         self._doubt: _Belief | None = None
-        self._drawn_from: tuple[int, _Belief] | None = None  # rows, and what was doubted then
+        # rows, what was doubted then, and p(task) then [C]
+        self._drawn_from: tuple[int, _Belief, Floats] | None = None
         self._memory = RowMemory(recogniser.config, recogniser.rate)
         self._past, self._seen_ahead = (
             None if network is None or network.temporal is None else network.temporal.beginning()
@@ -239,8 +240,7 @@ class StepStream:
                 belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
         self._going_on = action
-        if self._doubt is not None:
-            self._drawn_from = self._count, self._doubt.copy()
+        self._keep_doubt()
 
     def _push(self, row: Rows | None) -> None:
         recogniser = self.recogniser
@@ -261,10 +261,15 @@ class StepStream:
         if self._going_on is not None and int(self._by_chain.argmax()) != self._going_on:
             self._going_on = None
         self._count += 1
-        if self._doubt is not None and self._count % _DRAWN_EVERY == 0:
-            self._drawn_from = self._count, self._doubt.copy()
+        if self._count % _DRAWN_EVERY == 0:
+            self._keep_doubt()
         if len(self._belief.recent) > 2 * self._lag:
             self._settle(self._lag)
+
+    def _keep_doubt(self) -> None:
+        """Keep what is doubted now, to draw sequences of steps from."""
+        if self._doubt is not None:
+            self._drawn_from = self._count, self._doubt.copy(), self.tasks
 
     def _settle(self, count: int) -> None:
         """Fix the steps of the oldest rows."""
@@ -365,6 +370,11 @@ class StepStream:
         """Number of rows that `drawn_steps` has seen."""
         return 0 if self._drawn_from is None else self._drawn_from[0]
 
+    @property
+    def doubted_tasks(self) -> Floats:
+        """p(task) [C] after the rows that `drawn_steps` has seen; the present one without any."""
+        return self.tasks if self._drawn_from is None else self._drawn_from[2]
+
     def drawn_steps(self, task: int, count: int) -> list[tuple[Step, ...]]:
         """Return the steps so far in sequences that are drawn with doubt in the usual order.
 
@@ -375,9 +385,9 @@ class StepStream:
             task: Id of the task.
             count: Number of sequences.
         """
-        rows, belief = self._drawn_from or (0, None)
-        if belief is None or not belief.recent:
+        if self._drawn_from is None or not self._drawn_from[1].recent:
             return []
+        rows, belief, _ = self._drawn_from
         rate, background = self.recogniser.rate, belief.chain.background
         settled = [segment for segment, _ in belief.settled]
         first = rows - len(belief.recent)

@@ -18,14 +18,14 @@ from cefito.evaluation.statistics import LEVEL
 from cefito.files import file_digest
 from cefito.inference.recordings import open_recordings
 from cefito.markup import counted
+from cefito.parts.folder import RunInfo
+from cefito.parts.matching import DatasetName, match_dataset
 from cefito.planners.given import Given
 from cefito.planners.methods import PlannerVariant
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import by_seen, confusion, gallery, loss_curves, surest
 from cefito.report.frames import find_video_files, with_frames
 from cefito.report.schema import CHOSEN_ON, ComparisonReport, Lead, RowResults, RunReport, command
-from cefito.runs.folder import RunInfo
-from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, changes_of_preset
 from cefito.settings import flattened

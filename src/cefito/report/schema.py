@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation, WindowPlans
 from cefito.files import FileRecord
-from cefito.runs.matching import DatasetName
+from cefito.parts.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
 from cefito.tracks import Track

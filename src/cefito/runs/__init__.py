@@ -1,1 +1,1 @@
-"""Run folders: trained planners with all that is needed to repeat, check, share and use them."""
+"""Runs: trained planners with all that is needed to repeat, check, share and ask them."""

@@ -1,326 +1,170 @@
-"""A run folder: a trained planner with all that is needed to repeat it.
-
-run.json                  `RunInfo`: method, data set, settings, versions, results of trainings
-taxonomy.json             tasks and actions
-videos.json               ids of the videos that it was trained on, and that epochs were chosen on
-*.safetensors, *.json     files of the planner
-recogniser.*              recogniser of steps in whole videos, if the data set has their rows
-verifier.safetensors      orders of steps, and networks of errors, of a run of several lengths
-coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
-manifest.json             SHA-256 of all these, compared on opening
-classifier/, field/, …    metrics.jsonl and checkpoint of each training
-evaluation-*.json         scores, as `cefito evaluate` writes them
-"""
+"""The `Run` that users open: questions to it in Python, with names in and names out."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
-import torch
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy
-from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import steps_text
-from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
-from cefito.files import write_json
-from cefito.planners.base import Planner, plans_lengths
-from cefito.planners.methods import (
-    METHODS,
-    RunConfig,
-    find_method,
-    method_settings,
-    run_config,
+from cefito.data.windows import Scene
+from cefito.errors import ConfigError, DataError
+from cefito.files import has_ending
+from cefito.inference.answer import Answer, answer
+from cefito.inference.constraints import Name
+from cefito.inference.observer import Observation, ObservationRecipe, Observer
+from cefito.inference.query import (
+    check_width,
+    find_video,
+    load_observation,
+    observation_of_step,
 )
-from cefito.planners.shared.settings import PlanningConfig
-from cefito.recognition.methods import find_recogniser
-from cefito.recognition.recogniser import Recogniser, Recognition
-from cefito.runs.bundle import unpacked
-from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
-from cefito.runs.folder import (
-    MANIFEST,
-    RUN_FILE,
-    VIDEOS_FILE,
-    Manifest,
-    RunInfo,
-    TrainedVideos,
-    checked_contents,
-    chosen_run,
-    recorded,
-    trained_videos,
-    unfolded,
-    video_ids,
-)
-from cefito.runs.parts import Opening, Part
-from cefito.runtime import pick_device
-from cefito.search.settings import search_settings
-from cefito.settings import Settings, validated
-from cefito.training.trainer import TrainingContext
-from cefito.verification.settings import VerifierConfig
-from cefito.verification.verifier import Verifier
+from cefito.inference.question import Facts, planning, steps_range
+from cefito.inference.session import Session
+from cefito.parts.folder import horizons_in
+from cefito.parts.matching import DatasetMatch, DatasetName, match_dataset
+from cefito.parts.opened import OpenedRun
+from cefito.planners.queries import Queries
 
-__all__ = ["Run", "open_run", "write_run"]
+if TYPE_CHECKING:
+    import torch
 
-_TAXONOMY = "taxonomy.json"
-_ALWAYS = (RUN_FILE, _TAXONOMY, VIDEOS_FILE)  # read on opening
-_REMEDY = "Train it again."
-
-# raised on files that were edited by hand
-_MALFORMED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-
-logger = logging.getLogger(__name__)
+__all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_steps"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A finished run: all its files as they were on opening, whatever becomes of its folder.
+class Run(OpenedRun):
+    """A finished run that answers questions."""
 
-    Planner, settings, recogniser, verifier and coverage are opened when they are first used: only
-    then a file that is whole but not of this version is refused (RunError).
-    """
+    def plan(
+        self,
+        *,
+        start: Observation | None = None,
+        goal: Observation | None = None,
+        goal_text: str | None = None,
+        dataset: Path | str | None = None,
+        encoder: str | None = None,
+        **facts: Unpack[Facts],
+    ) -> Answer:
+        """Plan the steps between two observations; actions and tasks are given by name or id.
 
-    folder: Path
-    planner: Part[Planner] = Part()  # noqa: RUF009, a descriptor
-    info: RunInfo  # content of `run.json`
-    config: Part[RunConfig] = Part()  # noqa: RUF009, its settings; defaults are filled in
-    taxonomy: Taxonomy  # tasks and actions that it knows
-    # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
-    chosen_steps: tuple[int, int] | None = None
-    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
-    videos: TrainedVideos | None = None  # that it has seen; None if unknown
-    # thresholds of its sets; None if it is not calibrated
-    coverage: Part[CoverageTable | None] = Part(None)  # noqa: RUF009
-    # of steps in whole videos, and of errors in them; None without one
-    recogniser: Part[Recogniser | None] = Part(None)  # noqa: RUF009
-    verifier: Part[Verifier | None] = Part(None)  # noqa: RUF009
-    copy_of: str = ""  # the archive that its folder is a copy of
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.method!r}, T = {self.steps}, data set "
-            f"{self.info.dataset.name!r}, in "
-            f"{self.place!r})"
-        )
-
-    def changed(self, **changes: Any) -> Self:
-        """Return the run with other fields; its parts stay closed until they are used."""
-        held = {field.name: vars(self)[field.name] for field in fields(self)}
-        return type(self)(**{**held, **changes})
-
-    def opened(self) -> Self:
-        """Return the run with all its parts opened, for a service that must not fail later."""
-        _ = self.planner, self.recogniser, self.verifier, self.coverage
-        return self
-
-    @property
-    def place(self) -> str:
-        """What was opened, for messages: the archive, else the folder."""
-        return self.copy_of or str(self.folder)
-
-    @property
-    def method(self) -> str:
-        """Name of the planner's method."""
-        return self.info.method
-
-    @property
-    def horizon(self) -> int:
-        """T that it was trained for."""
-        return self.info.horizon
-
-    @property
-    def shortest(self) -> int | None:
-        """Number of steps of the shortest plan; None if all plans have T."""
-        return self.info.shortest
-
-    @property
-    def steps(self) -> str:
-        """Number of steps of its plans, such as "3" or "1-6"."""
-        return steps_text(self.horizon, self.shortest)
-
-    def with_steps(self, shortest: int, longest: int) -> Self:
-        """Return the run with plans of fewer lengths.
+        Args:
+            start: The observation before the first step, see `Observation`; None if it is not
+                known.
+            goal: The observation after the last step; None to plan to the end of the procedure.
+            goal_text: The scene after the last step in words, instead of a goal; for runs on
+                features of CLIP.
+            dataset: The data set of a video, by default the run's.
+            encoder: Encoder of pictures, as in `ObservationRecipe.open`; by default that of the
+                run's features.
+            facts: Fields of `cefito.inference.question.Question`, and of its constraints beside
+                them, as `Facts` lists them.
 
         Raises:
-            ConfigError: It was not trained for them.
+            ConfigError: An argument that is invalid, or that the planner cannot follow.
+            DataError: A file that cannot be used.
+            RunError: Observations of another kind, or a data set or an encoder is missing.
         """
-        planner = self.planner
-        if not plans_lengths(planner):
-            if shortest == longest == self.horizon:
-                return self
+        if goal is not None and goal_text is not None:
             raise ConfigError(
-                f"{self.place}: plans {self.horizon} steps. Train a run of several "
-                "lengths for this (method any-length).",
-                setting="steps",
+                "goal and goal_text are both given. Leave one out.", setting="goal_text"
             )
-        several = {} if shortest == longest else {"shortest": shortest}
-        kept = self.info.model_dump(exclude_unset=True, exclude={"shortest"})
-        info = RunInfo.model_validate({**kept, "horizon": longest, **several})
-        planner = planner.with_lengths(shortest, longest)
-        return self.changed(planner=planner, info=info, chosen_steps=(shortest, longest))
+        match = None
+        if _is_place(start) or _is_place(goal):
+            match = match_dataset(self, self.dataset(dataset))
+        query = Queries.partial(
+            size=self.planner.observation_dim,
+            initial=None if start is None else self._observe("start", start, match, encoder),
+            goal=None if goal is None else self._observe("goal", goal, match, encoder),
+        )
+        query = query.with_scenes(_scene(start, match, "start"), _scene(goal, match, "end"))
+        if goal_text is not None:
+            ObservationRecipe.of(self).check_text(encoder)
+            query = query.with_goal(self._observer(encoder).of_text(goal_text))
+        other = None if match is None or match.own else DatasetName.of(match.dataset)
+        return answer(self, query, dataset=other, **facts)
 
-    def trained_on(self, dataset: PreparedDataset, videos: ArrayLike) -> bool | None:
-        """Return whether it was trained on any of these videos [n]; None if that is unknown."""
-        if self.videos is None:
-            return None
-        return bool(self.videos.learned(video_ids(dataset, videos)).any())
-
-    def check_own(self) -> None:
-        """Refuse a run whose folder is a copy in a cache, before anything is written there."""
-        if self.copy_of:
-            raise RunError(
-                f"{self.copy_of}: is a shared run, which stays as it is. Unpack it into a folder "
-                "first, as by unzip."
-            )
-
-    def recognise(self, rows: NDArray[Any], **given: Any) -> Recognition:
-        """Recognise the steps of a whole video by its rows [n, D]; see `Recogniser.recognise`.
-
-        Raises:
-            RunError: The run has no recogniser.
-        """
-        return self.own_recogniser.recognise(rows, **given)
-
-    @property
-    def own_recogniser(self) -> Recogniser:
-        """The recogniser; a run without one is refused (RunError)."""
-        if self.recogniser is None:
-            problem = "cannot recognise steps: its data set held no rows of whole videos"
-            remedy = "Prepare it with features, and train again, without --no-recogniser"
-            raise RunError(f"{self.place}: {problem}, or it was trained without them. {remedy}.")
-        return self.recogniser
-
-    @property
-    def own_verifier(self) -> Verifier:
-        """The verifier; a run without one is refused (RunError)."""
-        if self.verifier is None:
-            problem = "knows no orders of steps, since it plans one number of steps"
-            raise RunError(f"{self.place}: {problem}. Train one of several (--steps 1-6).")
-        return self.verifier
-
-    def energy(self, start: torch.Tensor, goal: torch.Tensor, plans: torch.Tensor) -> torch.Tensor:
-        """Return the energies of plans [B], differentiable in the observations; low ones are good.
+    def session(
+        self,
+        *,
+        goal: Observation | None = None,
+        task: Name | None = None,
+        done: Sequence[Name] | None = (),
+        dataset: Path | str | None = None,
+        encoder: str | None = None,
+    ) -> Session:
+        """Open a live session, which follows a procedure.
 
         Args:
-            start: Observations before the first step [B, E].
-            goal: Observations after the last step [B, E].
-            plans: Ids of the actions [B, T].
+            goal: The observation after the last step; None to plan to the end of the procedure.
+            task: The task, if it is known.
+            done: The actions done before, oldest first, by default none; None if they are not
+                known.
+            dataset: The data set of videos, by default the run's.
+            encoder: Encoder of pictures, as in `plan`.
 
         Raises:
-            RunError: The run has no energy field.
-            ConfigError: Other shapes, or ids that the run does not know.
+            ConfigError: A run of another method than any-length, or an unknown task.
+            DataError: A file that cannot be used.
+            RunError: A goal of another kind, or a data set or an encoder is missing.
         """
-        field = getattr(self.planner, "field", None)
-        if field is None:
-            raise RunError(f"{self.place}: has no energy field. Train one by --method cefito.")
-        start, goal, plans = map(torch.as_tensor, (start, goal, plans))
-        wide, long = (len(plans), self.planner.observation_dim), (len(plans), self.horizon)
-        if (start.shape, goal.shape, plans.shape) != (wide, wide, long):
-            raise ConfigError(f"expected observations {list(wide)} and plans {list(long)}.")
-        actions = torch.arange(len(self.taxonomy.actions))
-        if plans.dtype != torch.int64 or not torch.isin(plans.cpu(), actions).all():
-            raise ConfigError("expected ids of actions that the run knows, int64.")
-        energies: torch.Tensor = field.energy(start, goal, plans)
-        return energies
+        match: DatasetMatch | None = None
 
-    def calibrated(self) -> CoverageTable:
-        """Return the thresholds of its sets.
+        def read(name: str, source: Observation) -> NDArray[np.floating[Any]]:
+            nonlocal match
+            if match is None and _is_place(source):
+                match = match_dataset(self, self.dataset(dataset))
+            return self._observe(name, source, match, encoder)
 
-        Raises:
-            RunError: It has none, or those of other weights.
-        """
-        table, path = self.coverage, self.folder / COVERAGE_FILE
-        if table is None and path.exists():  # calibrated since it was opened
-            table = CoverageTable.read(path)
-        if table is None:
-            raise RunError(
-                f"{self.place}: has no calibrated sets of plans. Make them with cefito calibrate "
-                f"{self.place}.",
-                setting="coverage",
-            )
-        if table.weights != weights_digest(self.files):
-            raise RunError(
-                f"{self.place}: {path.name} was made for other weights than the run has. "
-                f"{CoverageTable.remedy}",
-                setting="coverage",
-            )
-        return table
+        return Session(self, goal=goal, task=task, done=done, read=read)
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of its planner."""
-        return cast("Settings", self.config.settings)
+    def _observe(
+        self, name: str, source: Observation, match: DatasetMatch | None, encoder: str | None
+    ) -> NDArray[np.floating[Any]]:
+        """Return the observation [E] of an argument."""
+        row: NDArray[np.floating[Any]]
+        if match is not None and _is_place(source):
+            return observation_of_step(match.dataset, *source, "end" if name == "goal" else "start")
+        if isinstance(source, str | Path) and not has_ending(Path(source), (".npy",)):
+            (row,) = self._observer(encoder).of_pictures(source, None).initial
+            return row
+        row = load_observation(source) if isinstance(source, str | Path) else np.asarray(source)
+        if row.ndim != 1:
+            raise DataError(f"{name}: has shape {list(row.shape)}; expected one observation [E].")
+        check_width(self, len(row), f"{name}: the observation has")
+        return row
 
-    @property
-    def trained_search(self) -> PlanningConfig | None:
-        """Settings of the search that it was trained with; None if its method has no search."""
-        if not self.planner.abilities.search:
-            return None
-        search = getattr(self.settings, "search", None)
-        return search if isinstance(search, PlanningConfig) else PlanningConfig()
+    def _observer(self, encoder: str | None) -> Observer:
+        """Return an encoder, opened once."""
+        if encoder not in self._observers:
+            self._observers[encoder] = ObservationRecipe.of(self).open(encoder)
+        return self._observers[encoder]
 
-    def with_search(self, settings: PlanningConfig | None = None, /, **changes: Any) -> Self:
-        """Return the run with a planner that searches in another way.
-
-        Args:
-            settings: Settings of the search; by default those that it was trained with.
-            changes: Settings to replace among these; None keeps one.
-
-        Raises:
-            ConfigError: Its planner has no search to choose, or settings that do not fit.
-        """
-        settings = search_settings(settings or self.trained_search or PlanningConfig(), **changes)
-        return self.changed(planner=self.planner.with_search(settings))
-
-    def dataset(self, path: Path | str | None = None) -> PreparedDataset:
-        """Open the data set that the run was trained on, or any other at `path`.
-
-        `cefito.runs.matching.match_dataset` checks whether the run can be used on it.
-
-        Raises:
-            RunError: No path is given, and the data set has moved or changed; or the weights are
-                imported and have none.
-            DataError: It cannot be opened.
-        """
-        trained = self.info.dataset
-        if path is not None:
-            return open_dataset(path)
-        place, problem = Path(trained.path), ""
-        if not trained.fingerprint:
-            problem = "was imported and has no data set of its own. Name one of the same tasks"
-        elif not (trained.path and place.exists()):
-            problem = f"its data set is no longer at {trained.path or 'hand'}. Give its folder"
-        elif (present := open_dataset(place)).fingerprint != trained.fingerprint:
-            problem = (
-                f"was trained on another data set than the one that is at {place} now "
-                f"('{present.name}', fingerprint {present.fingerprint[:12]}…; the run has "
-                f"{trained.fingerprint[:12]}…). Give its folder"
-            )
-        else:
-            return present
-        raise RunError(f"{self.place}: {problem}.", setting="dataset")
+    @cached_property
+    def _observers(self) -> dict[str | None, Observer]:
+        """Encoders that are open, by name."""
+        return {}
 
 
-def write_run(run: Run) -> Run:
-    """Write all files of a run into its folder, which exists, and their manifest."""
-    run.check_own()
-    with recorded(run.folder):
-        if run.videos is not None:
-            run.videos.write(run.folder / VIDEOS_FILE)
-        if run.coverage is not None:
-            run.coverage.write(run.folder / COVERAGE_FILE)
-        run.planner.save(run.folder)
-        if run.recogniser is not None:
-            run.recogniser.save(run.folder)
-        if run.verifier is not None:
-            run.verifier.save(run.folder)
-        write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
-        run.info.write(run.folder)
-    return run.changed(files=Manifest.read(run.folder / MANIFEST).files)
+PlanningRun = Run  # an earlier name
+
+
+def _scene(source: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:
+    """Return where the picture of an observation is; None if it has none."""
+    if match is not None and _is_place(source):
+        data, (video, step) = match.dataset, source
+        step_of = data.videos[find_video(data, video)].steps[step - 1]
+        folder = data.video_folder
+        return None if folder is None else Scene(folder, getattr(step_of, moment), video)
+    is_picture = isinstance(source, str | Path) and Path(source).suffix.lower() != ".npy"
+    return Scene(Path(str(source))) if is_picture else None
+
+
+def _is_place(source: Observation | None) -> TypeGuard[tuple[str, int]]:
+    """Return whether an observation is given as a video id and a step."""
+    return isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str)
 
 
 def open_run(
@@ -334,130 +178,58 @@ def open_run(
 
     Args:
         folder: A run folder, or one that holds runs of several horizons (`train_runs`).
-        horizon: T of the run; may be left out if there is only one run. A run of several lengths
-            then plans this one alone.
+        horizon: T of the run; may be left out if there is only one run. A run of several
+            lengths then plans this one alone.
         device: Where it plans; the CPU by default.
         plans: Refuse at once a method or settings that are not of this version; else when the
             planner is used.
 
     Raises:
-        RunError: No run, none of this horizon, several and no horizon, an unfinished one, damaged
-            files, files that have changed since they were written or do not fit each other, or an
-            unknown device.
+        RunError: No run, none of this horizon, several and no horizon, an unfinished one,
+            damaged files, files that have changed since they were written or do not fit each
+            other, or an unknown device.
     """
-    place = Path(folder)
-    chosen = chosen_run(unpacked(place) if place.is_file() else place, horizon)
-    copy_of = "" if chosen.is_relative_to(folder) else str(folder)
-    named = copy_of or str(chosen)
-    contents, manifest = checked_contents(chosen, (RUN_FILE, _TAXONOMY), named)
-    with unfolded({name: contents[name] for name in _ALWAYS if name in contents}, named) as copies:
-        run = _read(copies, contents, named, horizon, device)
-    run = run.changed(folder=chosen, copy_of=copy_of, files=manifest.files)
-    if plans:
-        _ = run.config
-    return run
+    return Run.open(folder, horizon=horizon, device=device, plans=plans)
 
 
-def _read(
-    folder: Path,
-    contents: Mapping[str, bytes],
-    named: str,
-    horizon: int | None,
-    device: torch.device | str | None,
+def run_for_steps(
+    folder: Path | str,
+    *,
+    horizon: int | None = None,
+    steps: int | str | None = None,
+    device: torch.device | str | None = None,
 ) -> Run:
-    """Read a run of a folder with the files `_ALWAYS`, and the contents of all its files.
+    """Open a run that plans these numbers of steps; `horizon` and `device` are as in `open_run`.
 
-    Errors name the run as `named`; other arguments as of `open_run`.
+    One number of steps also chooses among runs of several horizons.
+
+    Raises:
+        ConfigError: Not a number or range, or the run does not plan it.
+        RunError: See `open_run`.
     """
-    info = RunInfo.read(folder)
-    several = info.shortest is not None and horizon is not None
-    if horizon not in (None, info.horizon) and not several:
-        raise RunError(
-            f"{folder}: plans {info.horizon} actions, not {horizon}. Leave the horizon out, or "
-            "train a run of this one.",
-            setting="horizon",
-        )
-    # a device that is not given is not looked for
-    context = TrainingContext(device="cpu" if device is None else pick_device(str(device)))
-    with _of_this_version(named):
-        taxonomy = Taxonomy.read(folder / _TAXONOMY)
-
-    place = f"{named}/{RUN_FILE}"
-    config = Opening(lambda: _config_of(info, place))
-
-    def opening(part: str, load: Callable[[Path], Any]) -> Opening[Any] | None:
-        files = {name: data for name, data in contents.items() if _part_of(name) == part}
-        return Opening(lambda: _opened(files, named, load)) if files else None
-
-    def recogniser(copies: Path) -> Recogniser:
-        name = info.config.get("recogniser", {}).get("method", "segmental")
-        return find_recogniser(name).kind.load(copies, taxonomy)
-
-    def planner(copies: Path) -> Planner:
-        settings = config().settings
-        return find_method(info.method).planner.load(copies, settings=settings, context=context)
-
-    def verifier(copies: Path) -> Verifier:
-        section = info.config.get("verifier", {})
-        settings = validated(VerifierConfig, section, place=place, extra="ignore")
-        return Verifier.load(copies, taxonomy, config=settings)
-
-    run = Run(
-        folder=folder,
-        planner=opening("planner", planner) or Opening(lambda: _opened({}, named, planner)),
-        info=info,
-        config=config,
-        taxonomy=taxonomy,
-        videos=trained_videos(folder),
-        coverage=opening("coverage", lambda copies: CoverageTable.read(copies / COVERAGE_FILE)),
-        recogniser=opening("recogniser", recogniser),
-        verifier=opening("verifier", verifier),
-    )
-    return run if horizon is None or not several else run.with_steps(horizon, horizon)
+    if steps is not None:
+        shortest, longest = steps_range(steps)
+        if horizon is not None and (shortest, longest) != (horizon, horizon):
+            raise ConfigError(f"horizon {horizon} and steps {steps}: leave out one of both.")
+        if shortest == longest and horizons_in(Path(folder)):
+            horizon = shortest
+    return planning(open_run(folder, horizon=horizon, device=device), steps)
 
 
-def _config_of(info: RunInfo, place: str) -> RunConfig:
-    """Return the settings in `run.json`, at `place` (RunError if planning cannot use them)."""
-    if info.package is not None and info.method not in METHODS:
-        package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
-        raise RunError(
-            f"{place}: its method '{info.method}' is of the package {package}, which is not "
-            "installed. Install it."
-        )
-    try:
-        settings = method_settings(info.method, info.config, place="settings of the run")
-        values = {**info.config, **settings.model_dump(mode="json")}
-        return run_config(info.method, info.preset, values, place=place, extra="ignore")
-    except ConfigError as problem:
-        reason = str(problem).removeprefix("settings of the run: ").rstrip(".")
-        raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
+def follow(
+    run: Run | Path | str, *, task: Name | None = None, goal: Observation | None = None
+) -> Session:
+    """Open a session that follows a video row by row, which `Session.observe` takes with its time.
 
+    Args:
+        run: A run of several lengths with a recogniser, or its folder.
+        task: Id or name of the task; by default it is inferred.
+        goal: The observation after the last step, as in `Run.session`.
 
-def _part_of(name: str) -> str:
-    """Return the part of a run that a file belongs to; empty if to all."""
-    stem = name.partition(".")[0]
-    if name in _ALWAYS:
-        return ""
-    return stem if stem in ("recogniser", "verifier", "coverage") else "planner"
-
-
-def _opened(files: Mapping[str, bytes], named: str, load: Callable[[Path], Any]) -> Any:
-    """Load a part of a run from its files."""
-    # networks that are built draw from the global generator
-    seeded = torch.random.fork_rng(devices=[])
-    with unfolded(files, named) as copies, seeded, _of_this_version(str(copies)):
-        return load(copies)
-
-
-@contextmanager
-def _of_this_version(place: str) -> Iterator[None]:
-    """Turn what malformed files raise into a RunError."""
-    try:
-        yield
-    except (ConfigError, DataError, *_MALFORMED) as problem:
-        if is_out_of_memory(problem):
-            raise MemoryError(f"the run's planner does not fit: {problem}") from problem
-        reason = f"they lack {problem}" if isinstance(problem, KeyError) else repr(problem)
-        raise RunError(
-            f"{place}: its files are not of this version ({reason}). {_REMEDY}"
-        ) from problem
+    Raises:
+        ConfigError: A run that cannot follow, or an unknown task.
+        RunError: The run has no recogniser, or a goal of another width.
+    """
+    opened = run if isinstance(run, Run) else open_run(Path(run))
+    _ = opened.own_recogniser.stream()  # refuses before the first row comes
+    return opened.session(task=task, goal=goal)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cefito.errors import CefitoError
+from cefito.parts.folder import RunInfo
 from cefito.planners.methods import METHODS, load_config
-from cefito.runs.folder import RunInfo
 from cefito.settings import flattened
 
 if TYPE_CHECKING:

@@ -14,12 +14,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Errors, Selection, Windows, fitting_windows, joined_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
-from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
-from cefito.progress import prefixed
-from cefito.recognition.methods import find_recogniser
-from cefito.recognition.settings import RecogniserConfig
-from cefito.runs.folder import (
+from cefito.parts.folder import (
     RUN_FILE,
     DatasetReference,
     RunInfo,
@@ -29,8 +24,13 @@ from cefito.runs.folder import (
     versions,
     window_sizes,
 )
+from cefito.planners.base import Fitted, Planner
+from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
+from cefito.progress import prefixed
+from cefito.recognition.methods import find_recogniser
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.options import TrainArguments, TrainOptions
-from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.run import Run, open_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
 from cefito.training.trainer import TrainingContext
@@ -130,7 +130,7 @@ def train_run(
             videos=seen(dataset, learned, val),
             **others,
         )
-        return write_run(made)
+        return made.written()
 
 
 def _fit_parts(

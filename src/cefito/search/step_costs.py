@@ -218,7 +218,7 @@ def _ahead(remaining: Reals, prefixes: Ids) -> Reals:
     return np.asarray(remaining[prefixes[:, -1]]) if remaining.ndim == 2 else remaining
 
 
-_CHUNK = 1 << 21  # size of the largest intermediate array
+CHUNK = 1 << 21  # size of the largest intermediate array
 
 
 class CostBatch:
@@ -244,7 +244,7 @@ class CostBatch:
             query_entries = (
                 self.shared.size ** min(self.shared.horizon, 3) + count * self.shared.size
             )
-            rows = max(1, _CHUNK // query_entries)
+            rows = max(1, CHUNK // query_entries)
             self._cheapest[count] = [
                 # some sequence attains each prefix's look-ahead: what was dropped is no cheaper
                 Cheapest(sequences[:number], costs[:number], bound=float(bound), complete=True)

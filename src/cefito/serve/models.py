@@ -17,8 +17,8 @@ from cefito.encoders.video import INSTALLED
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.question import steps_range
-from cefito.runs.folder import horizons_in, versions
-from cefito.runs.matching import DatasetMatch, match_dataset
+from cefito.parts.folder import horizons_in, versions
+from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
 from cefito.runtime import pick_device
 from cefito.search.settings import SEARCHES

@@ -20,9 +20,9 @@ from cefito.inference.answer import Answer
 from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
 from cefito.inference.question import planning
+from cefito.parts.matching import DatasetMatch, DatasetName
+from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Queries
-from cefito.runs.matching import DatasetMatch, DatasetName
-from cefito.runs.run import Run
 from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
@@ -88,7 +88,7 @@ def prepare(
     return PreparedRequest(served, asked, operations, kind)
 
 
-def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, object]]:
+def _with_search(run: OpenedRun, request: UploadRequest) -> tuple[OpenedRun, dict[str, object]]:
     """The run with the search of a request, and the settings that this changes."""
     wanted: dict[str, object] = {
         "method": request.search,
@@ -100,7 +100,7 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
     return run.with_search(**changes) if changes else run, changes
 
 
-def _observations(run: Run, sent: ObservationsRequest | None) -> Queries:
+def _observations(run: OpenedRun, sent: ObservationsRequest | None) -> Queries:
     """The query of the given observations."""
     rows = {
         name: read_numbers(numbers, f"observations.{name}")
@@ -154,7 +154,7 @@ def of_field(name: str) -> Iterator[None]:
 
 
 def _window(
-    served: Served, run: Run, wanted: VideoRequest
+    served: Served, run: OpenedRun, wanted: VideoRequest
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
     """The query of a window of a video, its truth, and its data set if not the run's own."""
     match = replace(find_video(served, wanted, "video"), run=run)
@@ -193,7 +193,7 @@ def find_video(served: Served, wanted: FilmRequest, field: str) -> DatasetMatch:
     return matches[0]
 
 
-def _too_expensive(run: Run, operations: float, limits: Limits) -> ProblemError:
+def _too_expensive(run: OpenedRun, operations: float, limits: Limits) -> ProblemError:
     search = run.planner.describe().search
     gflop, most = _rounded(operations / 1e9), _rounded(limits.gflop)
     return ProblemError(

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _FIRST_GUESS = 0.05  # seconds of a search, before any was measured
 _FIRST_COST = 0.002  # seconds of processor time of the same
 _WEIGHT = 0.1  # of the latest search in the running mean
-_TURN = 0.02  # seconds of processor time that a batch should take at most
+TURN = 0.02  # seconds of processor time that a batch should take at most
 _BRIEF = 0.005  # seconds of processor time below which a search is brief
 _KEPT = 1000  # clients, and kinds of jobs, that are remembered
 
@@ -259,7 +259,7 @@ class Scheduler:
     def _fitting(self, kind: Hashable) -> int:
         """Number of jobs of a kind that fit a batch."""
         cost = self._costs.get(kind, self._cost)
-        return int(max(1, min(self._together, _TURN / max(cost, 1e-6))))
+        return int(max(1, min(self._together, TURN / max(cost, 1e-6))))
 
     def _note(self, cost: float, kind: Hashable) -> None:
         """Note the processor time of a job."""

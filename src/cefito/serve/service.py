@@ -84,8 +84,8 @@ class Service:
         self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
         self._prepare_encoding()
         self._reloading = threading.Lock()
-        self._starting: Future[Any] | None = None  # of the encoding process with the service
-        self._uploads = 0  # being encoded or waiting for it
+        self.starting: Future[Any] | None = None  # of the encoding process with the service
+        self.uploads = 0  # being encoded or waiting for it
         self._preparing: CapacityLimiter | None = None
 
     def start(self) -> None:
@@ -93,8 +93,8 @@ class Service:
         self._preparing = CapacityLimiter(_PREPARED)  # belongs to the event loop
         self.scheduler.start()
         if self.encoding is not None:  # before the first upload needs it
-            self._starting = self.encoding.start()
-            self._starting.add_done_callback(_warn)
+            self.starting = self.encoding.start()
+            self.starting.add_done_callback(_warn)
 
     def _prepare_encoding(self) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
@@ -202,8 +202,8 @@ class Service:
     async def _encoded(self, served: Served, files: Mapping[str, BinaryIO], **what: Any) -> Any:
         """What the encoding process makes of an upload, unless too many wait for it."""
         encoding = self.check_upload()
-        if self._uploads >= self.limits.uploads:
-            detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
+        if self.uploads >= self.limits.uploads:
+            detail = f"{self.uploads} uploads wait to be encoded. Try again in a moment."
             raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
 
         def encode() -> Encoded:
@@ -211,11 +211,11 @@ class Service:
                 recipe = ObservationRecipe.of(served.run).digest
                 return encoding(Upload(recipe, paths, **what), paths)
 
-        self._uploads += 1
+        self.uploads += 1
         try:
             return await anyio.to_thread.run_sync(encode)
         finally:
-            self._uploads -= 1
+            self.uploads -= 1
 
     def check_upload(self) -> EncodingProcess:
         """The encoding process, once its encoders are loaded."""
@@ -235,7 +235,7 @@ class Service:
         """Refuse until the service accepts requests and the encoders were loaded once."""
         if not self.scheduler.open:
             raise closing()
-        if self._starting is not None and not self._starting.done():
+        if self.starting is not None and not self.starting.done():
             self.check_loaded()
 
     def _deadline(self, began: float, seconds: float | None = None) -> float:

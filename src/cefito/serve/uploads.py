@@ -95,7 +95,7 @@ class Decoder:
                 if digest in self.texts:
                     self._open(digest).of_text("a goal")
         finally:
-            _limit_memory(self.memory)
+            limit_memory(self.memory)
 
     def _observe(self, upload: Upload) -> Encoded:
         observer, paths = self._open(upload.recipe), upload.paths
@@ -138,7 +138,7 @@ class Decoder:
             raise DataError(f"{video}: has pictures of {excess}. Scale it down.")
 
 
-def _limit_memory(more: int) -> None:
+def limit_memory(more: int) -> None:
     """Let this process's address space grow by at most `more` bytes (Linux)."""
     if sys.platform == "linux":
         import resource

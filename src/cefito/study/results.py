@@ -13,9 +13,9 @@ from pydantic import Discriminator, Tag
 from cefito.data.windows import Selection, steps_text
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
+from cefito.parts.matching import DatasetName
 from cefito.planners.any_length.predicted import PREDICTED
 from cefito.planners.methods import PlannerVariant
-from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
 from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 

@@ -137,7 +137,7 @@ class Training:
         sums: dict[str, list[float]] = {}
         self.module.train()
         for rows in order.split(self.config.batch_size)[:steps]:
-            for name, value in self._step(rows.to(self.device), draws, steps).items():
+            for name, value in self.step(rows.to(self.device), draws, steps).items():
                 sums.setdefault(name, []).append(value)
             advance(len(rows), note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
         state.epoch += 1
@@ -159,7 +159,14 @@ class Training:
         if self.checkpoint:
             save_checkpoint(self.checkpoint, state, self.module, self.optimiser)
 
-    def _step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
+    def step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
+        """Update the weights by one batch, and return its values.
+
+        Args:
+            rows: Numbers of its examples [B].
+            draws: Generator of what is drawn.
+            steps: Batches of the whole training.
+        """
         for parameter_group in self.optimiser.param_groups:
             parameter_group["lr"] = parameter_group.get("rate", 1.0) * self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)

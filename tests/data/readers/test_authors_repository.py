@@ -178,7 +178,7 @@ def test_predictions_stay_with_their_windows_when_steps_are_beyond_the_features(
 def test_windows_without_predictions_are_refused(repository, tmp_path):
     dataset = prepared(read_benchmark("niv", repository), tmp_path / "data")
     cut = cut_windows(dataset, horizon=3, split="test")
-    with pytest.raises(DataError, match=f"{len(cut)} of {len(cut)} windows .* no stored task"):
+    with pytest.raises(DataError, match=f"{len(cut)} of {len(cut)} windows"):
         Queries.from_windows(cut, stored_task=True)
 
 

@@ -124,9 +124,7 @@ def test_observations_against_the_slow_reference(store, source, tmp_path, beyond
 
 def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
     _, features, _ = store
-    with pytest.raises(
-        DataError, match=r"the features end at 1 s, and step 1 .* of video 'd' ends"
-    ):
+    with pytest.raises(DataError, match=r"end at 1 s.*step 1 .*'d'"):
         prepare(source, features, tmp_path / "out", beyond="error")
     assert not (tmp_path / "out").exists()
 
@@ -144,7 +142,7 @@ def test_steps_that_end_by_rounding_behind_the_features(
     rows = features_of("a", 4)
     np.save(tmp_path / "features" / "a.npy", rows)
     if beyond == "error" and not near:
-        with pytest.raises(DataError, match=r"end at 4 s, and step 2 .* ends later"):
+        with pytest.raises(DataError, match=r"end at 4 s.*step 2 "):
             prepare(source, tmp_path / "features", tmp_path / "out", beyond=beyond)
         return
     options = {"beyond": beyond, "precision": "float32"}

@@ -20,10 +20,10 @@ from cefito.errors import ConfigError
 from cefito.evaluation.conformal import calibrate_run
 from cefito.inference.answer import answer
 from cefito.inference.sets import LARGEST_SET
+from cefito.parts.coverage import Condition
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.coverage import Condition
 from cefito.runs.run import open_run
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from tiny_runs import TINY_LENGTHS, small_run

@@ -50,7 +50,7 @@ def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained, monkey
         parts = planner.chain, planner.incremental, val
         return fit_weights(*parts, windows=windows, progress=progress)
 
-    monkeypatch.setattr("cefito.planners.cefito.fit._BATCH", 4 * CANDIDATES)
+    monkeypatch.setattr("cefito.planners.cefito.fit.BATCH", 4 * CANDIDATES)
     assert fitted(0) == planner.fitted
     assert works == [("fitting the objective", len(val))]
     assert shown[:2] == [4, 4]

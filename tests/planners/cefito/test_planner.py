@@ -239,7 +239,7 @@ def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
         assert all(only[0] in sequence for sequence in plans.actions.tolist())
         assert plans.exact
         assert plans.evaluated.leaves == len(space) ** 3 - (len(space) - 1) ** 3
-        with pytest.raises(ConfigError, match=f"action {only[0]} is required but is not"):
+        with pytest.raises(ConfigError, match=f"action {only[0]} is required"):
             using(weighted, tasks=1).plan(query, 3, constraints=constraints)
         met += 1
     assert met
@@ -261,7 +261,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
         other.plan(queries.subset(fine), 1, constraints=required)
     for tasks in (1, 3):
         pinned, unknown = Constraints(pinned=((4, 0),)), replace(queries, tasks=None)
-        with pytest.raises(ConfigError, match="pinned to step 4, which does not exist"):
+        with pytest.raises(ConfigError, match="pinned to step 4"):
             using(other, tasks=tasks).plan(unknown, 1, constraints=pinned)
     monkeypatch.setattr(CefitoPlanner, "queries_at_once", 5)  # the last query is in another block
     monkeypatch.setattr(Hypotheses, "problems", lambda *_, **__: pytest.fail("work was begun"))
@@ -270,7 +270,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):
-    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 1)
+    monkeypatch.setattr("cefito.planners.cefito.hypotheses.TOGETHER", 1)
     queries, _ = ambiguous(weighted, splits)
     several = using(weighted, objective="fitted", tasks=2)
     whole = several.plan(queries, 3)

@@ -112,11 +112,11 @@ def test_constraints(planner, queries, constraints, top_k):
 
 
 def test_constraints_that_nothing_satisfies(planner, queries):
-    with pytest.raises(ConfigError, match=r"action 1 is required but|action 4 is required but"):
+    with pytest.raises(ConfigError, match=r"action (1|4) is required"):
         planner.plan(queries, 1, constraints=Constraints(required=(1, 4)))
-    with pytest.raises(ConfigError, match="action 4 is required but is not an action of this task"):
+    with pytest.raises(ConfigError, match=r"action 4 .* not an action"):
         planner.plan(queries.with_task(0), 1, constraints=Constraints(required=(4,)))
-    with pytest.raises(ConfigError, match="pinned to step 4, which does not exist"):
+    with pytest.raises(ConfigError, match="pinned to step 4"):
         planner.plan(queries, 1, constraints=Constraints(pinned=((4, 0),)))
 
 

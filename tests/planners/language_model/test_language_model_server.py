@@ -150,7 +150,7 @@ def test_a_server_that_is_not_there_or_is_something_else(served, asking):
     with pytest.raises(RunError, match=r"^http://127\.0\.0\.1:9/v1: .*refused"):
         asking(server="http://127.0.0.1:9/v1", retries=0)
     served.answer = lambda _: {"hello": "world"}
-    with pytest.raises(RunError, match="does not answer as a server of chat completions"):
+    with pytest.raises(RunError, match="as a server of chat completions"):
         asking()
 
 
@@ -180,7 +180,7 @@ def test_the_model_is_the_only_one_that_the_server_lists(served, asking):
     (reply,) = asking(model="")
     assert (reply.model, served.bodies[0]["model"]) == ("stand-in", "stand-in")
     served.models = ["one", "two"]
-    with pytest.raises(ConfigError, match=r"lists 2 models \(one, two\)\. Choose one") as caught:
+    with pytest.raises(ConfigError, match=r"lists 2 models \(one, two\)") as caught:
         asking(model="")
     assert caught.value.setting == "llm.model"
 

@@ -152,7 +152,7 @@ def test_encoders_learn_slower_and_vectors_do_not_decay(world):
     assert found["queries"] == found["encoder.0.bias"] == found["scale"] == (0.1, 0.0)
     assert found["encoder.0.weight"] == found["exchanges.0.0.qkv.weight"] == (0.1, 0.02)
     assert found["state_decoder.layers.0.fc1.weight"] == found["task1.weight"] == (1.0, 0.02)
-    run._step(torch.arange(4), generator_for("cpu", 0), 1)
+    run.step(torch.arange(4), generator_for("cpu", 0), 1)
     assert {group["lr"] for group in run.optimiser.param_groups} == {1e-3, 1e-4}
 
 

@@ -25,7 +25,7 @@ from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
-from cefito.runs.run import Run, write_run
+from cefito.runs.run import Run
 from cefito.serve.settings import ServiceSettings
 from grey_videos import LEVELS, draw_greys
 from tiny_models import tiny_dinov2
@@ -105,7 +105,7 @@ def drawn(tmp_path_factory) -> Drawn:
         changes=0,
     )
     recogniser = SegmentalRecogniser.fit(shown, range(10), config=small)
-    lengths = write_run(replace(lengths, recogniser=recogniser))
+    lengths = replace(lengths, recogniser=recogniser).written()
     return Drawn(folder, dataset, run, nearest, lengths, encoder)
 
 

@@ -89,7 +89,7 @@ def test_steps(case, separator, read):
 
 def test_subjects_of_one_observation_are_chosen(read):
     text = table(event("0,2", subject="A"), event("1,3", subject="B"))
-    with pytest.raises(DataError, match=r"has 2 subjects: 'A' \(1\), 'B' \(1\). Choose"):
+    with pytest.raises(DataError, match=r"2 subjects: 'A' \(1\), 'B' \(1\)"):
         read(text)
     assert read(text, tier="B") == {"tea": [("boil", 1.0, 3.0)]}
     one_each = table(

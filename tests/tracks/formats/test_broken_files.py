@@ -95,7 +95,7 @@ def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_pa
 @pytest.mark.parametrize("text", ['{"a": [1, 2]}', "[1]", "<?xml version='1.0'?><x/>", "{"])
 def test_unknown_json_and_xml_are_no_tables(text, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(DataError, match=r"x.csv: is of no known format \(.*ELAN"):
+    with pytest.raises(DataError, match=r"x\.csv: .*no known format \(.*ELAN"):
         read_steps(tmp_path / "x.csv")
 
 

@@ -52,14 +52,12 @@ def test_tiers_that_refer_to_others_and_media_that_begin_later(tmp_path):
     path = write_eaf(
         tmp_path / "tea.eaf", {"Segments": TEA}, origin=2000, words=[("boil", 2000), ("pour", 5000)]
     )
-    with pytest.raises(
-        DataError, match=r"has 2 tiers: 'Segments' \(2\), 'Names' \(2\)\."
-    ) as caught:
+    with pytest.raises(DataError, match=r"2 tiers: 'Segments' \(2\), 'Names' \(2\)") as caught:
         read_steps(path, choices=Choices(task="tea"))
     assert caught.value.setting == "tier"
     found = read_steps(path, choices=Choices(task="tea", tier="Names"))
     assert spans(found) == [("boil", 3.0, 6.5), ("pour", 6.5, 8.25)]
-    with pytest.raises(DataError, match=r"\(ELAN\): has no tier 'Other', only 'Segments' \(2\)"):
+    with pytest.raises(DataError, match=r"no tier 'Other', only 'Segments' \(2\)"):
         read_steps(path, choices=Choices(task="tea", tier="Other"))
 
 
@@ -75,7 +73,7 @@ def test_one_file_a_video_without_its_name(tmp_path):
         "film 0.eaf and 2 more: ELAN; each annotation of the tier 'Steps' is a step."
     )
     again = write_eaf(tmp_path / "again.eaf", {"Steps": TEA}, media="film 1.mp4")
-    with pytest.raises(DataError, match=r"again.eaf \(ELAN\): annotates video 'film 1', as .*film"):
+    with pytest.raises(DataError, match=r"again\.eaf \(ELAN\): .*'film 1', as .*film"):
         read_steps([*paths, again], choices=Choices(task="tea"))
 
 
@@ -202,7 +200,7 @@ def test_repeated_ids_and_odd_numbers(old, new, message, read):
 def test_annotations_with_one_id_have_their_own_times(read):
     text = WHOLE.replace('NOTATION_ID="a2"', 'NOTATION_ID="a1"', 1)
     assert spans(read(text, "Steps")) == [("boil", 0, 6), ("pour", 6, 9)]
-    with pytest.raises(DataError, match="or that refer to none or several"):
+    with pytest.raises(DataError, match="refer to none or several"):
         read(text.replace('REF="a2"', 'REF="a1"'), "Hands")
 
 
@@ -215,5 +213,5 @@ def test_annotations_that_refer_in_a_circle_are_left_out(read):
 def test_an_entity_of_an_external_declaration_is_refused(read):
     text = WHOLE.replace("<ANNOTATION_DOC", '<!DOCTYPE a SYSTEM "a.dtd"><ANNOTATION_DOC', 1)
     assert spans(read(text, "Steps"))[0][0] == "boil"
-    with pytest.raises(DataError, match=r"has the XML entity 'ouml', which it does not declare"):
+    with pytest.raises(DataError, match=r"XML entity 'ouml'"):
         read(text.replace("boil", "k&ouml;cheln"), "Steps")

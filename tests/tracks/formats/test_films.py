@@ -142,7 +142,7 @@ def test_a_table_of_steps_and_a_tool_may_not_share_a_film(tmp_path):
     (tmp_path / "cam.vtt").write_text(VTT)
     with pytest.raises(DataError, match=r"cam.vtt \(WebVTT\): annotates video 'cam', as|a.csv"):
         read_steps([tmp_path / "a.csv", tmp_path / "cam.vtt"], choices=TEA)
-    with pytest.raises(DataError, match="is a table, which names its videos"):
+    with pytest.raises(DataError, match="table, which names its videos"):
         read_steps(tmp_path / "a.csv", choices=Choices(by_file=True))
 
 
@@ -156,8 +156,8 @@ def test_files_without_steps_are_left_out_and_named(read, tmp_path):
         f"Label Studio: left out, since they hold no region with a label: {tmp_path / '1.json'}, "
         f"{tmp_path / '3.json'}.",
     )
-    with pytest.raises(DataError, match=r"0.json .*: holds no region .* Refused as well: .*1.json"):
+    with pytest.raises(DataError, match=r"0\.json .*: holds no region .*1\.json"):
         read([empty], [empty])
-    with pytest.raises(DataError, match=r"no control tag 'x', only 'steps' \(1\)") as caught:
+    with pytest.raises(DataError, match=r"tag 'x', only 'steps' \(1\)") as caught:
         read([task(1, "s3://x/a.mp4")], tier="x")
     assert caught.value.setting == "tier"

@@ -86,7 +86,7 @@ def test_parquet(tmp_path):
     found = read_steps(write_parquet(tmp_path / "mine.parquet", COLUMNS))
     assert found.annotations.videos == EXPECTED
     holes = write_parquet(tmp_path / "holes.parquet", COLUMNS | {"step": ["pour", None, "x", "y"]})
-    with pytest.raises(DataError, match=r"row 1 \(counted from 0\): 'step' is empty"):
+    with pytest.raises(DataError, match=r"row 1 .*: 'step' is empty"):
         read_steps(holes)
     (tmp_path / "broken.parquet").write_text("no parquet")
     with pytest.raises(DataError, match=r"broken.parquet: cannot be read as Parquet"):
@@ -201,10 +201,10 @@ def test_repeated_lines_are_left_out_and_named(write):
 
 def test_two_tables_of_one_video(write):
     paths = [write(TABLE), write(TABLE.replace("5,6.5", "5,7"), name="other.csv")]
-    with pytest.raises(DataError, match=r"other.csv, line 2: annotates video 'clips/one.mp4', as "):
+    with pytest.raises(DataError, match=r"other\.csv, line 2: .*'clips/one\.mp4', as "):
         read_steps(paths)
     paths[1] = write("video,task,step,start,end\nthree,tea,pour,5,7\n", name="other.csv")
-    with pytest.raises(DataError, match="video 'three' has no split, but others have one"):
+    with pytest.raises(DataError, match="video 'three' has no split"):
         read_steps(paths)
 
 
@@ -213,12 +213,12 @@ def test_times_in_frames(write):
     columns = {"start": "first frame", "end": "Last Frame"}
     found = read_steps(write(text), choices=Choices(columns=columns, frame_rate=30))
     assert found.annotations.videos[0].steps == (Step(1, 2.5, 0),)
-    with pytest.raises(DataError, match="'first frame' and 'end', one counts frames"):
+    with pytest.raises(DataError, match="'first frame' and 'end'"):
         read_steps(
             write(text.replace("last frame", "end")),
             choices=Choices(columns={"start": "first frame"}),
         )
-    with pytest.raises(DataError, match="counts frames and holds no frame rate"):
+    with pytest.raises(DataError, match="holds no frame rate"):
         read_steps(write(text), choices=Choices(columns=columns))
 
 

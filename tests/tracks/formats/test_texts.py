@@ -65,7 +65,7 @@ def test_chapters_with_fractions_frames_and_other_writings(steps):
     assert steps("00:00お湯を\n00:30　茶葉を\n")[0] == [("お湯を", 0, 30), ("茶葉を", 30, 130)]
     frames = "00:00:04:12 pour\n00:00:09;00 stir"
     assert steps(frames, frame_rate=25)[0] == [("pour", 4.48, 9), ("stir", 9, 130)]
-    with pytest.raises(DataError, match="counts frames and holds no frame rate") as caught:
+    with pytest.raises(DataError, match="holds no frame rate") as caught:
         steps(frames)
     assert caught.value.setting == "frame_rate"
 
@@ -106,9 +106,7 @@ def test_captions(text, left_out, steps):
 
 
 def test_all_cues_without_times_are_named(steps):
-    with pytest.raises(
-        DataError, match=r"\(SRT\), line 2, line 8: '00:00:0x --> 1' is not a cue's"
-    ):
+    with pytest.raises(DataError, match=r"\(SRT\), line 2, line 8: '00:00:0x"):
         steps(
             f"1\n00:00:0x --> 1\na\n\n{TWO[0]}\nboil\n\n1 --> 2 x --> 3\nb\n".replace(
                 "1 --> 2", "x"

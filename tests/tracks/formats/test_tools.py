@@ -63,7 +63,7 @@ def test_several_videos_and_attributes_of_via(read):
     assert [video.video_id for video in found.annotations.videos] == ["one", "two"]
     assert spans(found, 1) == [("pour", 1.0, 2.0)]
     assert found.notes[1] == "VIA: left out 1 entries of whole files or still frames."
-    with pytest.raises(DataError, match=r"has 2 attributes: 'Step' \(3\), 'Remark' \(1\). Choose"):
+    with pytest.raises(DataError, match=r"2 attributes: 'Step' \(3\), 'Remark' \(1\)"):
         read(VIA_JSON)
 
 
@@ -73,7 +73,7 @@ def test_events_of_boris_without_a_duration_are_left_out(read):
     )
     with_task = BORIS.replace("Description", "task").replace("00:00,,Media", "00:00,coffee,Media")
     assert read(with_task, task=None).annotations.taxonomy.tasks[0].name == "coffee"
-    with pytest.raises(DataError, match=r"holds the task 'coffee', not 'tea'. Leave that out"):
+    with pytest.raises(DataError, match=r"task 'coffee', not 'tea'"):
         read(with_task)
 
 
@@ -133,7 +133,7 @@ def test_columns_are_of_tables_only(read):
     with pytest.raises(DataError, match=r"\(VIA\): is no table, whose columns") as caught:
         read(VIA_JSON, columns={"step": "x"})
     assert caught.value.setting == "column"
-    with pytest.raises(DataError, match=r"\(SRT\): has no tiers to choose from") as caught:
+    with pytest.raises(DataError, match=r"\(SRT\): has no tiers") as caught:
         read(SRT, tier="x")
     assert caught.value.setting == "tier"
 
@@ -195,7 +195,7 @@ def test_two_views_of_one_film_in_via(read):
         (0, 4, "0"), attribute=attribute, view={"1": {"fid_list": ["1"]}, "2": {"fid_list": ["1"]}}
     )
     project["metadata"]["2_x"] = {"vid": "2", "z": [1, 2], "av": {"1": "2"}}
-    with pytest.raises(DataError, match=r"view 2: annotates video 'one', as .*view 1 does"):
+    with pytest.raises(DataError, match=r"view 2: .*'one', as .*view 1 "):
         read(project)
     del project["metadata"]["2_x"]
     assert "1 videos without a segment" in read(project).notes[1]
@@ -206,9 +206,7 @@ def test_attributes_of_tags_in_cvat(read):
     actions = iter(["boil", "boil", "pour", "pour"])
     value = '"><attribute name="action">{}</attribute></tag>'
     text = re.sub('" source="manual"></tag>', lambda _: value.format(next(actions)), text)
-    with pytest.raises(
-        DataError, match=r"has 2 tiers: 'tags' \(1\), 'step/action' \(2\)|'step/act"
-    ):
+    with pytest.raises(DataError, match=r"2 tiers: ('tags' \(1\), 'step/action' \(2\)|'step/act)"):
         read(text, frame_rate=1)
     assert spans(read(text, frame_rate=1, tier="step/action")) == [("boil", 0, 2), ("pour", 2, 4)]
     assert spans(read(text, frame_rate=1, tier="tags")) == [("step", 0, 4)]
@@ -225,7 +223,7 @@ def test_jobs_and_names_of_frames_in_cvat(read):
         assert spans(read(one, frame_rate=10)) == [("a", 0, 1)]
     images = re.sub(r'name="frame_\d+"', 'name="img.jpg"', job)
     assert spans(read(images, frame_rate=10)) == [("a", 0, 1)]
-    with pytest.raises(DataError, match="is not a whole number of at most 18 digits"):
+    with pytest.raises(DataError, match="at most 18 digits"):
         read(text.replace("000005", "9" * 400), frame_rate=10)
 
 
@@ -250,7 +248,7 @@ def test_two_tasks_of_one_film_in_cvat(read):
     image = '<image task_id="{}" id="0" name="frame_000000"><tag label="a"></tag></image>'
     images = "".join(map(image.format, (5, 6)))
     text = f"<annotations><version>1.1</version><meta>{meta}</meta>{{}}</annotations>"
-    with pytest.raises(DataError, match=r"task 6: annotates video 'one', as .*task 5 does"):
+    with pytest.raises(DataError, match=r"task 6: .*'one', as .*task 5 "):
         read(text.format(images), frame_rate=1)
     found = read(text.format(image.format(5)), frame_rate=1)
     assert found.notes[1] == "CVAT: left out 2 tasks without a tagged frame."

@@ -27,7 +27,7 @@ _MEMBER = "frames_features"
 _TORCH, _HDF5 = (".pt", ".pth"), (".h5", ".hdf5")
 _ENDINGS = (".npy", ".npz", *_TORCH, *_HDF5)
 _SEEN = (".mp4", ".mkv", ".mov", ".webm", ".avi", ".png", ".jpg", ".jpeg")
-_MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
+MOST_FILES = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
 
 
 class FeatureError(DataError):
@@ -170,9 +170,9 @@ class FileFolder:
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
-        entries = list(islice(self.folder.rglob("*"), _MOST + 1))
-        if len(entries) > _MOST:
-            raise DataError(f"{folder}: holds more than {_MOST:,} files and folders. {remedy}")
+        entries = list(islice(self.folder.rglob("*"), MOST_FILES + 1))
+        if len(entries) > MOST_FILES:
+            raise DataError(f"{folder}: holds more than {MOST_FILES:,} files and folders. {remedy}")
         for path in sorted(entries):
             if (
                 not has_ending(path, self._endings)

@@ -53,7 +53,7 @@ from cefito.training.trainer import TrainingContext
 CANDIDATES = 64
 """Number of candidates of a window: its likeliest sequences under the chain, over all tasks."""
 _NO_ENERGY = 1e6  # replaces the infinite energies of a diverged field
-_BATCH = 1024  # sequences whose energies are computed at once, within the caches of a CPU
+BATCH = 1024  # sequences whose energies are computed at once, within the caches of a CPU
 _RIDGE = 1.0  # of the weight per standard deviation of the energies
 
 Reals = NDArray[np.float64]
@@ -174,7 +174,7 @@ def _candidates(
 def _energies(field: Field, sample: Windows, actions: NDArray[np.int64], advance: Advance) -> Reals:
     """Return the energies [N, n] of the candidates [N, n, T] of windows."""
     count = actions.shape[1]
-    together = max(1, _BATCH // max(count, 1))  # windows
+    together = max(1, BATCH // max(count, 1))  # windows
     energies = np.empty(actions.shape[:2])
     with torch.inference_mode():
         for first in range(0, len(sample), together):

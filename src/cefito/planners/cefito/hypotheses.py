@@ -116,7 +116,7 @@ _PLAUSIBLE = np.log(1e-3)
 """Least log-probability of a task that is searched besides the likeliest."""
 # most problems searched at once; fewer if they have more candidates, so that progress is visible,
 # or if the prior's tables of their tasks take more MiB
-_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
+TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 
 
 @dataclass(frozen=True)
@@ -362,10 +362,9 @@ def searched_together(
         horizon: T.
     """
     sizes = {
-        hypothesis.task: len(space.actions[hypothesis.task])
-        for hypothesis in hypotheses[:_TOGETHER]
+        hypothesis.task: len(space.actions[hypothesis.task]) for hypothesis in hypotheses[:TOGETHER]
     }
-    most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** horizon))
+    most: int = max(1, min(TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** horizon))
     room = _TABLES_MIB * 2**20
     for task, size in list(sizes.items())[1:]:
         room -= 8 * size**prior.order  # about the bytes of its tables

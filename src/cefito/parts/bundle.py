@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from cefito.errors import RunError
 from cefito.files import new_folder, sha256, user_cache, write_atomic
-from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
+from cefito.parts.folder import MANIFEST, RUN_FILE, check_manifest
 
 MAX_BYTES = 8 << 30
 """Largest run that is unpacked: 8 GiB."""

@@ -20,8 +20,8 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted, listed, shortened
-from cefito.runs.folder import DatasetReference, window_sizes
-from cefito.runs.run import Run
+from cefito.parts.folder import DatasetReference, window_sizes
+from cefito.parts.opened import OpenedRun
 from cefito.settings import Record
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class OtherDataset(Record):
 class DatasetMatch:
     """A run and a data set with observations of the same kind."""
 
-    run: Run
+    run: OpenedRun
     dataset: PreparedDataset
     vocabulary: VocabularyMatch  # its tasks and actions in the run's ids
 
@@ -156,7 +156,7 @@ class DatasetMatch:
             )
 
 
-def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
+def match_dataset(run: OpenedRun, dataset: PreparedDataset) -> DatasetMatch:
     """Match a run with a data set; a RunError lists all differences if it cannot be used on it."""
     vocabulary = match_vocabulary(run.taxonomy, dataset.taxonomy)
     check_observed(run, dataset, vocabulary)
@@ -170,7 +170,7 @@ def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
     return DatasetMatch(run=run, dataset=dataset, vocabulary=vocabulary)
 
 
-def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
+def named_dataset(run: OpenedRun, path: Path | None) -> DatasetName | None:
     """Identify the data set at a path; None if it is the run's own, or no path is given."""
     if path is None:
         return None
@@ -181,7 +181,7 @@ def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
 
 
 def check_observed(
-    run: Run, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
+    run: OpenedRun, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
 ) -> None:
     """Refuse observations of another kind (RunError); warn if unknown.
 

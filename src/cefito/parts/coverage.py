@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from cefito.errors import ConfigError
 from cefito.files import FileRecord, value_digest
+from cefito.parts.folder import RUN_FILE, VIDEOS_FILE
 from cefito.planners.given import Given
-from cefito.runs.folder import RUN_FILE, VIDEOS_FILE
 from cefito.settings import Record
 
 COVERAGE_FILE = "coverage.json"
