@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "test_videos": len(test),
         "auc": steps_known(verifiers, test),
         "temperature": round(first.temperature, 2),
-        "threshold_of_one_false_alarm_an_hour": round(first.threshold(1), 3),
+        "threshold_of_one_false_alarm_an_hour": round(first.promise(1).least, 3),
     }
     if given.graphs is not None:
         report["repairs"] = repairs(first, test, official_graphs(given.graphs))
