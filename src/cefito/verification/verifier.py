@@ -45,6 +45,7 @@ from cefito.verification.mistakes import (
 )
 from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
+from cefito.verification.repairs import repair
 from cefito.verification.settings import VerifierConfig
 
 VERIFIER_FILE = "verifier.safetensors"
@@ -406,7 +407,7 @@ class Verifier:
                 if d.kind in ("missing", "order")
             ),
             steps=tuple(suspects.get(key, _Suspect()).judgement() for key in step_keys(shown)),
-            repair=repair(order, {step.action for step in steps}),
+            repair=repair(order, (step.action for step in steps), self.taxonomy),
         )
 
     def _suspects(
@@ -650,18 +651,3 @@ class _Suspect:
             evidence=kind.evidence(subject),
             **times,
         )
-
-
-def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
-    """Return the usual actions that were not done, in an order that the graph allows.
-
-    Of those that may come next, the one comes first that is usually the earliest.
-    """
-    usual = np.flatnonzero(order.usual >= 0.5).tolist()
-    left = {own for own in usual if int(order.actions[own]) not in done}
-    found = []
-    while left:
-        free = [own for own in left if not any(order.earlier[other, own] for other in left)]
-        found.append(min(free, key=lambda own: (float(order.place[own]), own)))
-        left.remove(found[-1])
-    return tuple(order.actions[found].tolist()) if found else ()
