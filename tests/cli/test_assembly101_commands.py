@@ -10,7 +10,7 @@ from cefito.data.downloads import find_places, places
 from http_servers import serving
 
 
-def test_download_prepare_and_verify(tmp_path, ran, refused, monkeypatch):
+def test_download_prepare_and_verify(tmp_path, ran, call, monkeypatch):
     served, mine, table = write_files(tmp_path / "served"), tmp_path / "mine", tmp_path / "S.csv"
     monkeypatch.setenv("no_proxy", "*")
     kind = functools.partialmethod(SimpleHTTPRequestHandler.__init__, directory=str(served))
@@ -22,7 +22,8 @@ def test_download_prepare_and_verify(tmp_path, ran, refused, monkeypatch):
         gone = {"address": f"http://127.0.0.1:{server.server_port}/none"}
         place = places()["assembly101-test"]
         monkeypatch.setitem(places(), place.name, place.model_copy(update=gone))
-        message = refused("data", "download", "assembly101-test", tmp_path / "new")
+        code, _, message = call("data", "download", "assembly101-test", tmp_path / "new")
+        assert code == 2
         assert "the server answers 404" in message
         assert "data/assembly101/test_split.txt of the project" in message
     counts = json.loads(ran("data", "prepare", "assembly101", mine, table, "--json").out)
