@@ -29,7 +29,8 @@ from cefito.data.source import read_common
 from cefito.errors import ConfigError
 from cefito.files import write_json
 from cefito.verification.order import reached
-from cefito.verification.verifier import Verifier, repair
+from cefito.verification.repairs import repair
+from cefito.verification.verifier import Verifier
 from graphs import official_graphs
 
 _DRAWS = 1000
@@ -85,7 +86,7 @@ def repairs(
         late = [n for n, step in enumerate(video.steps, 1) if "Order Error" in step.errors]
         for count in late + [len(steps)] * bool(video.missing):
             done = set(steps[:count])
-            plan = repair(verifier.orders[video.task], done)
+            plan = repair(verifier.orders[video.task], steps[:count], verifier.taxonomy)
             if not plan:
                 continue
             known, allowed = {*done, *plan}, []
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "test_videos": len(test),
         "auc": steps_known(verifiers, test),
         "temperature": round(first.temperature, 2),
-        "threshold_of_one_false_alarm_an_hour": round(first.threshold(1), 3),
+        "threshold_of_one_false_alarm_an_hour": round(first.promise(1).least, 3),
     }
     if given.graphs is not None:
         report["repairs"] = repairs(first, test, official_graphs(given.graphs))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.cli.recognise import PROPOSALS
+from cefito.cli.recognise import PROPOSALS, TASKS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.recognition.segmental import SegmentalRecogniser
@@ -210,11 +210,25 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
 def test_proposals_of_every_format_that_is_written(form, films, ran, tmp_path):
     annotate = ("annotate", films / "RUN", "--out", tmp_path)
     ran(*annotate, "v10", "v11", "--format", form)
-    files = [path for path in tmp_path.iterdir() if path.name != PROPOSALS]
+    files = [path for path in tmp_path.iterdir() if path.name not in (PROPOSALS, TASKS)]
     assert len(files) == (1 if form == "csv" else 2)
     assert {path.suffix for path in files} == {WRITERS[form].ending}
     both = [part for file in files for part in ("--corrected", file)]
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
+
+
+def test_each_film_keeps_its_task(films, ran, tmp_path):
+    out = tmp_path / "OUT"
+    ran("annotate", films / "RUN", "v10", "v11", "--out", out, "--format", "eaf")
+    proposed = [json.loads(line) for line in (out / PROPOSALS).read_text().splitlines()]
+    tasks = {track["video"]: track["task"] for track in proposed}
+    (out / TASKS).write_text((out / TASKS).read_text().replace(f"v11.mp4,{tasks['v11']}", "v11,B"))
+    eaf, steps = sorted(out.glob("*.eaf")), tmp_path / "STEPS.csv"
+    ran("data", "steps", *eaf, "--video-table", out / TASKS, "--out", steps)
+    rows = [line.split(",")[:2] for line in steps.read_text().splitlines()[1:]]
+    assert dict(rows) == {"v10": tasks["v10"], "v11": "B"}
+    both = [part for file in eaf for part in ("--corrected", file)]
+    assert "2 films, 6 steps: 6 kept" in ran("annotate", films / "RUN", "--out", out, *both).err
 
 
 def test_formats_are_listed_and_others_refused(films, call, refused):

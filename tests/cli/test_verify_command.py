@@ -89,6 +89,22 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
 
 
+def test_a_promise_of_false_alarms_is_made_and_said(call, run, table, tmp_path):
+    steps, page = table(**{BAD: SWAPPED}), tmp_path / "x.html"
+    for options, words in (
+        (("--false-alarms", 20), "at most 20 false alarms an hour"),
+        (("--false-alarms", 9, "--per-steps", 100), "at most 9 false alarms in 100 steps"),
+    ):
+        _, out, _ = call("verify", run, steps, *options, "--out", page, "--json")
+        (video,) = json.loads(out)
+        promise = video["promise"]
+        assert {"false_alarms": options[1], "videos": 36}.items() <= promise.items()
+        assert all(one["probability"] >= promise["least"] for one in video["deviations"])
+        assert words in page.read_text()
+        assert words in call("verify", run, steps, *options)[2]
+    assert "promise" not in json.loads(call("verify", run, steps, "--json")[1])[0]
+
+
 def test_steps_of_tables_are_names_also_if_they_are_numbers(call, run, refused, table):
     """They are never ids; so are tasks."""
     (video,) = json.loads(call("verify", run, table(one=["3"]), "--json")[1])
@@ -117,7 +133,7 @@ def test_refusals(run, trained, table, refused, tmp_path):
         ((run,), "give files of steps or features, video files, or ids of videos."),
         ((run, table("b.csv", task="Soup", one=RIGHT)), "unknown task 'Soup'"),
         ((run, steps, "--min-probability", 2), "--min-probability is 0 to 1"),
-        ((run, steps, "--false-alarms", 1), "named too few errors to count false"),
+        ((run, steps, "--false-alarms", 1), "36 right videos held out suffice for"),
         ((run, steps, "--out", tmp_path / "x.pdf"), "a file that ends in .html"),
         ((trained, steps), "knows no orders of steps, since it plans one number of steps"),
     ):

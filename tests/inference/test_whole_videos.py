@@ -159,7 +159,8 @@ def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
         (track(STEPS, seconds=-50.0), {}, "video 'v', step 1: .* 0 ≤ start ≤ end"),
         ("no.csv", {}, "no.csv"),
         (SWAPPED, {"least": float("nan")}, "expected at least 0"),
-        (SWAPPED, {"false_alarms": 1}, "named too few errors"),
+        (SWAPPED, {"false_alarms": 0}, "0 false alarms an hour cannot be promised"),
+        (SWAPPED, {"per_steps": 100}, "steps are of a number of false alarms"),
     ],
 )
 def test_refusals(run_with_recogniser, source, given, words):

@@ -103,6 +103,14 @@ def test_fewer_lengths_without_a_goal_after_steps_done(run_of_lengths, world, tm
     counts = {group.name: group.windows for group in made.by_seen}
     assert counts == {"not in training": found.count(False), "in training": sum(found)}
     assert made.title.endswith(", T = 2-3")
+    assert made.verified.videos == sum(v.split == "test" for v in world.videos)
+    assert (made.verified.mistakes, made.verified.missed) == (0, ())
+    assert "promised 10 false alarms an hour, kept" in made.verified.promises[-1].words
+    assert "Promised 10 false alarms an hour" in rendered(made)
+    labelled = made.verified.model_copy(update={"mistakes": 7, "missed": ((0, 80), (2.5, 10))})
+    page = rendered(made.model_copy(update={"verified": labelled}))
+    assert "Of 7 mistakes in" in page
+    assert "Mistakes missed against false alarms an hour" in page
     assert "T = 2-3, predicted task, no goal, after steps done" in rendered(made)
     assert "--steps 1-4" in made.commands[0]  # it was trained for these
     assert "--steps 2-3 --without-goal --after-done" in made.commands[1]

@@ -21,7 +21,6 @@ from cefito.recognition.chain import StepChain
 from cefito.recognition.stream import LOST, LOST_MORE
 from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
-from cefito.verification.verifier import Verifier
 from grey_videos import jpeg
 from serve.live_sessions import TOKEN, Stream, begin, end, read, send, sent, tell
 from tiny_models import tiny_dinov2
@@ -77,16 +76,16 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     end(client, state)
 
 
-def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen, monkeypatch):
-    refused = client.post("/v1/sessions", json={"false_alarms": 1})
+def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen):
+    refused = client.post("/v1/sessions", json={"false_alarms": 0})
     assert (refused.status_code, refused.json()["field"]) == (422, "false_alarms")
-    monkeypatch.setattr(Verifier, "threshold", lambda self, alarms: 0.01 * alarms)  # noqa: ARG005
-    session, state = Session(run_with_recogniser), begin(client, false_alarms=1)
+    least = run_with_recogniser.verifier.promise(1e6, online=True).least
+    session, state = Session(run_with_recogniser), begin(client, false_alarms=1e6)
     rows = [{"at": at, "row": row.tolist()} for at, row in enumerate(seen[::-1])]
     found = client.post(f"/v1/sessions/{state['id']}/rows", json={"rows": rows}).json()["followed"]
     for one in rows:
         session.observe(np.array(one["row"], np.float32), at=one["at"])
-    expected = session.followed(least=0.01).findings
+    expected = session.followed(least=least).findings
     assert [one["probability"] for one in found["findings"]] == pytest.approx(
         [one.probability for one in expected], abs=1e-6
     )

@@ -7,7 +7,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError
-from cefito.study.verifiers import VERIFIERS, auc, compare_verifiers, missed, scores
+from cefito.study.promises import missed, missed_curve
+from cefito.study.verifiers import VERIFIERS, auc, compare_verifiers, scores
 
 HEAD = "video,task,step,start,end,split,error\n"
 TOYS = {"car": ["base", "wheel", "door", "roof"], "truck": ["base", "wheel", "crane", "roof"]}
@@ -54,6 +55,17 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     assert json.loads((out / "verification.json").read_text()) == found
     assert [line[0].text for line in shown.lines] == [*VERIFIERS]
     assert "ours: cefito verify --online." in (out / "verification.md").read_text()
+    picture = (out / "verification.svg").read_text()
+    assert "</svg>" in picture
+    assert found["rows"]["never"]["missed"][-1][1] == 100
+    hourly = [one for one in found["promises"] if one["per_steps"] is None]
+    assert [one["promised"] for one in hourly] == [1, 3, 10]
+    assert {one["videos"] for one in hourly} == {4}  # one begins with its mistake
+    assert [one["kept"] for one in hourly] == [None, None, 0]  # 8 videos of 110 s
+    assert (
+        "ours promised 10 false alarms an hour, kept 0.0" in (out / "verification.md").read_text()
+    )
+    assert "promised 1 false alarm an hour: training videos are too few" in str(shown.notes)
 
 
 def test_scores_by_hand():
@@ -66,6 +78,8 @@ def test_scores_by_hand():
     chances = np.array([0.9, 0.2, 0.5, 0.2, 0.1, 0.1])
     assert auc(chances, wrong) == round(100 * (4 + 2.5) / 8, 1)
     assert [missed(chances, wrong, alarms) for alarms in (0, 1, 2, 4)] == [50, 50, 0, 0]
+    assert missed_curve(chances, wrong, 2.0) == [[0, 50], [0.5, 50], [1, 0], [1.5, 0]]
+    assert missed_curve(chances, np.zeros(6, dtype=bool), 2.0) == []
 
 
 def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_path, capsys):

@@ -75,16 +75,19 @@ def test_what_right_videos_do_often_is_no_sign_of_a_mistake():
     assert kinds[1]["added"] == 0
 
 
-def test_false_alarms_are_counted_on_right_videos_each_judged_by_the_others(toys):
-    """So the promise needs no label: at most one of the held-out steps is above the threshold."""
-    assert toys.hours == pytest.approx(8 * 70 / 3600)
-    assert len(toys.alarms) == 32
-    least = toys.threshold(1 / toys.hours)
-    assert sum(alarm >= least for alarm in toys.alarms) <= 1
-    found = toys.verify(steps_of([1]), 0, online=True, least=least).deviations
+def test_false_alarms_are_promised_by_right_videos_each_judged_by_the_others(toys):
+    """So the promise needs no label, and counts missing steps, too."""
+    held_out = toys.online
+    assert held_out.hours.sum() == pytest.approx(8 * 70 / 3600)
+    assert held_out.steps.tolist() == [4] * 8
+    promise = toys.promise(2 / held_out.hours.sum(), online=True)
+    assert promise.videos == 8
+    assert held_out.alarms(promise.least).sum() <= 1
+    found = toys.verify(steps_of([1]), 0, online=True, least=promise.least).deviations
     assert {one.kind: one.probability >= 0.5 for one in found} == {"order": True, "missing": True}
-    none = toys.threshold(0)
-    assert all(alarm < none for alarm in toys.alarms)
+    with pytest.raises(ConfigError, match="cannot be promised"):
+        toys.promise(0, online=True)
+    assert toys.whole.steps.tolist() == [4] * 8
 
 
 def test_one_right_video_teaches_no_more_than_its_counts_do():
@@ -93,13 +96,13 @@ def test_one_right_video_teaches_no_more_than_its_counts_do():
     assert max(mistakes(alone, [0, 2, 1, 3])) == pytest.approx(0.375)  # (2 · 3/4 − 1) · 3/4
     assert mistakes(alone, [0, 1, 2, 3]) == [0] * 4
     with pytest.raises(ConfigError, match="false alarms"):
-        alone.threshold(1)
+        alone.promise(1, online=True)
 
 
 def test_the_right_videos_again_are_no_false_alarm():
     """Evidence that is the same of all steps, here that each occurs, has no weight."""
     same = learned([(0, [0, 1, 2, 3, 4])] * 12)
-    steps, least = steps_of([0, 1, 2, 3, 4]), same.threshold(0)
+    steps, least = steps_of([0, 1, 2, 3, 4]), same.promise(10, online=True).least
     assert same.verify(steps, 0, online=True, least=least).deviations == ()
     assert same.foresight.weights[2] == 0
 
@@ -132,8 +135,10 @@ def test_it_is_stored_with_the_orders(toys, tmp_path):
     toys.save(tmp_path)
     again = Verifier.load(tmp_path, TOYS, config=ONLINE)
     assert mistakes(again, [1, 0, 3, 2]) == mistakes(toys, [1, 0, 3, 2])
-    assert again.threshold(20) == toys.threshold(20)
+    assert again.promise(20, online=True) == toys.promise(20, online=True)
     tensors, _ = load_tensors(tmp_path / VERIFIER_FILE, "pt", "", RunError)
-    write_tensors(tmp_path / VERIFIER_FILE, tensors | {"foresight.weights": tensors["hours"]})
+    write_tensors(
+        tmp_path / VERIFIER_FILE, tensors | {"foresight.weights": tensors["online.hours"]}
+    )
     with pytest.raises(RunError, match=r"foresight|weights"):
         Verifier.load(tmp_path, TOYS, config=ONLINE)

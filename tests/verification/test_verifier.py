@@ -262,9 +262,9 @@ def test_numbers_that_are_none_are_refused(counts, learned):
     for step in (Step(0, 1, -1), Step(0, 1, 7), Step(np.nan, 1, 0), Step(0, np.inf, 0)):
         with pytest.raises(ConfigError, match=r"step 4 .*expected seconds"):
             counts.verify([*steps, step], 0)
-    for alarms in (np.nan, np.inf, -1):
-        with pytest.raises(ConfigError, match=r"false alarms .*at least 0"):
-            learned.threshold(alarms)
+    for alarms, steps in ((np.nan, None), (np.inf, None), (-1, None), (1, 0)):
+        with pytest.raises(ConfigError, match="expected a number of at least 0"):
+            learned.promise(alarms, per_steps=steps)
 
 
 def test_errors_of_order_are_learned_and_thresholds_hold(learned):
@@ -274,11 +274,12 @@ def test_errors_of_order_are_learned_and_thresholds_hold(learned):
     assert (score[truth][:, None] > score[~truth]).mean() > 0.9  # area under the ROC curve
     kinds = {one.kind for v in unseen for one in learned.verify(v.steps, 0).deviations}
     assert kinds == {"order"}
-    alarms, seen = np.array(learned.alarms), shop(60, 1)
-    assert len(alarms) == sum(not step.errors for one in seen for step in one.steps)
-    for rate in (0.0, 1.0, 10.0, 50.0, 1e6):
-        assert (alarms >= learned.threshold(rate)).sum() <= rate * learned.hours
-    assert learned.threshold(1e6) == 0 < learned.threshold(50) < learned.threshold(1)
+    held_out = learned.whole
+    assert held_out.steps.tolist() == [6] * 40  # the right videos of 60
+    for rate in (20, 50, 1e6):
+        alarms = held_out.alarms(learned.promise(rate).least)
+        assert alarms.sum() + max(1, alarms.max()) <= rate * held_out.hours.sum()
+    assert learned.promise(1e6).least == 0 < learned.promise(50).least < learned.promise(20).least
 
 
 def test_saved_and_read_and_damaged(counts, learned, tmp_path):
@@ -290,7 +291,10 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
             ours, theirs = (one.probabilities(steps, 0) for one in (again, verifier))
             np.testing.assert_array_equal(ours, theirs)
             assert again.verify(steps, 0) == verifier.verify(steps, 0)
-        assert again.alarms == verifier.alarms
+        for mode in ("whole", "online"):
+            arrays = getattr(verifier, mode).arrays()
+            for key, array in getattr(again, mode).arrays().items():
+                np.testing.assert_array_equal(array, arrays[key])
     tensors = load_tensors(path, "pt", "", CefitoError)[0]
     for name in tensors:
         for own in (tensors[name][None].clone(), tensors[name].double() * np.nan):
@@ -300,7 +304,10 @@ def test_saved_and_read_and_damaged(counts, learned, tmp_path):
                     RunError, match=rf"{VERIFIER_FILE}: tensor.*Train the run again"
                 ):
                     Verifier.load(tmp_path, TAXONOMY, config=SMALL)
-    for name, own in (("order.-1.before", tensors["hours"]), ("more", tensors["hours"])):
+    for name, own in (
+        ("order.-1.before", tensors["temperature"]),
+        ("more", tensors["temperature"]),
+    ):
         write_tensors(path, {**tensors, name: own})
         with pytest.raises(RunError, match=f"{VERIFIER_FILE}: tensor"):
             Verifier.load(tmp_path, TAXONOMY, config=SMALL)

@@ -219,8 +219,10 @@ def _compare_others(
         table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
         for note in (*shown.legend, *shown.notes):
             talk(note)
-    file = "verification" if verifiers else "recognition"
-    talk(f"wrote {file}.json, .md and .tex into {options.out}")
+    files = (
+        "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"
+    )
+    talk(f"wrote {files} into {options.out}")
     return 0
 
 

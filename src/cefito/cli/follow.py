@@ -58,8 +58,8 @@ def follow(
         camera: Camera, by its number or device, one picture a second.
         task: Name or id of the task; by default it is inferred.
         plan: Show the likeliest plan of the steps that remain, too.
-        false_alarms: Tell what was wrong from the probability on that gives so many false alarms an
-            hour; by default from 60 %.
+        false_alarms: Tell what was wrong from the probability on that promises at most so many
+            false alarms an hour where steps are given; by default from 60 %.
         encoder: Encoder of pictures; by default the one of the run's features.
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
@@ -77,7 +77,7 @@ def follow(
         session, least = open_session(run, task=task), FINDING
         opened = session.run
         if false_alarms is not None:
-            least = opened.own_verifier.threshold(false_alarms)
+            least = opened.own_verifier.promise(false_alarms, online=True).least
         for limit in limits_of_films(opened):
             talk(f"note: {limit}")
         rows: Iterator[tuple[float, Any]]

@@ -22,7 +22,7 @@ from cefito.cli.options import (
 )
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.errors import ConfigError
-from cefito.files import check_new
+from cefito.files import check_new, check_target, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -199,6 +199,35 @@ def captaincook4d(
     dataset = prepare_captaincook4d(source, target, name=observed.name)
     _say(dataset.provenance["notes"])
     wrote(target, dataset)
+
+
+@app.command
+def assembly101(source: Path, out: Path, /, *, whole: Flag = False, json: Flag = False) -> None:
+    """Write Assembly101's labels of mistakes as a table, which cefito verify learns from.
+
+    Args:
+        source: Folder of cefito data download assembly101.
+        out: Table to write, .csv.
+        whole: Keep the steps of test videos after their first mistake.
+        json: Print what was read as JSON instead of a table.
+    """
+    from cefito.data.readers.assembly101 import read_assembly101
+    from cefito.tracks.formats.table import steps_table
+
+    check_target(out, (".csv",), "out")
+    tracks = read_assembly101(source, whole=whole)
+    write_text(out, steps_table(tracks))
+    counts: dict[str, Any] = {"out": str(out)}
+    for split in ("train", "test"):
+        videos = [track for track in tracks if track.split == split]
+        counts[f"{split} videos"] = len(videos)
+        counts[f"{split} steps"] = sum(len(track.steps) for track in videos)
+    counts["mistakes"] = sum(bool(step.errors) for track in tracks for step in track.steps)
+    if json:
+        print_json(counts)
+    else:
+        table("Assembly101", ("what", "number"), [[*one] for one in [*counts.items()][1:]])
+    talk(f"wrote {out}")
 
 
 def _prepare(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,7 +23,7 @@ from cefito.cli.options import (
 from cefito.data.annotations import json_lines
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, file_names, write_text
-from cefito.markup import counted, percent
+from cefito.markup import counted, in_csv, percent
 from cefito.settings import parse_record
 from cefito.tracks.formats import WRITERS
 
@@ -36,6 +38,8 @@ else:
 
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
+TASKS = "VIDEOS.csv"
+"""Task of each film, which forms of one file a film do not hold, as --video-table reads it."""
 
 
 def recognise(
@@ -198,12 +202,22 @@ def annotate(
     out.mkdir(parents=True, exist_ok=True)
     _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
     write_text(out / PROPOSALS, write(tracks))
+    if format_ != "csv":
+        _write_tasks(tracks, out / TASKS)
     heads = ("film", "task", "steps", "unsure")
     rows = [(track.video, track.task, len(track.steps), doubt(track)) for track in tracks]
     shown = [[*row, percent(unsure)] for *row, unsure in rows]
     table("Films, those to correct first", heads, shown)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
     return {"out": str(out), "films": [dict(zip(heads, row, strict=True)) for row in rows]}
+
+
+def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("video", "task"))
+    rows.writerows((in_csv(track.media), in_csv(track.task)) for track in tracks)
+    write_text(path, text.getvalue())
 
 
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
@@ -223,9 +237,9 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
     except DataError as problem:
         if problem.setting != "task":
             raise
-        task = next((one.task for one in proposed.values()), None)
-        choices = choices.model_copy(update={"task": task})  # of a form that holds none
-        source = read_steps(files, choices=choices)
+        tasks, first = proposals.parent / TASKS, next(iter(proposed.values()), None)
+        known = {"video_table": tasks} if tasks.exists() else {"task": first and first.task}
+        source = read_steps(files, choices=choices.model_copy(update=known))
     left, pairs = [], []
     table = all(file.suffix.lower() in TABLES for file in files)
     for video in source.annotations.videos:

@@ -43,6 +43,7 @@ def verify(
     order: Path | None = None,
     min_probability: float = 0.5,
     false_alarms: float | None = None,
+    per_steps: int | None = None,
     online: Flag = False,
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
@@ -63,7 +64,9 @@ def verify(
             whose steps are recognised first. Of the file that is learned from, the split test.
         order: File of orders to keep instead of those learned, as cefito graph --out writes it.
         min_probability: Leave out what is less probable.
-        false_alarms: Choose the least probability that gives at most so many false alarms an hour.
+        false_alarms: Choose the least probability that promises at most so many false alarms an
+            hour of a right video, instead of --min-probability.
+        per_steps: Promise as many in so many steps instead, as in --false-alarms 2 --per-steps 100.
         online: Judge each step from those before it alone; steps are missing if later ones show it.
         out: Page to write, .html.
         log: File to append a line of JSON for each finding to, .jsonl.
@@ -72,7 +75,7 @@ def verify(
             training.
     """
     from cefito.inference.verifiers import open_verifier
-    from cefito.inference.whole_videos import verified_videos
+    from cefito.inference.whole_videos import promised, verified_videos
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -84,8 +87,9 @@ def verify(
     with log_warnings():
         asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
         opened, verifier = open_verifier(run, order, **asked)
-        least = min_probability if false_alarms is None else verifier.threshold(false_alarms)
-        asked |= {"least": least, **reading.reading()}
+        promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
+        least = min_probability if promise is None else promise.least
+        asked |= {"least": least, "promise": promise, **reading.reading()}
         verified = verified_videos(opened or run, verifier, inputs, **asked)
         if log is not None:
             _log(verified, log)
@@ -123,6 +127,8 @@ def _show(verified: Sequence[VerifiedVideo], least: float) -> None:
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
         for note in video.notes:
             talk(note)
+        if video.promise is not None:
+            talk(video.promise.words)
         if not video.deviations:
             talk(f"nothing was found to be wrong, from {percent(least)} on")
         if video.unsure:

@@ -25,6 +25,7 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.order import reached, read_orders
+from cefito.verification.promise import Promise
 from cefito.verification.verifier import Deviation, StepJudgement, UnsureStep, Verifier
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class VerifiedVideo(Track):
     unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
     # why mistakes of a film may go unseen; empty if its steps were given, or enough was seen
     limits: tuple[str, ...] = Field((), exclude_if=lambda limits: not limits)
+    # of false alarms, if it chose what is left out
+    promise: Promise | None = Field(None, exclude_if=lambda promise: promise is None)
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
 
@@ -159,6 +162,7 @@ def verify(
     task: Name | None = None,
     least: float = LEAST,
     false_alarms: float | None = None,
+    per_steps: int | None = None,
     online: bool = False,
     order: Path | str | None = None,
     video: str | None = None,
@@ -175,7 +179,9 @@ def verify(
             `recognise`, whose steps are recognised first. Of the file learned from, the split test.
         task: Id or name of the task; by default that of the track, or the recognised one.
         least: Leave out what is less probable.
-        false_alarms: Choose the least probability that gives at most so many false alarms an hour.
+        false_alarms: Choose the least probability that promises at most so many false alarms an
+            hour of a right video.
+        per_steps: Promise as many in so many steps instead.
         online: Judge each step from those before it alone; what is missing, from later steps.
         order: File of orders to keep instead of those learned, as `cefito graph --out` writes it.
         video: Name of the video, of rows; of a file with several videos, the one to verify.
@@ -183,19 +189,21 @@ def verify(
         reading: How a video is read, as of `recognise`.
 
     Raises:
-        ConfigError: An unknown task, no step, several videos, or a number out of range.
+        ConfigError: An unknown task, no step, several videos, a number out of range, or false
+            alarms that cannot be promised.
         DataError: A file that cannot be read or learned from, rows as of `recognise`, or times of
             steps that are not in order.
         RunError: The run knows no orders of steps, or has no recogniser for rows.
     """
     opened, verifier = open_verifier(run, order, task=task, choices=choices, online=online)
-    if false_alarms is not None:
-        least = verifier.threshold(false_alarms)
+    promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
+    if promise is not None:
+        least = promise.least
     if isinstance(source, Track):
         track = _bound_track(source, verifier.taxonomy, _task_in(verifier.taxonomy, task))
-        return verified(verifier, track, least=least, online=online)
+        return _with_promise(verified(verifier, track, least=least, online=online), promise)
     asked: dict[str, Any] = {"task": task, "least": least, "online": online, "choices": choices}
-    asked["video"] = video or _UNNAMED
+    asked |= {"promise": promise, "video": video or _UNNAMED}
     videos = verified_videos(
         run if opened is None else opened, verifier, [source], **asked, **reading
     )
@@ -206,6 +214,37 @@ def verify(
     return chosen[0]
 
 
+def promised(
+    verifier: Verifier, false_alarms: float | None, *, per_steps: int | None, online: bool
+) -> Promise | None:
+    """Return the promise of a number of false alarms; None without a number.
+
+    Args:
+        verifier: The verifier.
+        false_alarms: The number, an hour or in so many steps.
+        per_steps: The number of steps; None for an hour.
+        online: Whether each step is judged from those before it alone.
+
+    Raises:
+        ConfigError: A number of steps alone, or a promise that cannot be made.
+    """
+    if false_alarms is not None:
+        return verifier.promise(false_alarms, per_steps=per_steps, online=online)
+    if per_steps is not None:
+        problem = "steps are of a number of false alarms. Give it, too"
+        raise ConfigError(f"{problem}.", setting="per_steps")
+    return None
+
+
+def _with_promise(video: VerifiedVideo, promise: Promise | None) -> VerifiedVideo:
+    """Return a video with the promise that chose its findings."""
+    if promise is None:
+        return video
+    film = "false alarms were counted in videos whose steps were given; films may have more"
+    notes = (*video.notes, *[film] * video.recognised)
+    return video.model_copy(update={"promise": promise, "notes": notes})
+
+
 def verified_videos(
     right: Right,
     verifier: Verifier,
@@ -213,6 +252,7 @@ def verified_videos(
     *,
     task: Name | None,
     least: float,
+    promise: Promise | None = None,
     online: bool = False,
     choices: Choices = _AS_WRITTEN,
     video: str = _UNNAMED,
@@ -226,12 +266,14 @@ def verified_videos(
         sources: Files of steps, and videos as of `recognise`.
         task: Id or name of the task of all of them.
         least: Leave out mistakes that are less probable.
+        promise: That of false alarms, which says what is left out instead.
         online: Judge each step from those before it alone.
         choices: What files of steps leave open.
         video: Name of videos that are given as rows.
         reading: How videos are read.
     """
     task_id = _task_in(verifier.taxonomy, task)
+    least = least if promise is None else promise.least
     files = [
         source
         for source in sources
@@ -243,7 +285,7 @@ def verified_videos(
     videos = [*_verified_steps(right, verifier, files, **asked)]
     others = [source for source in sources if not any(source is file for file in files)]
     if not others:
-        return videos
+        return [_with_promise(one, promise) for one in videos]
     if not isinstance(right, OpenedRun):
         problem = "with a procedure or a table, inputs are files of steps (.csv, .eaf, …)"
         raise ConfigError(f"{problem}. Give a run.")
@@ -254,7 +296,7 @@ def verified_videos(
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id)
         videos.append(judged_video.model_copy(update={"limits": limits}))
-    return videos
+    return [_with_promise(one, promise) for one in videos]
 
 
 def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
 from cefito.report.picture import timeline_picture, verified_picture
 from cefito.report.schema import ComparisonReport, GalleryQuery, LossCurve, RunReport
-from cefito.study.figures import COLORS, plot_coverage, plot_reliability
+from cefito.study.figures import COLORS, plot_coverage, plot_missed, plot_reliability
 
 _EDGE = "#d0d7de"
 _WIDTH, _HEIGHT = 420, 230  # pixels
@@ -80,6 +80,12 @@ def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Marku
     """Success rate among the most probable windows against their share."""
     label = "Success rate among the windows answered against the share of windows answered"
     return _chart(f"{label} {name}".strip(), lambda axis: plot_coverage(axis, calibrations))
+
+
+def missed_chart(points: Sequence[tuple[float, float]]) -> Markup:
+    """Mistakes missed against false alarms an hour."""
+    label = "Mistakes missed against false alarms an hour"
+    return _chart(label, lambda axis: plot_missed(axis, {"": points}))
 
 
 def _chart(label: str, plot: Callable[[Any], None]) -> Markup:
@@ -265,6 +271,7 @@ def _environment() -> Environment:
         "interval": _interval,
         "reliability": reliability_chart,
         "coverage": coverage_chart,
+        "missed": missed_chart,
         "colors": list(COLORS),
     }
     return environment

@@ -29,6 +29,7 @@ from cefito.report.schema import CHOSEN_ON, ComparisonReport, Lead, RowResults, 
 from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, changes_of_preset
 from cefito.settings import flattened
+from cefito.study.promises import VerifiedSplit, verified_split
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
@@ -142,7 +143,17 @@ def report_run(
         gallery_of=len(windows),
         gallery=shown,
         recognised=_recognised(run, dataset, list(dict.fromkeys(one.video for one in windows))),
+        verified=_verified(run, dataset, split),
     )
+
+
+def _verified(run: Run, dataset: Path | str | None, split: str) -> VerifiedSplit | None:
+    """The annotated steps of a split, verified; None without a verifier, or of another taxonomy."""
+    data = run.dataset(dataset)
+    if run.verifier is None or data.taxonomy != run.taxonomy:
+        return None
+    videos = [video for video in data.videos if video.split == split]
+    return verified_split(run.verifier, videos)
 
 
 def _recognised(run: Run, dataset: Path | str | None, videos: list[str]) -> list[Track]:

@@ -9,6 +9,7 @@ from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation, Window
 from cefito.files import FileRecord
 from cefito.parts.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
+from cefito.study.promises import VerifiedSplit
 from cefito.study.rendering import Table
 from cefito.tracks import Track
 
@@ -113,6 +114,7 @@ class RunReport(_Report):
     gallery_of: int  # number of windows that the gallery is a sample of
     gallery: list[GalleryQuery]
     recognised: list[Track]  # steps in whole videos
+    verified: VerifiedSplit | None = ABSENT  # annotated steps of the split; None without a verifier
 
 
 class RowResults(FileRecord):

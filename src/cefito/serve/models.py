@@ -95,7 +95,7 @@ class Served:
             true_task=abilities.true_task,
             any_length=abilities.any_length,
             recogniser=run.recogniser is not None,
-            false_alarms=run.verifier is not None and run.verifier.hours > 0,
+            false_alarms=run.verifier is not None and bool(run.verifier.online.hours.size),
             graph=run.verifier is not None,
             elapsed=planner.reads_elapsed,
             shortest=run.shortest or run.horizon,

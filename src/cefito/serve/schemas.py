@@ -368,6 +368,9 @@ class VerifyUploadRequest(WholeVideoRequest):
     false_alarms: float | None = Field(
         None, ge=0, description="Greatest number an hour, instead of `min_probability`."
     )
+    per_steps: int | None = Field(
+        None, ge=1, description="Greatest number in so many steps, instead of an hour."
+    )
     online: bool = Field(False, description="Judge each step from those before it alone.")
 
 
@@ -540,7 +543,7 @@ class RunOut(ResponseBody):
     true_task: bool
     any_length: bool = Field(description="Whether one observation, none or steps done are enough.")
     recogniser: bool = Field(description="Whether its sessions follow rows of a video.")
-    false_alarms: bool = Field(description="Whether false alarms an hour can be chosen.")
+    false_alarms: bool = Field(description="Whether a number of false alarms can be promised.")
     graph: bool = Field(description="Whether it has learned the order of each task's steps.")
     elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")

@@ -431,7 +431,7 @@ def _begun(live: LiveSession, body: OpenRequest) -> Session:
     run, goal = live.served.run, session_goal(live.served, body)
     live.goal = goal is not None
     if body.false_alarms is not None:
-        live.least = run.own_verifier.threshold(body.false_alarms)
+        live.least = run.own_verifier.promise(body.false_alarms, online=True).least
     with of_field("goal"):
         return Session(run, goal=goal, task=body.task, done=body.done)
 

@@ -80,6 +80,7 @@ class WholeVideos:
     ) -> VerifyAnswer:
         def ask(run: Run, whole: Any) -> Track:
             asked: Any = {"task": body.task, "false_alarms": body.false_alarms}
+            asked["per_steps"] = body.per_steps
             return verify(run, whole, **asked, online=body.online, least=body.min_probability)
 
         return await self._called(request, body, rows, ask, VerifyAnswer)

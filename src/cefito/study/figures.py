@@ -9,6 +9,7 @@ from typing import Any
 
 from cefito.evaluation.records import Calibration, WindowPlans
 from cefito.evaluation.statistics import seed_interval
+from cefito.files import write_atomic
 from cefito.markup import shortened
 
 COLORS = {
@@ -74,6 +75,31 @@ def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
         xlim=(0, 100),
         ylim=(0, 100),
     )
+
+
+def plot_missed(axis: Any, curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    """Plot mistakes missed against false alarms an hour, a line each.
+
+    Args:
+        axis: The axis.
+        curves: Points (false alarms an hour, per cent missed) of each line by its label.
+    """
+    for number, (label, points) in enumerate(curves.items()):
+        places, values = zip(*points, strict=True)
+        color = list(COLORS.values())[number % len(COLORS)]
+        axis.step(places, values, where="post", color=color, label=literal(label))
+    axis.set(
+        xlabel="false alarms an hour", ylabel="mistakes missed (%)", xlim=(0, None), ylim=(0, 103)
+    )
+
+
+def draw_missed(curves: Mapping[str, Sequence[Sequence[float]]], target: Path) -> None:
+    """Draw `plot_missed` of several lines into a file."""
+    figure, ((axis,),) = _figure(1, 1, 6.0, 4.0)
+    plot_missed(axis, curves)
+    axis.grid(**_GRID)
+    axis.legend(fontsize=7)
+    write_atomic(target, lambda place: figure.savefig(place, format="svg", metadata={"Date": None}))
 
 
 def plain_log_scale(axis: Any) -> None:

@@ -4,11 +4,12 @@ They learn from the right videos of the split train, and judge those of the spli
 (positives), F1b has the precision of as many right steps as mistakes, TP / (TP + FP · mistakes /
 right steps), and the average F1 is the mean of F1 of mistakes and of right steps. What is missed at
 a number of false alarms an hour is read from the test videos, at the best threshold that keeps it.
+What `ours` promises of false alarms is counted in each test video up to its first mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,17 +23,25 @@ from cefito.files import write_json, write_text
 from cefito.inference.verifiers import open_verifier
 from cefito.inference.whole_videos import LEAST, verified
 from cefito.markup import counted
+from cefito.study.figures import draw_missed
+from cefito.study.promises import (
+    HOURLY,
+    KeptPromise,
+    kept_promises,
+    missed,
+    missed_curve,
+    right_part,
+)
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import bound
+from cefito.verification.promise import HeldOutFindings, RightFindings
 from cefito.verification.verifier import Verifier
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-HOURLY = 1, 3, 10
-"""False alarms an hour at which the missed mistakes are counted."""
 Judge = Callable[[Track], Sequence[float]]
 """Returns p(mistake) of each step of a video, from those before it."""
 
@@ -129,7 +138,9 @@ VERIFIERS: dict[str, VerifierRow] = {
 def compare_verifiers(
     table: Path, out: Path | None, names: Sequence[str]
 ) -> tuple[Table, dict[str, Any]]:
-    """Score verifiers on a table, and write verification.json, .md and .tex; the table and scores.
+    """Score verifiers on a table; write verification.json, .md, .tex, .svg; the table and scores.
+
+    The picture shows the mistakes missed at each number of false alarms.
 
     Args:
         table: File of steps with the columns split and error.
@@ -153,17 +164,21 @@ def compare_verifiers(
     right = [video for video in right if not any(step.errors for step in video.steps)]
     known = RightVideos(right, open_verifier(table, online=True)[1])
     hours = sum(max(step.end for step in video.steps) for video in test) / 3600
+    training = known.verifier.online
+    held_out = np.sort(training.probability[training.done])  # of steps alone, as the scores are
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
         row, least = VERIFIERS[name], LEAST
         judge = row.learn(known)
         chances = np.array([chance for video in test for chance in judge(video)])
-        if row.alarms is not None and known.verifier.hours:
-            least = known.verifier.threshold(row.alarms * len(right) / known.verifier.hours)
+        if row.alarms is not None and len(held_out):
+            kept = held_out[: len(held_out) - int(row.alarms * len(right))]
+            least = float(np.nextafter(kept.max(initial=0.0), 1))
         rows[name] = {"least": round(least, 4), **scores(chances >= least, wrong)}
         rows[name]["auc"] = auc(chances, wrong)
         for budget in HOURLY:
             rows[name][f"missed_{budget}"] = missed(chances, wrong, int(budget * hours))
+        rows[name]["missed"] = missed_curve(chances, wrong, hours)
     report = {
         "table": table.name,
         "right_videos": len(right),
@@ -173,13 +188,34 @@ def compare_verifiers(
         "hours": round(hours, 2),
         "rows": rows,
     }
+    if "ours" in names:
+        parts = HeldOutFindings.of([*right_parts(known.verifier, test)])
+        report["promises"] = [
+            promise.model_dump()
+            for per_steps in (None, 100)
+            for promise in kept_promises(training, parts, per_steps)
+        ]
     shown = _table(report)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "verification.json", report)
         write_text(out / "verification.md", markdown(shown))
         write_text(out / "verification.tex", latex(shown))
+        draw_missed({name: row["missed"] for name, row in rows.items()}, out / "verification.svg")
     return shown, report
+
+
+def right_parts(verifier: Verifier, test: Iterable[Track]) -> Iterator[RightFindings]:
+    """Yield the findings in the steps before the first mistake of each test video, online."""
+    for video in test:
+        steps = video.steps[: right_part([step.errors for step in video.steps])]
+        if not steps:
+            continue
+        part = video.model_copy(update={"steps": steps})
+        (ours,) = bound([part], verifier.taxonomy, unknown=True)
+        findings = verified(verifier, ours, least=0.0, online=True).deviations
+        rows = [(finding.probability, finding.step is not None) for finding in findings]
+        yield max(step.end for step in steps) / 3600, len(steps), rows
 
 
 def scores(said: Bools, wrong: Bools) -> dict[str, float]:
@@ -207,19 +243,6 @@ def auc(chances: Floats, wrong: Bools) -> float:
     return round(float(50 * (below + upto).mean() / len(right)), 1)
 
 
-def missed(chances: Floats, wrong: Bools, alarms: int) -> float:
-    """Return the least share of mistakes missed with at most so many false alarms, in per cent.
-
-    Args:
-        chances: p(mistake) of each step [n].
-        wrong: Whether it is one [n].
-        alarms: Number of false alarms.
-    """
-    right = np.sort(chances[~wrong])[::-1]
-    below = right[alarms] if alarms < len(right) else -np.inf
-    return round(float(100 * (chances[wrong] <= below).mean()), 1)
-
-
 _HEADS = {
     **{"precision": "P", "recall": "R", "f1": "F1", "average_f1": "average F1", "f1b": "F1b"},
     **{"auc": "AUC"} | {f"missed_{budget}": f"missed at {budget}" for budget in HOURLY},
@@ -239,5 +262,8 @@ def _table(report: dict[str, Any]) -> Table:
         heads=("verifier", *_HEADS.values()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
         legend=("Per cent; missed: mistakes missed at so many false alarms an hour.",),
-        notes=tuple(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
+        notes=(
+            *(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
+            *(f"ours {KeptPromise(**one).words}." for one in report.get("promises", ())),
+        ),
     )

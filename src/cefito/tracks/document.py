@@ -57,6 +57,18 @@ class StepRow:
     errors: tuple[str, ...] = ()  # kinds of what was done wrongly
 
 
+_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
+
+
+def error_kinds(label: str) -> tuple[str, ...]:
+    """Return the kinds of errors that a label says: none, "error", or what it names."""
+    word = label.casefold()
+    if word in _NO:
+        return ()
+    kinds = (kind.strip() for kind in label.split(";"))
+    return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
+
+
 def film_address(location: str, folder: str = "") -> str:
     """Return the path of a film without scheme, query and ending; empty if there is no film.
 
@@ -156,6 +168,11 @@ class Choices(Settings):
     task: str | None = Field(None, description="Task of all videos, of files that hold no tasks.")
     tier: str | None = Field(
         None, description="Tier, track or control tag with the steps, of files with several."
+    )
+    error_tier: str | None = Field(
+        None,
+        description="Tier, track or control tag with errors of the steps, as a table's column "
+        "error has them; by default one named error, errors, mistake or mistakes.",
     )
     frame_rate: float | None = Field(
         None, gt=0, le=MAX_RATE, description="Frames per second, of files that count frames."

@@ -36,6 +36,7 @@ from cefito.tracks.document import (
     Document,
     Format,
     StepRow,
+    error_kinds,
     film_address,
     named_films,
 )
@@ -47,6 +48,7 @@ _TABLE = "Expected the columns video and any of task, split, seconds and frame_r
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
+_ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of errors
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
@@ -226,8 +228,10 @@ def _read(document: Document, used: Format) -> list[StepRow]:
 
 
 def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[StepRow]:
-    """The rows of the chosen tier, or of the only one."""
-    wanted, counts = document.choices.tier, Counter(row.tier for row in rows)
+    """The rows of the chosen tier, or of the only one beside that of errors."""
+    wanted = document.choices.tier
+    rows, errors = _without_errors(document, used, rows)
+    counts = Counter(row.tier for row in rows)
     if counts.keys() <= {""} and (wanted or not used.tier):
         if wanted is not None:
             raise document.wrong("has no tiers to choose from. Leave it out.", setting="tier")
@@ -241,7 +245,45 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"
         raise document.wrong(f"{problem}.", setting="tier")
-    return [row for row in rows if wanted is None or row.tier == wanted]
+    chosen = [row for row in rows if wanted is None or row.tier == wanted]
+    return _with_errors(document, chosen, errors) if errors else chosen
+
+
+def _without_errors(
+    document: Document, used: Format, rows: list[StepRow]
+) -> tuple[list[StepRow], list[StepRow]]:
+    """Return the rows of other tiers, and those of the tier of errors."""
+    wanted, tiers = document.choices.error_tier, {row.tier for row in rows}
+    if wanted is not None and wanted not in tiers:
+        named = _shown([f"'{tier}'" for tier in sorted(tiers) if tier]) or "none"
+        problem = f"has no {used.tier or 'tier'} '{wanted}' with errors, only {named}"
+        raise document.wrong(f"{problem}.", setting="error_tier")
+    named_so = {tier for tier in tiers if tier.casefold() in _ERRORS}
+    chosen = {wanted} if wanted else named_so - {document.choices.tier}
+    if not tiers - chosen:  # steps are named so
+        return rows, []
+    others = [row for row in rows if row.tier not in chosen]
+    return others, [row for row in rows if row.tier in chosen]
+
+
+def _with_errors(document: Document, rows: list[StepRow], errors: list[StepRow]) -> list[StepRow]:
+    """Return steps with their errors: each is of the step of its video that it overlaps most."""
+    kinds: dict[int, list[str]] = defaultdict(list)
+    for error in errors:
+        shared = {
+            place: min(row.end, error.end) - max(row.start, error.start)
+            for place, row in enumerate(rows)
+            if row.video == error.video and row.end is not None and error.end is not None
+        }
+        place = max(shared, key=lambda place: shared[place], default=None)
+        said = error_kinds(error.step)
+        if said and (place is None or shared[place] <= 0):
+            document.left_out["errors at no step"] += 1
+        elif place is not None:
+            kinds[place] += [kind for kind in said if kind not in kinds[place]]
+    if wrong := sum(map(bool, kinds.values())):
+        document.notes[f"steps with an error, by '{errors[0].tier}'"] += wrong
+    return [replace(row, errors=(*row.errors, *kinds[at])) for at, row in enumerate(rows)]
 
 
 def _left_out(files: Sequence[Document]) -> str:

@@ -24,7 +24,7 @@ can be seen), it is a mistake with the probability (m/6) / (m/6 + (1 − m) r).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -84,8 +84,8 @@ class Foresight:
     @classmethod
     def fit(
         cls, orders: Sequence[TaskOrder], videos: Sequence[Video], count: int, mistakes: float
-    ) -> tuple[Self, Floats]:
-        """Learn from right videos; return p(mistake) of their steps, each judged by the others.
+    ) -> Self:
+        """Learn from right videos, each of which is judged by the others.
 
         Args:
             orders: Of all tasks.
@@ -123,7 +123,13 @@ class Foresight:
             learned.strange[name] = odds / (odds + rate)
         if weight[~labels].any():  # else a step's name is of one video alone, which teaches nothing
             learned.weights[:] = _logistic(table, labels, weight)
-        return learned, learned._combined(table[~labels], names)
+        return learned
+
+    def relearned(self, order: TaskOrder, changed: TaskOrder) -> Self:
+        """Return it with a task's order changed for one of fewer videos."""
+        count = len(self.total.occurs)
+        total = self.total.plus(NameCounts.of(order, count), -1)
+        return replace(self, total=total.plus(NameCounts.of(changed, count)))
 
     def chances(self, order: TaskOrder, steps: Sequence[Step]) -> tuple[Floats, Floats]:
         """Return p(error of order) and p(mistake) of each step by those before it [n]."""

@@ -10,7 +10,7 @@ probabilities are smoothed frequencies. `mistakes` says what each kind of mistak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -44,13 +44,19 @@ from cefito.verification.mistakes import (
     step_keys,
 )
 from cefito.verification.order import Floats, TaskOrder
+from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
+from cefito.verification.repairs import repair
 from cefito.verification.settings import VerifierConfig
 
 VERIFIER_FILE = "verifier.safetensors"
 _REMEDY = "Train the run again."
 _DEFAULTS = VerifierConfig()
 _ALONE = TrainingContext()
-_MOST = 1e300  # seconds, or hours
+_MOST = 1e300  # seconds
+_NOTHING = HeldOutFindings.of([])
+_FOLDS = 10  # of the right videos of a task, which are verified by the others
+_HELD_OUT = 300  # videos, about
+_MODES = "whole", "online"
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 
 
@@ -106,8 +112,9 @@ class Verifier:
     network: RowClassifier | None = None  # of no error, an error of order, another error
     temperature: float = 1.0
     foresight: Foresight | None = None  # online, of a verifier without networks
-    alarms: tuple[float, ...] = ()  # p(error) of right steps held out, ascending
-    hours: float = 0.0  # length of the videos held out
+    # findings in right videos held out: whole videos, and each step from those before it
+    whole: HeldOutFindings = _NOTHING
+    online: HeldOutFindings = _NOTHING
 
     @classmethod
     def fit(
@@ -125,9 +132,11 @@ class Verifier:
         """
         counted = cls(cls._orders(videos, taxonomy), taxonomy, config)
         if sum(bool(s.errors) for video in videos for s in video.steps) < config.fewest_errors:
-            return counted._foreseeing(videos) if config.online else counted
+            learned = counted._foreseeing(videos) if config.online else counted
+            return learned._holding_out(learned._of_others(videos))
         folds = np.random.default_rng(seed).permutation(len(videos)) % config.folds
         held: list[tuple[Floats, NDArray[np.int64]]] = []
+        others = list[tuple[Self, list[Video]]]()
         total = (config.folds + 1) * config.members * config.training_steps
         with context.progress("verifier", total=total) as advance:
             for fold in range(config.folds):
@@ -138,25 +147,84 @@ class Verifier:
                 held += [
                     (fitted.probabilities(v.steps, v.task), _labels(v)) for v in left if v.steps
                 ]
+                others.append((fitted, [v for v in left if v.clean and v.steps]))
             learned = counted._trained(videos, seed, context, advance, "network")
         rows, truth = (np.concatenate(parts) for parts in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
-        wrong = 1 - softened(rows, temperature)[:, 0]
-        return replace(learned, temperature=temperature)._counting(wrong[truth == 0], videos)
+        return replace(learned, temperature=temperature)._holding_out(
+            (replace(fitted, temperature=temperature), left) for fitted, left in others
+        )
 
     def _foreseeing(self, videos: Sequence[Video]) -> Self:
         """Learn what right videos say of each step from those before it."""
         right = [video for video in videos if video.clean and video.steps]
         count = len(self.taxonomy.actions)
-        foresight, alarms = Foresight.fit(self.orders, right, count, self.config.mistakes)
-        if not foresight.weights.any():  # each video would be judged by nothing
-            return self
-        return replace(self, foresight=foresight)._counting(alarms, right)
+        foresight = Foresight.fit(self.orders, right, count, self.config.mistakes)
+        # without weights, each video would be judged by nothing
+        return replace(self, foresight=foresight) if foresight.weights.any() else self
 
-    def _counting(self, alarms: Floats, videos: Sequence[Video]) -> Self:
-        """Return it with p(error) of right steps of videos held out, to count false alarms."""
-        seconds = sum(max(step.end for step in video.steps) for video in videos if video.steps)
-        return replace(self, alarms=tuple(np.sort(alarms).tolist()), hours=seconds / 3600)
+    def _of_others(self, videos: Sequence[Video]) -> Iterator[tuple[Self, list[Video]]]:
+        """Yield verifiers that learned from most right videos, each with some of the others."""
+        right = [video for video in videos if video.clean and video.steps]
+        stride = -(-len(right) // _HELD_OUT)
+        for task, order in enumerate(self.orders):
+            of_task = [video for video in right if video.task == task]
+            for fold in range(min(len(of_task), _FOLDS)):
+                left = of_task[fold::_FOLDS]
+                kept = [video for n, video in enumerate(of_task) if n % _FOLDS != fold]
+                changed = TaskOrder.of(kept, order.actions.tolist())
+                orders = (*self.orders[:task], changed, *self.orders[task + 1 :])
+                fitted = replace(self, orders=orders)
+                if self.foresight is not None:
+                    fitted = replace(fitted, foresight=self.foresight.relearned(order, changed))
+                if fitted.knows(task):
+                    yield fitted, left[::stride]
+
+    def _holding_out(self, others: Iterable[tuple[Self, Sequence[Video]]]) -> Self:
+        """Return it with findings of verifiers in right videos that they did not learn from."""
+        pairs = [(fitted, video) for fitted, videos in others for video in videos]
+        whole, online = (
+            HeldOutFindings.of(
+                [fitted._right_findings(video, online=mode) for fitted, video in pairs]
+            )
+            for mode in (False, True)
+        )
+        return replace(self, whole=whole, online=online)
+
+    def findings(
+        self, steps: Sequence[Step], task: int, *, online: bool = False
+    ) -> list[Deviation]:
+        """Return all that `verify` says of the steps of a whole video, however improbable.
+
+        Args:
+            steps: The steps in the order of their times.
+            task: Id of the task.
+            online: Whether each step is judged from those before it alone.
+        """
+        sequences = [(1.0, steps, np.ones(len(steps)))]
+        order = self.orders[task]
+        return self._deviations(
+            self._suspects(order, sequences, finished=True, online=online), steps
+        )
+
+    def _right_findings(self, video: Video, *, online: bool) -> RightFindings:
+        """Return the findings in a right video.
+
+        A name that no right video has is unknown: it has the probability 1, as in a table, unless
+        foresight counted such names.
+        """
+        new = {step.action for step in video.steps if not self._has_seen(step.action)}
+        rows = [
+            (1.0 if finding.action in new else finding.probability, finding.step is not None)
+            for finding in self.findings(video.steps, video.task, online=online)
+        ]
+        return max(step.end for step in video.steps) / 3600, len(video.steps), rows
+
+    def _has_seen(self, action: int) -> bool:
+        """Return whether a right video has an action, or new names are counted beside it."""
+        orders = (order for order in self.orders if action in order.index)
+        seen = any(order.occurs[order.index[action]] for order in orders)
+        return seen or self.foresight is not None
 
     @staticmethod
     def _orders(videos: Sequence[Video], taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
@@ -258,20 +326,24 @@ class Verifier:
         shares[:, 0] = 1 - shares[:, 1]
         return shares
 
-    def threshold(self, alarms_an_hour: float) -> float:
-        """Return the least p(error) that gives at most so many false alarms an hour.
+    def promise(
+        self, alarms: float, *, per_steps: int | None = None, online: bool = False
+    ) -> Promise:
+        """Choose the least probability that keeps a number of false alarms in a new right video.
+
+        Args:
+            alarms: The number, an hour or in so many steps.
+            per_steps: The number of steps; None for an hour.
+            online: Whether each step is judged from those before it alone.
 
         Raises:
-            ConfigError: Training named too few errors to count false alarms, and is not online.
+            ConfigError: A number below 0, too few right videos for it, or orders that a person gave
+                after the false alarms were counted.
         """
-        if not self.hours:
-            problem = "training named too few errors to count false alarms. Give a probability"
+        if any(order.given for order in self.orders):
+            problem = "false alarms were not counted under the orders given. Give a probability"
             raise ConfigError(f"{problem}.", setting="false_alarms")
-        if not 0 <= alarms_an_hour < np.inf:
-            problem = f"{alarms_an_hour}: expected a number of at least 0"
-            raise ConfigError(f"false alarms an hour {problem}.", setting="false_alarms")
-        place = len(self.alarms) - 1 - int(alarms_an_hour * self.hours)
-        return 0.0 if place < 0 else float(np.nextafter(self.alarms[place], 1))
+        return (self.online if online else self.whole).promise(alarms, per_steps)
 
     def verify(
         self,
@@ -322,36 +394,54 @@ class Verifier:
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
         films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
-        suspects = dict[tuple[int, int], _Suspect]()
-        for share, sequence, trusted in films or [(1.0, shown, certain)]:
-            subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
-            for subject in subjects:
-                suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
-        places = {key: place for place, key in enumerate(step_keys(shown))}
-        suspected = (suspect.deviation(places.get(key), shown) for key, suspect in suspects.items())
-        findings = sorted(
-            (deviation for deviation in suspected if deviation is not None),
-            key=lambda deviation: -deviation.probability,
+        suspects = self._suspects(
+            order, films or [(1.0, shown, certain)], certainty, finished=finished, online=online
         )
-        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
-        lowest = max(least, _LEAST if self.foresight is None else 0.5)
-        deviations = tuple(
-            d
-            for d in findings
-            if d.probability
-            >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else max(least, _LEAST))
-        )
+        findings = self._deviations(suspects, shown)
         undecided = (d for d in findings if self.config.unsure <= d.probability < least and drawn)
         return Verification(
-            deviations=deviations,
+            deviations=tuple(d for d in findings if d.probability >= least),
             unsure=tuple(
                 UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
                 for d in undecided
                 if d.kind in ("missing", "order")
             ),
-            steps=tuple(suspects.get(key, _Suspect()).judgement() for key in places),
-            repair=repair(order, {step.action for step in steps}),
+            steps=tuple(suspects.get(key, _Suspect()).judgement() for key in step_keys(shown)),
+            repair=repair(order, (step.action for step in steps), self.taxonomy),
         )
+
+    def _suspects(
+        self,
+        order: TaskOrder,
+        sequences: Iterable[tuple[float, Sequence[Step], Floats]],
+        certainty: float = 1.0,
+        *,
+        finished: bool,
+        online: bool,
+    ) -> dict[tuple[int, int], _Suspect]:
+        """Judge the steps of sequences, each with its probability and those of its steps."""
+        suspects = dict[tuple[int, int], _Suspect]()
+        for share, sequence, trusted in sequences:
+            subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
+            for subject in subjects:
+                suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
+        return suspects
+
+    def _deviations(
+        self, suspects: dict[tuple[int, int], _Suspect], shown: Sequence[Step]
+    ) -> list[Deviation]:
+        """Return all findings, the likeliest first."""
+        places = {key: place for place, key in enumerate(step_keys(shown))}
+        suspected = (suspect.deviation(places.get(key), shown) for key, suspect in suspects.items())
+        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
+        lowest = _LEAST if self.foresight is None else 0.5
+        findings = (
+            d
+            for d in suspected
+            if d is not None
+            and d.probability >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else _LEAST)
+        )
+        return sorted(findings, key=lambda deviation: -deviation.probability)
 
     def _subjects(
         self,
@@ -420,8 +510,9 @@ class Verifier:
             for task, order in enumerate(self.orders)
             for name, one in order.arrays().items()
         }
-        for name, one in (("alarms", self.alarms), ("hours", self.hours)):
-            tensors[name] = torch.tensor(one, dtype=torch.float64)
+        for mode in _MODES:
+            arrays = getattr(self, mode).arrays()
+            tensors |= {f"{mode}.{name}": torch.from_numpy(a) for name, a in arrays.items()}
         if self.foresight is not None:
             arrays = self.foresight.arrays()
             tensors |= {f"foresight.{n}": torch.from_numpy(a) for n, a in arrays.items()}
@@ -451,16 +542,20 @@ class Verifier:
                 part, _, entry = name.rpartition(".")
                 parts.setdefault(part, {})[entry] = tensor.numpy()
         facts = parts.pop("", {})
-        alarms = facts.get("alarms", np.zeros(0))
-        expected = {"alarms": Expected(alarms.shape[:1], 0, 1), "hours": Expected((), 0, _MOST)}
-        if weights:
-            expected["temperature"] = Expected((), 1e-3, 1e3)
+        for name in ("alarms", "hours"):  # of an earlier version, without videos
+            facts.pop(name, None)
+        expected = {"temperature": Expected((), 1e-3, 1e3)} if weights else {}
         try:
             check_tensors(facts, expected, str(path))
             orders = tuple(
                 TaskOrder.of_arrays(parts.pop(f"order.{task.id}", {}), task.actions, str(path))
                 for task in taxonomy.tasks
             )
+            held_out: dict[str, Any] = {
+                mode: HeldOutFindings.of_arrays(parts.pop(mode), str(path))
+                for mode in _MODES
+                if mode in parts
+            }
             foresight, count = parts.pop("foresight", None), len(taxonomy.actions)
             if parts:
                 raise RunError(f"{path}: tensors '{min(parts)}' are unknown.")
@@ -468,8 +563,7 @@ class Verifier:
                 orders,
                 taxonomy,
                 config,
-                alarms=tuple(np.sort(alarms).tolist()),
-                hours=float(facts["hours"]),
+                **held_out,
             )
             if foresight is not None:
                 shared = Foresight.of_arrays(foresight, orders, count, str(path))
@@ -557,18 +651,3 @@ class _Suspect:
             evidence=kind.evidence(subject),
             **times,
         )
-
-
-def repair(order: TaskOrder, done: set[int]) -> tuple[int, ...]:
-    """Return the usual actions that were not done, in an order that the graph allows.
-
-    Of those that may come next, the one comes first that is usually the earliest.
-    """
-    usual = np.flatnonzero(order.usual >= 0.5).tolist()
-    left = {own for own in usual if int(order.actions[own]) not in done}
-    found = []
-    while left:
-        free = [own for own in left if not any(order.earlier[other, own] for other in left)]
-        found.append(min(free, key=lambda own: (float(order.place[own]), own)))
-        left.remove(found[-1])
-    return tuple(order.actions[found].tolist()) if found else ()

@@ -8,6 +8,7 @@ import pytest
 
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
+from cefito.tracks import reading
 from cefito.tracks.document import Choices
 from tracks.formats.samples import spans
 
@@ -215,3 +216,36 @@ def test_an_entity_of_an_external_declaration_is_refused(read):
     assert spans(read(text, "Steps"))[0][0] == "boil"
     with pytest.raises(DataError, match=r"XML entity 'ouml'"):
         read(text.replace("boil", "k&ouml;cheln"), "Steps")
+
+
+WRONG = (("wrong order; too short", 4500, 6250), ("no", 1000, 4500))
+
+
+@pytest.mark.parametrize(
+    ("tiers", "words", "choices", "kinds"),
+    [
+        ({"Steps": TEA, "Errors": WRONG}, (), {}, [(), ("wrong order", "too short")]),
+        ({"Steps": TEA, "slip": WRONG}, (), {"error_tier": "slip"}, [(), WRONG]),
+        ({"Steps": TEA, "mistake": [("yes", 2000, 5500)]}, (), {}, [("error",), ()]),  # overlaps
+        ({"Steps": TEA}, [("yes", 5000)], {"error_tier": "Names"}, [(), ("error",)]),  # refers
+        ({"errors": TEA}, (), {}, [(), ()]),  # the only tier has the steps
+        ({"Steps": TEA, "Errors": WRONG}, (), {"tier": "Errors"}, [(), ()]),
+    ],
+)
+def test_a_tier_of_errors(tmp_path, tiers, words, choices, kinds):
+    path = write_eaf(tmp_path / "tea.eaf", tiers, words=words)
+    tracks = reading.read([path], Choices(task="tea", **choices))
+    expected = [("wrong order", "too short") if one is WRONG else one for one in kinds]
+    assert [step.errors for step in tracks.tracks[0].steps] == expected
+    said = "ELAN: 1 steps with an error, by" in " ".join(tracks.notes)
+    assert said == any(expected)
+
+
+def test_errors_at_no_step_and_an_unknown_tier(tmp_path):
+    path = write_eaf(tmp_path / "tea.eaf", {"Steps": TEA, "error": [("late", 9000, 9500)]})
+    tracks = reading.read([path], Choices(task="tea"))
+    assert [step.errors for step in tracks.tracks[0].steps] == [(), ()]
+    assert "ELAN: left out 1 errors at no step." in tracks.notes
+    with pytest.raises(DataError, match="no tier 'slips' with errors, only 'Steps', 'error'") as no:
+        reading.read([path], Choices(task="tea", error_tier="slips"))
+    assert no.value.setting == "error_tier"

@@ -10,6 +10,7 @@ import pytest
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
+from cefito.tracks.reading import read
 from tracks.formats.samples import spans
 
 EXPORTED = Path(__file__).resolve().parent.parent / "exported"
@@ -180,3 +181,26 @@ def test_a_choice_for_the_whole_video_is_its_task(tmp_path):
     found = read_steps(export(tmp_path / "x.json", task))
     assert [one.name for one in found.annotations.taxonomy.tasks] == ["tea"]
     assert "choices" not in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("timeline", [True, False])
+def test_a_choice_of_regions_names_their_errors(tmp_path, timeline):
+    """As a Choices tag with perRegion: results of the region's id, with its times again or not."""
+    regions = []
+    for number, (label, kinds) in enumerate((("boil", []), ("pour", ["Order Error", "spilt"])), 1):
+        frames = {"ranges": [{"start": 10 * number, "end": 10 * number + 9}]}
+        of = {"id": f"r{number}", "to_name": "video"}
+        step = {**frames, "timelinelabels": [label]}
+        regions.append({**of, "type": "timelinelabels", "from_name": "steps", "value": step})
+        if kinds:
+            value = {**(frames if timeline else {}), "choices": kinds}
+            regions.append({**of, "type": "choices", "from_name": "error", "value": value})
+    task = {"id": 1, "data": {"video": "tea.mp4", "task": "tea"}}
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{**task, "annotations": [{"result": regions}]}]))
+    (track,) = read([path], Choices(frame_rate=10)).tracks
+    assert [(step.name, step.errors) for step in track.steps] == [
+        ("boil", ()),
+        ("pour", ("Order Error", "spilt")),
+    ]
+    assert track.task == "tea"

@@ -23,7 +23,7 @@ from cefito.data.csv_file import Faults, check_columns, csv_rows, is_number
 from cefito.errors import DataError, explained, install_command
 from cefito.markup import in_csv
 from cefito.times import TIME_FORMS
-from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
+from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told, error_kinds
 from cefito.tracks.track import Track
 
 COLUMNS = ("video", "task", "step", "start", "end")
@@ -32,7 +32,6 @@ SHAPE = (
     "val or test) and error (no, yes, or kinds with ';' between)."
 )
 _FREE = ("split", "error", "duration", "tier")  # columns that may be absent
-_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
 _ENDINGS = (".parquet", ".pq")
 _LENGTHS = re.compile(r"duration|length|(?<![a-z])dur(?![a-z])|dauer|durée")
 _THOUSANDS = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")  # or three decimals
@@ -141,7 +140,7 @@ def _read(document: Document) -> Iterator[StepRow]:
         written[video] += [cells[name] for name in ours]
         end = times["start"] + times["duration"] if "duration" in ours else times.get("end")
         facts = cells.get("task", ""), cells["split"], cells.get("tier", "")
-        errors = _kinds(cells.get("error", ""))
+        errors = error_kinds(cells.get("error", ""))
         row = StepRow(video, cells["step"], times["start"], end, place, *facts, coding)
         rows.append(replace(row, errors=errors))
     faults.check()
@@ -194,15 +193,6 @@ def _check_thousands(document: Document, written: Mapping[str, list[str]]) -> No
         ):
             fault = f"seems to have thousands separators, as '{behind[0]}' after '{before[-1]}'"
             raise document.wrong(f"{fault}. Write times without them.")
-
-
-def _kinds(cell: str) -> tuple[str, ...]:
-    """Return the kinds of errors in a cell."""
-    word = cell.casefold()
-    if word in _NO:
-        return ()
-    kinds = (kind.strip() for kind in cell.split(";"))
-    return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
 
 
 def _is_parquet(document: Document) -> bool:

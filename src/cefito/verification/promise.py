@@ -1,0 +1,153 @@
+"""A promise of false alarms, by conformal risk control over right videos held out.
+
+Of n right videos, each verified by others, A_i(λ) findings of the video i have a probability of at
+least λ: all of them are false alarms. The video has h_i hours, or hundreds of steps. At most N
+false alarms an hour are promised by the least λ with
+
+    Σ A_i(λ) + B(λ) ≤ N Σ h_i,    B(λ) = max(1, max A_i(λ)).
+
+So (Σ (A_i − N h_i) + B) / (n + 1) ≤ 0: the expected number of false alarms of a new right video is
+at most N times its hours, if it is as those held out (exchangeable) and has at most B of them
+(Angelopoulos et al., Conformal Risk Control, ICLR 2024; by cross-validation, as each video is
+verified by most of the others, not by all).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError
+from cefito.files import Expected, check_tensors
+from cefito.markup import counted, percent
+from cefito.settings import Record
+
+Floats = NDArray[np.float64]
+_MANY = 1e300  # hours
+RightFindings = tuple[float, int, Sequence[tuple[float, bool]]]
+"""Hours and steps of a right video; of each finding its probability, and whether it is a step."""
+
+
+class Promise(Record):
+    """The least probability of a finding that keeps a number of false alarms."""
+
+    false_alarms: float  # an hour, or in `per_steps` steps
+    per_steps: int | None
+    least: float
+    videos: int  # right videos held out that it was chosen on
+
+    @property
+    def words(self) -> str:
+        """The promise in words."""
+        count = counted(self.videos, "right video")
+        return (
+            f"promised: at most {amount(self.false_alarms, self.per_steps)}, "
+            f"from {percent(self.least)} on, by {count} held out"
+        )
+
+
+def amount(alarms: float, per_steps: int | None) -> str:
+    """Return a number of false alarms in words."""
+    unit = "an hour" if per_steps is None else f"in {counted(per_steps, 'step')}"
+    return f"{alarms:g} false alarm{'s' * (alarms != 1)} {unit}"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutFindings:
+    """Findings in right videos that are not learned from, false alarms all."""
+
+    hours: Floats  # of each video [n]
+    steps: Floats  # number of steps of each video [n]
+    video: NDArray[np.int64]  # place of its video, of each finding [m]
+    probability: Floats  # [m]
+    done: NDArray[np.bool_]  # whether it is of a step that was done, else of a missing one [m]
+
+    @classmethod
+    def of(cls, videos: Sequence[RightFindings]) -> Self:
+        """Collect the findings of videos."""
+        rows = [(place, *row) for place, (_, _, rows) in enumerate(videos) for row in rows]
+        columns: Any = [*zip(*rows, strict=True)] or [(), (), ()]
+        return cls(
+            hours=np.array([hours for hours, _, _ in videos], dtype=np.float64),
+            steps=np.array([steps for _, steps, _ in videos], dtype=np.float64),
+            video=np.array(columns[0], dtype=np.int64),
+            probability=np.array(columns[1], dtype=np.float64),
+            done=np.array(columns[2], dtype=bool),
+        )
+
+    def sizes(self, per_steps: int | None) -> Floats:
+        """Return what false alarms are counted by, of each video [n]: hours, or `per_steps`."""
+        return self.hours if per_steps is None else self.steps / per_steps
+
+    def alarms(self, least: float) -> Floats:
+        """Return the number of findings of at least a probability, of each video [n]."""
+        kept = self.video[self.probability >= least]
+        return np.bincount(kept, minlength=len(self.hours)).astype(np.float64)
+
+    def promise(self, alarms: float, per_steps: int | None = None) -> Promise:
+        """Choose the least probability that keeps a number of false alarms, by the module's rule.
+
+        Args:
+            alarms: The number, an hour or in so many steps.
+            per_steps: The number of steps; None for an hour.
+
+        Raises:
+            ConfigError: A number below 0, or right videos that are too few for it.
+        """
+        if not 0 <= alarms < np.inf or (per_steps is not None and per_steps < 1):
+            problem = f"{amount(alarms, per_steps)}: expected a number of at least 0"
+            raise ConfigError(f"{problem}, in at least one step.", setting="false_alarms")
+        size = float(self.sizes(per_steps).sum())
+        if not size:
+            problem = "no right videos were held out to count false alarms in"
+            raise ConfigError(f"{problem}. Give a probability.", setting="false_alarms")
+        above = np.nextafter(np.unique(self.probability), 2)  # the least that leaves each out
+        levels = [0.0, *above[above <= 1].tolist()]
+        place = bisect_left(levels, True, key=lambda least: self._cost(least) <= alarms * size)
+        if place == len(levels):
+            possible = amount(math.ceil(100 * self._cost(levels[-1]) / size) / 100, per_steps)
+            count = counted(len(self.hours), "right video")
+            problem = (
+                f"{amount(alarms, per_steps)} cannot be promised: {count} held out suffice for"
+            )
+            raise ConfigError(
+                f"{problem} {possible}. Ask for more, or give more right videos.",
+                setting="false_alarms",
+            )
+        return Promise(
+            false_alarms=alarms,
+            per_steps=per_steps,
+            least=levels[place],
+            videos=len(self.hours),
+        )
+
+    def _cost(self, least: float) -> float:
+        """Return Σ A_i + B."""
+        alarms = self.alarms(least)
+        return float(alarms.sum() + alarms.max(initial=1))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that `of_arrays` needs."""
+        return {column.name: getattr(self, column.name) for column in fields(self)}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, NDArray[Any]], place: str) -> Self:
+        """Build from what `arrays` returned; RunError for others, `place` is their file."""
+        videos, findings = (
+            arrays.get(name, np.zeros(0)).shape[:1] for name in ("hours", "probability")
+        )
+        expected = {
+            "hours": Expected(videos, 0, _MANY),
+            "steps": Expected(videos, 0, _MANY),
+            "video": Expected(findings, 0, sum(videos) - 1, "i"),
+            "probability": Expected(findings, 0, 1),
+            "done": Expected(findings, 0, 1, "b"),
+        }
+        check_tensors(arrays, expected, place)
+        return cls(**arrays)

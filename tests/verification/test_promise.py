@@ -1,0 +1,111 @@
+"""A promised number of false alarms: the rule by slow counting, and what new videos have."""
+
+import numpy as np
+import pytest
+
+from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.errors import ConfigError, RunError
+from cefito.verification.promise import HeldOutFindings
+from cefito.verification.settings import VerifierConfig
+from cefito.verification.verifier import Verifier
+
+
+def made(*videos):
+    """Videos of half an hour and ten steps, each with the probabilities of its findings."""
+    return HeldOutFindings.of([(0.5, 10, [(p, True) for p in findings]) for findings in videos])
+
+
+def slow_least(videos, allowed):
+    """The least of all thresholds that keeps Σ A + max(1, max A) ≤ allowed."""
+    for least in sorted({0.0, *(np.nextafter(p, 2) for video in videos for p in video)}):
+        counts = [sum(p >= least for p in video) for video in videos]
+        if least <= 1 and sum(counts) + max(1, *counts) <= allowed:
+            return least
+    return None
+
+
+def test_the_threshold_is_the_rule_by_slow_counting():
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        videos = [generator.random(generator.integers(6)).round(1).tolist() for _ in range(8)]
+        findings = made(*videos)
+        for alarms in (0, 0.25, 1, 2, 3.5, 20):
+            expected = slow_least(videos, alarms * 4)
+            if expected is None:
+                with pytest.raises(ConfigError, match="8 right videos held out suffice for"):
+                    findings.promise(alarms)
+            else:
+                assert findings.promise(alarms).least == expected
+            in_steps = slow_least(videos, alarms * 0.8)
+            if in_steps is not None:
+                assert findings.promise(alarms, 100).least == in_steps
+
+
+def test_a_promise_says_on_what_it_rests_and_which_one_is_possible():
+    videos = made([0.9, 0.2], [0.6], [], [])
+    promise = videos.promise(1)  # two hours: one alarm, and one more
+    assert promise.least == np.nextafter(0.6, 2)
+    assert promise.words == (
+        "promised: at most 1 false alarm an hour, from 60.0 % on, by 4 right videos held out"
+    )
+    assert videos.promise(5, 100).words.startswith("promised: at most 5 false alarms in 100 steps")
+    with pytest.raises(ConfigError, match=r"0.25 false alarms .* suffice for 0.5 false alarms an"):
+        videos.promise(0.25)
+    with pytest.raises(ConfigError, match="suffice for 1 false alarm an hour"):
+        made([1.0], [], [], []).promise(0.5)  # which no threshold leaves out
+    with pytest.raises(ConfigError, match="no right videos were held out"):
+        made().promise(1)
+
+
+def test_new_videos_have_no_more_false_alarms_than_promised():
+    """The mean over many draws, of videos that differ much from each other."""
+    generator, promised = np.random.default_rng(1), 3.0
+    kept = []
+    for _ in range(600):
+        rates = generator.gamma(0.5, 6, size=21)  # findings of each video
+        drawn = [generator.random(generator.poisson(rate)) for rate in rates]
+        least = made(*drawn[:-1]).promise(promised).least
+        kept.append(float((drawn[-1] >= least).sum() / 0.5))
+    assert 0.6 * promised < np.mean(kept) < promised
+
+
+TEA = Taxonomy.from_names("tea", [("tea", range(4))], ["boil", "pour", "wait", "add lemon"])
+
+
+def tea(name, actions, errors=()):
+    steps = (Step(30.0 * n, 30.0 * n + 20, a) for n, a in enumerate(actions))
+    return Video(name, "train", 0, tuple(steps), missing=errors)
+
+
+def test_right_videos_are_verified_by_the_others_alone():
+    """One of ten leaves out a step and one adds lemon, which the other nine know nothing of."""
+    rows = [[0, 1, 2]] * 8 + [[0, 2], [0, 1, 2, 3]]
+    videos = [tea(f"v{n}", row) for n, row in enumerate(rows)]
+    verifier = Verifier.fit([*videos, tea("wrong", [2, 1, 0], errors=(3,))], TEA)
+    held_out = verifier.whole
+    assert held_out.hours.sum() == pytest.approx((8 * 80 + 50 + 110) / 3600)
+    usual = (9 + 0.5) / 10  # of pouring, in the nine others of the video without it
+    lacking = held_out.probability[(held_out.video == 8) & ~held_out.done]
+    assert lacking.max() == pytest.approx(usual)
+    added = held_out.probability[(held_out.video == 9) & held_out.done]
+    assert added.tolist() == [1.0]  # as a name that no right video has
+    with pytest.raises(ConfigError, match="orders given"):
+        verifier.given({0: ((0, 1),)}).promise(1e6)
+
+
+def test_thousands_of_videos_are_held_out_in_parts():
+    rows = [[0, 1, 2]] * 700
+    verifier = Verifier.fit(
+        [tea(f"v{n}", row) for n, row in enumerate(rows)], TEA, config=VerifierConfig(online=True)
+    )
+    assert 200 <= len(verifier.online.hours) <= 300
+    assert len(verifier.whole.hours) == len(verifier.online.hours)
+
+
+def test_arrays_of_other_shapes_are_refused():
+    arrays = made([0.5], []).arrays()
+    again = HeldOutFindings.of_arrays(arrays, "FILE")
+    assert again.alarms(0.5).tolist() == [1, 0]
+    for name, other in (("video", arrays["video"] + 2), ("steps", arrays["steps"][:1])):
+        with pytest.raises(RunError, match=f"FILE: tensor '{name}'"):
+            HeldOutFindings.of_arrays(arrays | {name: other}, "FILE")
