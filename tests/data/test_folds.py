@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.prepared import fold_view, known_videos, split_folds
+from cefito.data.folds import fold_view, known_videos, split_folds
 from cefito.data.windows import cut_windows, split_videos
 from cefito.errors import ConfigError, DataError
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.data.prepared import known_videos
+from cefito.data.folds import known_videos
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner, read_plans, training_orders
