@@ -374,7 +374,7 @@ class _VideoTable:
                 problem = f"begins at {row.start:g} s of a video of {facts.seconds:g} s"
                 raise DataError(f"{row.place}: {problem}. Correct its unit.", setting="video_table")
             split, group = row.split or facts.split, row.group or facts.group
-            named = {"task": row.task or task, "split": split, "group": group}
+            named: dict[str, Any] = {"task": row.task or task, "split": split, "group": group}
             kept.append(replace(row, **named, end=end, origin=document.place()))
         return kept
 
