@@ -140,10 +140,10 @@ def compare(
     """
     if (rows_of := recognisers or verifiers) is not None:
         others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
-        others += (by, folds) if verifiers else ()
+        of_folds = (by, folds) if verifiers else ()
         seeds = options.seeds if verifiers is None else StudyOptions.seeds
         changed = options != StudyOptions(out=options.out, seeds=seeds) or not published
-        if changed or any(others):
+        if changed or any((*others, *of_folds)):
             kind, own = ("verifiers", "--out") if verifiers else ("recognisers", "--out, --seeds")
             own += "" if verifiers else ", --by, --folds"
             problem = f"takes {own} and --json alone; the other options are of planners"
