@@ -1,0 +1,49 @@
+"""docs/sensors.md works as it is written: its commands and its Python, one after another."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+from cefito.cli import main
+from tiny_runs import TINY_LENGTHS
+
+ROOT = Path(__file__).resolve().parents[2]
+RECOGNISER = {"members": 1, "width": 16, "training_steps": 60, "temporal_steps": 20}
+RECOGNISER |= {"temporal_passes": 2, "learning_rate": 0.02, "folds": 2}
+SMALLER = {**TINY_LENGTHS, **{f"recogniser.{name}": each for name, each in RECOGNISER.items()}}
+SETTINGS = {
+    "train": SMALLER,
+    "cross-validate": TINY_LENGTHS,
+}
+"""Of each command what is smaller here than on the page: trainings."""
+
+
+def test_from_tables_of_three_people_to_steps(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "sensors.md").read_text(encoding="utf-8")
+    said = {}
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(block, {})
+            continue
+        for line in block.splitlines():
+            program, *words = shlex.split(line)
+            if program == "python":
+                runpy.run_path(str(ROOT / words[0]))["main"](Path(words[1]))
+            elif program == "cefito":
+                changes = [
+                    f"--set={key}={value}" for key, value in SETTINGS.get(words[0], {}).items()
+                ]
+                words = [word.replace("recogniser,nearest", "nearest") for word in words]
+                assert main([*words, *changes]) == 0, line
+                said[words[0]] = capsys.readouterr()
+    assert "groups" in said["data"].out
+    assert "24 videos, held out in 3 folds" in said["compare"].out
+    assert "(groups resampled)" in said["compare"].err
+    assert "3 groups resampled" in said["cross-validate"].out
+    steps = [line for line in said["recognise"].out.splitlines() if line.startswith("tea-1 ")]
+    assert {"boil water", "pour water"} <= {line.split("  ")[1].strip() for line in steps}
+    assert "now: " in said["follow"].err
+    assert "tea-1: make tea" in said["verify"].err
+    assert capsys.readouterr().out.count("\n") > 2  # the Python
