@@ -4,12 +4,13 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from typing import Any
 
 from cefito.cli import main
 from tiny_runs import TINY_LENGTHS
 
 ROOT = Path(__file__).resolve().parents[2]
-RECOGNISER = {"members": 1, "width": 16, "training_steps": 60, "temporal_steps": 20}
+RECOGNISER: dict[str, Any] = {"members": 1, "width": 16, "training_steps": 60, "temporal_steps": 20}
 RECOGNISER |= {"temporal_passes": 2, "learning_rate": 0.02, "folds": 2}
 SMALLER = {**TINY_LENGTHS, **{f"recogniser.{name}": each for name, each in RECOGNISER.items()}}
 SETTINGS = {

@@ -11,6 +11,7 @@ from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner, video_intervals
 from cefito.evaluation.score import successes
 from cefito.planners.methods import find_method, load_config
+from cefito.training.trainer import TrainingContext
 
 
 @pytest.mark.parametrize("count", [2, 5, 36])
@@ -154,7 +155,10 @@ def test_intervals_resample_groups(world):
     assert [f"person {unit}" for unit in windows.units] == groups
     plans = load_config("small", method="frequent")
     fitted = find_method("frequent").planner.fit(
-        *fitting_windows(data, horizon=3), settings=plans.settings, seed=0
+        *fitting_windows(data, horizon=3),
+        settings=plans.settings,
+        seed=0,
+        context=TrainingContext(),
     )
     scores, found = evaluate_planner(fitted.planner, windows)
     intervals = video_intervals(found, windows)
@@ -163,7 +167,9 @@ def test_intervals_resample_groups(world):
         100 * successes(found, windows)[np.array(groups) == name].mean()
         for name in sorted({*groups})
     ]
-    low, high = intervals.ends("success_rate")
+    ends = intervals.ends("success_rate")
+    assert ends is not None
+    low, high = ends
     assert min(means) <= low <= scores.success_rate <= high <= max(means)
     one = cut_windows(grouped(world, ["anna"] * 48), horizon=3, split="test")
     assert one.groups is None

@@ -1,10 +1,11 @@
-"""Settings of the segmental recogniser that videos held out choose: s, λ, T, w, and the doubt."""
+"""Settings of the segmental recogniser that videos held out choose: s, λ, T, and the doubt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, score
 
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
-_LEAST = 1e-12  # probability of a label by the chain beside networks
 _AS_GOOD = 0.05  # difference of log-probabilities
 
 
@@ -26,7 +26,6 @@ class HeldVideo:
     chain: StepChain
     # `SegmentalRecogniser.both_logs` by all rows, and by the past
     logs: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
-    prior: Floats  # γ log p(label) [K + 1]
     labels: NDArray[np.int64]  # [n]
     task: int
     unexpected: float  # ε
@@ -49,20 +48,10 @@ class HeldVideo:
         return self.chain.by_label(self.chain.filtered(seen).states)
 
 
-@dataclass(frozen=True)
-class RowChoice:
-    """What videos held out choose for rows that are seen by all rows, or by those up to each."""
-
-    share: float  # s
-    trust: float  # λ
-    temperature: float  # T
-    present: tuple[float, float] = (0.0, 1.0)  # w of the present label, and its T
-
-
-def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:
-    """Return what serves videos held out best.
-
-    s is chosen first, by the middle λ.
+def chosen_shares(
+    held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool
+) -> tuple[float, float, float]:
+    """Return the s and λ that serve videos held out best, and T for them.
 
     Args:
         held: The videos.
@@ -70,32 +59,17 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
         past: Whether each row is seen by the rows up to it alone.
     """
     truth = np.concatenate([video.labels for video in held])
-
-    def value(shown: Sequence[Floats]) -> float:
+    scored = []
+    for share, trust in product(_shares(config), config.trusts):
+        rows = [video.rows(share, trust, past=past) for video in held]
         scores = summary(
-            VideoScores.of(rows.argmax(axis=1), video.labels, video.chain.background)
-            for rows, video in zip(shown, held, strict=True)
+            VideoScores.of(shown.argmax(axis=1), video.labels, video.chain.background)
+            for shown, video in zip(rows, held, strict=True)
         )
-        return scores["frame"] if past else scores["edit"] + scores["f1_50"]
-
-    def tried(share: float, trust: float) -> float:
-        return value([video.rows(share, trust, past=past) for video in held])
-
-    middle = config.trusts[len(config.trusts) // 2]
-    share = max(_shares(config), key=lambda share: tried(share, middle))
-    trust = max(config.trusts, key=lambda trust: tried(share, trust))
-    rows = [video.rows(share, trust, past=past) for video in held]
-    temperature = best_temperature(np.concatenate(rows), truth)
-    if not past:
-        return RowChoice(share, trust, temperature)
-    alone = [mixed(video.logs[past], share) + video.prior for video in held]
-    presents = {
-        weight: [joined(*both, weight) for both in zip(rows, alone, strict=True)]
-        for weight in config.presents
-    }
-    weight = max(presents, key=lambda weight: value(presents[weight]))
-    present = weight, best_temperature(np.concatenate(presents[weight]), truth)
-    return RowChoice(share, trust, temperature, present)
+        value = scores["frame"] if past else scores["edit"] + scores["f1_50"]
+        scored.append((value, share, trust, np.concatenate(rows)))
+    _, share, trust, best = max(scored, key=lambda score: score[0])
+    return share, trust, best_temperature(best, truth)
 
 
 def chosen_doubt(
@@ -126,7 +100,7 @@ def chosen_doubt(
 
     trust, doubt = (values[len(values) // 2] for values in (config.trusts, config.doubts))
     share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
-    choices = [(share, trust, doubt) for trust in config.trusts for doubt in config.doubts]
+    choices = [(share, *pair) for pair in product(config.trusts, config.doubts)]
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)
     # mistakes made up are seen more easily than true ones: of values as good, the most doubt
@@ -144,24 +118,6 @@ def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
     usual, changes = both
     logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
     return logs
-
-
-def joined(rows: Floats, alone: Floats, weight: float) -> Floats:
-    """Return p(label) ∝ p(label | chain)^(1 − w) p(label | networks)^w [..., K + 1].
-
-    A chain of steps hesitates to leave one, and networks of the past know the latest rows.
-
-    Args:
-        rows: p(label | chain) [..., K + 1].
-        alone: log p(label | networks) [..., K + 1], up to a constant of each row.
-        weight: w.
-    """
-    if weight == 0:
-        return rows
-    logs = (1 - weight) * np.log(np.maximum(rows, _LEAST)) + weight * alone
-    shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    present: Floats = shares / shares.sum(axis=-1, keepdims=True)
-    return present
 
 
 def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:

@@ -4,9 +4,7 @@ A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by net
 whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
 raised to a power 1 / T. λ is chosen by training videos that are held out in turn, for the best
 steps (edit score and F1@50) or the best present label, and T by the Brier score of their labels.
-The present label is that of chain and networks, p ∝ p(label | chain)^(1 − w) p(label | networks)^w,
-and w is chosen like λ. A further network of the past, its mean and the time says which step comes
-next, beside the chain.
+A further network of the past, its mean and the time says which step comes next, beside the chain.
 
 With few videos, networks learn the usual order more than the steps. Networks of changes (`changes`)
 do not know it: log p(label | x) is (1 − s) that of the usual ones + s theirs, and s is chosen as λ.
@@ -53,7 +51,7 @@ from cefito.recognition.classifier import (
     temporal_steps,
     whole_features,
 )
-from cefito.recognition.held_out import HeldVideo, chosen_doubt, chosen_rows, joined, mixed
+from cefito.recognition.held_out import HeldVideo, chosen_doubt, chosen_shares, mixed
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
@@ -84,7 +82,6 @@ class _Header(Record):
     trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
     temperatures: tuple[_Power, _Power]  # T
     shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
-    present: tuple[_Share, _Power] | None = None  # w and T; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
@@ -105,7 +102,6 @@ class SegmentalRecogniser(BaseRecogniser):
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
     shares: tuple[float, float]  # s of both
-    present: tuple[float, float]  # w of the present label, and its T
     # s, λ, and the share of steps in any order, when videos are verified
     doubt: tuple[float, float, float]
     rate: float  # rows a second
@@ -166,14 +162,14 @@ class SegmentalRecogniser(BaseRecogniser):
             fitted = cls._fitted(known, *given, ahead=True)
         if not held:
             return fitted
-        whole, past = (chosen_rows(held, config, past=past) for past in (False, True))
+        chosen = [chosen_shares(held, config, past=past) for past in (False, True)]
+        shares, trusts, temperatures = zip(*chosen, strict=True)
         doubt, seen = chosen_doubt(trials, config, seed)
         return replace(
             fitted,
-            trusts=(whole.trust, past.trust),
-            temperatures=(whole.temperature, past.temperature),
-            shares=(whole.share, past.share),
-            present=past.present,
+            trusts=trusts,
+            temperatures=temperatures,
+            shares=shares,
             doubt=doubt,
             seen=seen,
         )
@@ -252,7 +248,6 @@ class SegmentalRecogniser(BaseRecogniser):
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
             shares=(config.shares[0],) * 2 if changes else (0.0, 0.0),
-            present=(config.presents[0], 1.0),
             doubt=(0.0, config.trusts[0], config.doubts[0]),
             rate=rate,
             taxonomy=taxonomy,
@@ -366,8 +361,7 @@ class SegmentalRecogniser(BaseRecogniser):
     def _held(self, rows: Rows, labels: NDArray[np.int64], task: int) -> HeldVideo:
         """Return what it says of a video that it was not trained on."""
         whole, past = (self.both_logs(rows, past=past) for past in (False, True))
-        prior, unexpected = self.config.prior_power * self.log_prior, self.config.unexpected
-        return HeldVideo(self.chain, (whole, past), prior, labels, task, unexpected)
+        return HeldVideo(self.chain, (whole, past), labels, task, self.config.unexpected)
 
     def _logs(
         self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
@@ -383,12 +377,6 @@ class SegmentalRecogniser(BaseRecogniser):
             )
         prior = self.config.prior_power * self.log_prior
         return logs[0] - prior, logs[-1] - prior
-
-    def present_label(self, rows: Floats, seen: Floats) -> Floats:
-        """Return p(present label) [K + 1] by the chain's, and `log_seen` of the row."""
-        weight, temperature = self.present
-        alone = seen + self.config.prior_power * self.log_prior
-        return softened(joined(rows, alone, weight), temperature)
 
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
         """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
@@ -422,7 +410,6 @@ class SegmentalRecogniser(BaseRecogniser):
             trusts=self.trusts,
             temperatures=self.temperatures,
             shares=self.shares,
-            present=self.present,
             doubt=self.doubt,
             seen=self.seen,
         )
@@ -493,7 +480,6 @@ class SegmentalRecogniser(BaseRecogniser):
             chain=chain,
             changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
             shares=header.shares,
-            present=header.present or (0.0, header.temperatures[1]),
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
             seen=header.seen,
             standard=Standard(**rows["standard"]),

@@ -120,15 +120,10 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         0.1, ge=1e-6, description="Weight of an action's frequency beside the transitions counted."
     )
     trusts: tuple[Annotated[float, Field(gt=0, le=10)], ...] = Field(
-        (0.1, 0.3, 0.6, 1.0, 1.7, 3.0),
+        (0.3, 0.6, 1.0),
         min_length=1,
         max_length=16,
         description="Powers of a row's likelihood, since rows resemble each other; one is chosen.",
-    )
-    presents: _Shares = Field(
-        (0.0, 0.25, 0.5, 0.75, 1.0),
-        description="Powers of the networks' probability of the present label, beside the chain's; "
-        "one is chosen.",
     )
     changes: int = Field(
         50,

@@ -55,7 +55,6 @@ class _Model(Protocol):
     def taxonomy(self) -> Taxonomy: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
-    def present_label(self, rows: Floats, seen: Floats) -> Floats: ...
 
 
 class _Belief:
@@ -135,8 +134,6 @@ class StepStream:
             for network in (recogniser.past, recogniser.ahead)
         )
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
-        self._seen: Floats | None = None  # what networks say of the present row [K + 1]
-        self._going_on: int | None = None  # action of the present step, if it was told
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
         self._count = 0  # rows
@@ -215,7 +212,7 @@ class StepStream:
         for belief in self._beliefs:
             belief.lose(count)
         self._count += count
-        self._ahead, self._seen, self.shown = None, None, []
+        self._ahead, self.shown = None, []
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
@@ -235,13 +232,12 @@ class StepStream:
             if belief.recent:  # the present row
                 belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
-        self._going_on = action
         if self._doubt is not None:
             self._drawn_from = self._count, self._doubt.copy()
 
     def _push(self, row: Rows | None) -> None:
         recogniser = self.recogniser
-        self._ahead = self._seen = None
+        self._ahead = None
         self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
         seen = doubted = np.ones(self._chain.background + 1)
         if row is not None:
@@ -250,13 +246,11 @@ class StepStream:
                 ahead = self._memory.ahead(features, self.seconds)[None]
                 self._ahead = recogniser.ahead.log_probabilities(ahead, self._seen_ahead)[0, :-1]
             logs = recogniser.of_features(features[None], past=True, seen=self._past)
-            seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
+            seen = recogniser.likelihoods(logs, past=True)[0]
             if self._doubt is not None:
                 doubted = likelihoods(logs, recogniser.doubt[1], recogniser.config.unexpected)[0]
         for belief, likely in zip(self._beliefs, (seen, doubted), strict=False):
             belief.push(likely)
-        if self._going_on is not None and int(self._by_chain.argmax()) != self._going_on:
-            self._going_on = None
         self._count += 1
         if self._doubt is not None and self._count % _DRAWN_EVERY == 0:
             self._drawn_from = self._count, self._doubt.copy()
@@ -269,24 +263,13 @@ class StepStream:
             belief.settle(count, self._count - len(belief.recent))
 
     @property
-    def _by_chain(self) -> Floats:
-        """p(label of the present row) [K + 1] by the chain; the background before the first row."""
+    def now(self) -> Floats:
+        """p(label of the present row) [K + 1]; the background before the first row."""
         states = self._belief.states
         if states is None:
             nothing: Floats = np.eye(self._chain.background + 1)[-1]
             return nothing
-        return self._chain.by_label(states.states)[0]
-
-    @property
-    def now(self) -> Floats:
-        """p(label of the present row) [K + 1]; the background before the first row.
-
-        As long as the chain stays in a step that was told, networks have no say.
-        """
-        rows = self._by_chain
-        if self._seen is None or self._going_on is not None:
-            return softened(rows, self._belief.temperature)
-        return self.recogniser.present_label(rows, self._seen)
+        return softened(self._chain.by_label(states.states)[0], self._belief.temperature)
 
     @property
     def tasks(self) -> Floats:
