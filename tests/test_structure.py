@@ -15,13 +15,13 @@ BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_000,
     "cli": 4_200,
-    "data": 5_450,
+    "data": 6_100,
     "encoders": 2_040,
-    "evaluation": 2_410,
+    "evaluation": 2_510,
     "executors": 550,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_930,
+    "inference": 4_060,
     "pages": 3_200,
     "planners": 13_140,
     "recognition": 3_500,
@@ -29,9 +29,9 @@ BUDGETS = {
     "runs": 2_060,
     "search": 2_910,
     "serve": 4_300,
-    "study": 2_320,
+    "study": 2_450,
     "testing": 640,
-    "tests": 46_000,
+    "tests": 47_600,
     "tracks": 2_890,
     "training": 1_720,
     "verification": 1_830,
@@ -42,7 +42,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 283
+MODULES = 285
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

@@ -93,14 +93,14 @@ def test_rows_do_not_depend_on_later_values(tmp_path):
 def test_times_of_a_clock_count_from_the_first_one(tmp_path, form):
     begin, seconds = datetime(2026, 5, 2, 10, 15, tzinfo=UTC), [0, 0.5, 1.25, 2.5]
     moments = [begin + timedelta(seconds=each) for each in seconds]
-    cells: list[Any] = {
+    forms: dict[str, list[Any]] = {
         "iso": [moment.replace(tzinfo=None).isoformat() for moment in moments],
         "zone": [moment.isoformat() for moment in moments],
         "unix": [moment.timestamp() for moment in moments],
         "milliseconds": [f"{1000 * moment.timestamp():.0f}" for moment in moments],
-    }[form]
+    }
     heads = "time_ms,x" if form == "milliseconds" else "timestamp,x"
-    (read,) = read_tables(table(tmp_path / "v.csv", zip(cells, range(4), strict=True), heads))
+    (read,) = read_tables(table(tmp_path / "v.csv", zip(forms[form], range(4), strict=True), heads))
     np.testing.assert_allclose(read.times, seconds, atol=1e-5)
 
 

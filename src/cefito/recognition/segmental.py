@@ -128,8 +128,7 @@ class SegmentalRecogniser(BaseRecogniser):
         config, context = settings_of(config, RecogniserConfig), context or TrainingContext()
         known = AnnotatedRows.of(dataset, videos)
         order = folds_of([dataset.videos[video] for video in videos], config.folds, seed)
-        folds = int(order.max()) + 1
-        parts = folds if folds > 1 else 0
+        parts = int(order.max()) + 1 if len(videos) > 1 else 0
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]

@@ -122,9 +122,8 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
         first, steps = videos.setdefault(row.video, (row, []))
         fact, before = ((one.task, one.split, one.group) for one in (row, first))
         if before != fact:
-            both = " but before ".join(
-                "task '{}', split '{}', group '{}',".format(*facts) for facts in (fact, before)
-            )
+            words = "task '{}', split '{}'" + ", group '{}'" * (fact[2] != before[2])
+            both = f"{words.format(*fact)}, but before {words.format(*before)}"
             faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
         elif row.origin != first.origin:
             both = f"video '{row.video}', as {first.origin} does"
