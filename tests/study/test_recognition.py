@@ -115,7 +115,10 @@ def test_the_command(films, tmp_path, capsys):
     assert "nearest (1 seed)" in capsys.readouterr().out
     for other in ("--steps=1-4", "--no-published", "--set=chain.width=8", "--preset=paper"):
         assert main([*given, "--recognisers", "nearest", other]) == 2
-        assert "--recognisers: takes --out, --seeds, --by, --folds and --json alone" in capsys.readouterr().err
+        assert (
+            "--recognisers: takes --out, --seeds, --by, --folds and --json alone"
+            in capsys.readouterr().err
+        )
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
 

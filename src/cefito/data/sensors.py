@@ -78,7 +78,7 @@ class SensorRecipe(Record):
     rate: float = Field(ge=RATES[0], le=RATES[1])  # rows a second
     lacking: tuple[int, ...]  # channels with a fourth number, by place
     medians: tuple[float, ...]  # of the D numbers of a row
-    scales: tuple[Annotated[float, Field(gt=0)], ...]  # interquartile range of each [D]
+    scales: tuple[Annotated[float, Field(gt=0)], ...]  # their interquartile ranges [D]
 
     @classmethod
     def fit(cls, channels: Sequence[str], rate: float, videos: Sequence[Floats]) -> Self:
@@ -124,7 +124,7 @@ class SensorRecipe(Record):
         if path.is_dir() or not (has_ending(path, _ENDINGS) and path.is_file()):
             return path.is_dir()
         with path.open("rb") as file:
-            head, _ = decoded(file.readline(1 << 16), path)
+            head, _ = decoded(file.read(1 << 16).rpartition(b"\n")[0], path)
         return {*self.channels} <= {*_header(head, path)[0]}
 
 

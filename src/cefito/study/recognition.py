@@ -115,7 +115,8 @@ def compare_recognisers(
         "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
         "test_videos": [dataset.videos[place].video_id for place in films.scored],
-        **({} if by is None else {"by": by, "folds": list(map(len, films.test))}),
+        "by": by,
+        "folds": None if by is None else list(map(len, films.test)),
     }
     videos: dict[str, dict[str, Any]] = {}
     if file.exists():
