@@ -200,3 +200,25 @@ def test_command_and_groups(kitchen, capsys):
     capsys.readouterr()
     assert main(["data", "info", str(kitchen / "data")]) == 0
     assert "groups            2, of 1 to 1 videos" in capsys.readouterr().out
+
+
+def test_damaged_recipes(kitchen):
+    observed = prepare(
+        kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors"
+    ).provenance["observed"]
+    for change in ({"medians": [0.0]}, {"lacking": [1]}, {"rate": 0}, {"scales": [0.0] * 3}):
+        sensors = {**observed["features"]["sensors"], **change}
+        with pytest.raises(DataError, match="recipe of the rows of sensors: damaged"):
+            recipe_of({"features": {"sensors": sensors}})
+    assert recipe_of({"features": None}) is None
+
+
+def test_tables_below_comments_are_known_by_their_channels(kitchen):
+    data = prepare(kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors")
+    recipe = recipe_of(data.provenance["observed"])
+    assert recipe is not None
+    (kitchen / "new.csv").write_text("# watch 3\nlabel,TIME,X\n1,0,2\n")
+    assert recipe.reads(kitchen / "new.csv")
+    assert recipe.rows(kitchen / "new.csv").shape == (1, 3)
+    assert not recipe.reads(kitchen / "steps.csv")
+    assert not recipe.reads(kitchen / "absent.csv")

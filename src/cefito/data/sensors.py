@@ -24,7 +24,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cefito.data.annotations import Video, nfc
 from cefito.data.csv_file import check_columns, decoded, table_start
@@ -79,6 +79,13 @@ class SensorRecipe(Record):
     lacking: tuple[int, ...]  # channels with a fourth number, by place
     medians: tuple[float, ...]  # of the D numbers of a row
     scales: tuple[Annotated[float, Field(gt=0)], ...]  # their interquartile ranges [D]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        count, width = len(self.channels), 3 * len(self.channels) + len(self.lacking)
+        if {*self.lacking} - {*range(count)} or {len(self.medians), len(self.scales)} != {width}:
+            raise ValueError(f"expected {width} medians and scales of {count} channels")
+        return self
 
     @classmethod
     def fit(cls, channels: Sequence[str], rate: float, videos: Sequence[Floats]) -> Self:
