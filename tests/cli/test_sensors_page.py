@@ -41,6 +41,13 @@ def test_from_tables_of_three_people_to_steps(tmp_path, monkeypatch, capsys):
                 said[words[0]] = capsys.readouterr()
     assert "groups" in said["data"].out
     assert "24 videos, held out in 3 folds" in said["compare"].out
+    figures = re.search(r"^\| `nearest` \| (.+) \|$", page, re.MULTILINE)
+    assert figures is not None
+    heads, cells = (re.split(r"  +", line) for line in said["compare"].out.splitlines()[1:3])
+    shown = [
+        cells[heads.index(head)].split()[0] for head in ("frame", "frame/video", "edit", "F1@50")
+    ]
+    assert shown == figures[1].split(" | ")
     assert "(groups resampled)" in said["compare"].err
     assert "3 groups resampled" in said["cross-validate"].out
     steps = [line for line in said["recognise"].out.splitlines() if line.startswith("tea-1 ")]
