@@ -55,3 +55,11 @@ def test_from_tables_of_three_people_to_steps(tmp_path, monkeypatch, capsys):
     assert "now: " in said["follow"].err
     assert "tea-1: make tea" in said["verify"].err
     assert capsys.readouterr().out.count("\n") > 2  # the Python
+    lines = Path("KITCHEN/steps.csv").read_text().splitlines()
+    Path("two.csv").write_text("\n".join(line for line in lines if "anna" not in line))
+    prepared = ["data", "prepare", "custom", "two.csv"]
+    assert main([*prepared, "OTHER", "--sensors", "KITCHEN/sensors"]) == 0
+    assert main(["evaluate", "RUN", "--dataset", "OTHER", "--split", "train"]) == 2
+    assert "features of sensors = {" in capsys.readouterr().err
+    assert main([*prepared, "LIKE", "--sensors", "KITCHEN/sensors", "--like", "DATA"]) == 0
+    assert main(["evaluate", "RUN", "--dataset", "LIKE", "--split", "train"]) == 0

@@ -69,7 +69,7 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
     Files are exports of annotation tools, captions, chapters, or tables with the columns video,
-    task, step, start, end (seconds), and optionally split.
+    task, step, start, end (seconds), and optionally split and group.
 
     Args:
         files: One or several files, each with one or several videos.

@@ -59,9 +59,9 @@ def prepare(
 
     Args:
         source: One or several files of annotated steps: exports of annotation tools, or CSV or
-            Parquet with the columns video, task, step, start, end (seconds), and optionally split;
-            or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
-            holds finished observations, and only `name` applies.
+            Parquet with the columns video, task, step, start, end (seconds), and optionally split
+            and group; or a folder with taxonomy.json and videos.jsonl. Without `features`, the
+            folder also holds finished observations, and only `name` applies.
         target: New folder.
         features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], as `cefito
             extract` writes them.
