@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.data.prepared import known_videos
+from cefito.data.folds import known_videos
+from cefito.data.prepared import write_dataset
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner, read_plans, training_orders
@@ -157,6 +158,35 @@ def test_command(world, tmp_path, capsys):
     assert len(found["folds"]) == 2
     assert main([*command, "--all-videos"]) == 0
     assert "48 videos, each" in capsys.readouterr().err
+
+
+def test_one_group_is_left_out_at_a_time(world, tmp_path, capsys):
+    videos = tuple(
+        replace(video, group="abc"[number % 3]) for number, video in enumerate(world.videos)
+    )
+    data = write_dataset(
+        tmp_path / "data",
+        name="groups",
+        annotations=replace(world.annotations, videos=videos),
+        start=world.start,
+        end=world.end,
+        provenance=world.provenance,
+    )
+    scores = cross_validate(data, config=NEAREST, horizon=3, by="group")
+    groups = {video.video_id: video.group for video in data.videos}
+    held = [sorted({groups[name] for name in fold.videos}) for fold in scores.folds]
+    assert sorted(held) == [["a"], ["b"], ["c"]]
+    assert scores.intervals is not None
+    assert scores.intervals.groups == 3
+    command = ["cross-validate", str(data.folder), "--method", "nearest", "--steps", "3"]
+    assert main([*command, "--by", "video"]) == 0
+    assert "5 folds" in capsys.readouterr().out
+    assert main([*command, "--by", "group", "--folds", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "2 folds" in said
+    assert "3 groups resampled" in said
+    assert main(["cross-validate", str(world.folder), *command[2:], "--by", "group"]) == 2
+    assert "not of several groups" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

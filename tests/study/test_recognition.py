@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -115,7 +115,10 @@ def test_the_command(films, tmp_path, capsys):
     assert "nearest (1 seed)" in capsys.readouterr().out
     for other in ("--steps=1-4", "--no-published", "--set=chain.width=8", "--preset=paper"):
         assert main([*given, "--recognisers", "nearest", other]) == 2
-        assert "--recognisers: takes --out, --seeds and --json alone" in capsys.readouterr().err
+        assert (
+            "--recognisers: takes --out, --seeds, --by, --folds and --json alone"
+            in capsys.readouterr().err
+        )
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
 
@@ -149,3 +152,67 @@ def test_what_cannot_be_compared(films, world, tmp_path):
     (tmp_path / "recognition.json").write_text('{"dataset": {}}')
     with pytest.raises(ConfigError, match="is of another data set"):
         compare_recognisers(films, tmp_path, ["nearest"], [0])
+
+
+class Counted(Pauses):
+    """The same, of any videos, which are noted."""
+
+    fits: ClassVar[list[set[int]]] = []
+
+    @classmethod
+    def fit(cls, dataset, videos, **_):
+        cls.fits.append({*videos})
+        made = cls()
+        made.taxonomy, made.rate = dataset.taxonomy, 1.0
+        return made
+
+
+def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkeypatch):
+    row, kind = {"pauses": RecogniserRow("always a pause")}, cast("Any", Counted)
+    method = RecogniserMethod(name="pauses", recogniser=kind, settings=NearestConfig, rows=row)
+    monkeypatch.setitem(RECOGNISERS, "pauses", method)
+    monkeypatch.setattr(Counted, "fits", [])
+    groups = ["anna"] * 7 + ["ben"] * 5 + ["chris"] * 4
+    videos = tuple(
+        replace(video, group=group) for video, group in zip(films.videos, groups, strict=True)
+    )
+    data = replace(films, annotations=replace(films.annotations, videos=videos))
+    table, found = compare_recognisers(data, tmp_path / "three", ["pauses"], [0], by="group")
+    without = [{groups[video] for video in fit} for fit in Counted.fits]
+    assert sorted(map(sorted, without)) == [["anna", "ben"], ["anna", "chris"], ["ben", "chris"]]
+    assert found["folds"] == [7, 5, 4]
+    assert sorted(found["test_videos"]) == sorted(video.video_id for video in films.videos)
+    labels = [
+        row_labels(video.steps, len(rows), 1.0, 6)
+        for video, rows in zip(films.videos, films.timeline.videos, strict=True)
+    ]
+    shares = np.array([100 * (own == 6).mean() for own in labels])
+    scores = found["rows"]["pauses"]
+    assert scores["frame"]["mean"] == pytest.approx(
+        100 * (np.concatenate(labels) == 6).mean(), abs=0.01
+    )
+    assert scores["frame_video"]["mean"] == pytest.approx(shares.mean(), abs=0.01)
+    means = [shares[np.array(groups) == name].mean() for name in sorted({*groups})]
+    low, high = (scores["frame_video"][end] for end in ("low", "high"))
+    assert min(means) - 0.01 <= low < scores["frame_video"]["mean"] < high <= max(means) + 0.01
+    assert "held out in 3 folds" in table.title
+    assert "(groups resampled)" in table.legend[0]
+    two = compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group", folds=2)[1]
+    assert two["folds"] == [7, 9]
+    with pytest.raises(ConfigError, match="Choose another folder"):
+        compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group")
+    with pytest.raises(ConfigError, match="not of several groups"):
+        compare_recognisers(films, tmp_path / "none", ["pauses"], [0], by="group")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--recognisers", "nearest", "--folds", "2"], "--folds is of --by group"),
+        (["--planners", "nearest", "--by", "group"], "--by and --folds are of --recognisers"),
+        (["--verifiers", "ours", "--by", "group"], "takes --out and --json alone"),
+    ],
+)
+def test_folds_are_of_recognisers(films, tmp_path, given, message, capsys):
+    assert main(["compare", str(films.folder), *given, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err

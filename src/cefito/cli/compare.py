@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
+from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
@@ -100,6 +101,8 @@ def compare(
     published: bool = True,
     recognisers: str | None = None,
     verifiers: str | None = None,
+    by: By | None = None,
+    folds: int | None = None,
     json: Flag = False,
 ) -> int:
     """Train and score planners or recognisers on a prepared data set, and write their tables.
@@ -125,23 +128,35 @@ def compare(
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, nearest, or of other packages; with --out,
-            --seeds and --json alone.
+            --seeds, --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
             count-graph, ours; with --out and --json alone.
+        by: Score recognisers on all videos, of every split, each by one that was trained without
+            its group (group), or in folds of videos (video), instead of on the split test.
+        folds: Number of these folds; by default one for each group, or 5 of videos.
         json: Print the results as JSON instead of tables.
     """
     if (rows_of := recognisers or verifiers) is not None:
         others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
+        of_folds = (by, folds) if verifiers else ()
         seeds = options.seeds if verifiers is None else StudyOptions.seeds
         changed = options != StudyOptions(out=options.out, seeds=seeds) or not published
-        if changed or any(others):
-            kind, own = ("recognisers", "--out, --seeds") if recognisers else ("verifiers", "--out")
+        if changed or any((*others, *of_folds)):
+            kind, own = ("verifiers", "--out") if verifiers else ("recognisers", "--out, --seeds")
+            own += "" if verifiers else ", --by, --folds"
             problem = f"takes {own} and --json alone; the other options are of planners"
             raise ConfigError(f"--{kind}: {problem}.")
+        if folds is not None and by is None:
+            raise ConfigError("--folds is of --by group or --by video. Give it, too.")
         names = [name.strip() for name in rows_of.split(",") if name.strip()]
-        return _compare_others(dataset, names, options, verifiers=not recognisers, json=json)
+        held = by, folds
+        return _compare_others(
+            dataset, names, options, verifiers=not recognisers, json=json, held=held
+        )
+    if by is not None or folds is not None:
+        raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
     changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
@@ -200,9 +215,15 @@ def _named_rows(
 
 
 def _compare_others(
-    source: Path, names: Sequence[str], options: StudyOptions, *, verifiers: bool, json: bool
+    source: Path,
+    names: Sequence[str],
+    options: StudyOptions,
+    *,
+    verifiers: bool,
+    json: bool,
+    held: tuple[By | None, int | None],
 ) -> int:
-    """Compare recognisers or verifiers, and return the exit code."""
+    """Compare recognisers or verifiers, and return the exit code; `held` are `by` and `folds`."""
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
@@ -212,7 +233,10 @@ def _compare_others(
         from cefito.study.recognition import compare_recognisers
 
         opened, seeds = open_dataset(source), range(options.seeds)
-        shown, found = compare_recognisers(opened, options.out, names, seeds, progress)
+        by, folds = held
+        shown, found = compare_recognisers(
+            opened, options.out, names, seeds, progress, by=by, folds=folds
+        )
     if json:
         print_json(found)
     else:

@@ -43,6 +43,9 @@ def info(path: Path, /, *, steps: str = "1-6", json: Json = False) -> None:
         outside = count["all"] - count["in_protocol"]
         more = f", of which {count['in_protocol']:,} in the protocol" if outside else ""
         facts[f"{split} videos"] = f"{count['all']:,}{more}"
+    if value["groups"]:
+        few, many = (end(value["groups"].values()) for end in (min, max))
+        facts["groups"] = f"{len(value['groups'])}, of {few} to {many} videos"
     facts["observation size"] = value.get("observation_dim")
     facts["action text size"] = value.get("action_text_dim")
     facts["observations"] = value.get("provenance", {}).get("observations")

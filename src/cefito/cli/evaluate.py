@@ -24,6 +24,7 @@ from cefito.cli.options import (
     settings,
 )
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
+from cefito.data.folds import By
 from cefito.data.prepared import open_dataset
 from cefito.inference.question import steps_range
 from cefito.markup import counted
@@ -67,8 +68,7 @@ def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
         lines.append((f"right action at step {step + 1}", value, *ends))
     heads = ["per cent", scores.planner]
     if intervals is not None:
-        videos = counted(intervals.videos, "video")
-        heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
+        heads.append(f"{100 * intervals.level:g} % interval, {intervals.resampled} resampled")
     rows = [
         [head, _number(value), "–" if low is None else f"{_number(low)} to {_number(high)}"]
         for head, value, low, high in lines
@@ -161,7 +161,8 @@ def cross_validate(
     dataset: DataFolder,
     /,
     *,
-    folds: int = 5,
+    folds: int | None = None,
+    by: By | None = None,
     all_videos: Flag = False,
     horizon: int | None = None,
     steps: str | None = None,
@@ -175,7 +176,10 @@ def cross_validate(
     """Score a method on all videos of training and validation, each by a run that never saw it.
 
     Args:
-        folds: Number of parts of the videos: each is scored by a run trained on the others.
+        folds: Number of parts of the videos: each is scored by a run trained on the others; 5 by
+            default, or as many as there are groups.
+        by: What parts keep together: group (the default if videos have groups; leaves one group out
+            if no number of parts is given), or video.
         all_videos: Also use the videos of the test split.
         horizon: Number of actions of a plan.
         steps: Range of numbers of actions instead, as in cefito train.
@@ -204,6 +208,7 @@ def cross_validate(
             horizon=longest,
             shortest=shortest if several else None,
             folds=folds,
+            by=by,
             all_videos=all_videos,
             out=out,
             options=TrainOptions(
@@ -281,8 +286,9 @@ def calibrate(
     """Calibrate the sets of plans of a run, for cefito plan --coverage.
 
     Args:
-        folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
-            if there are at least 50 of these and the run was not trained on them, else 10.
+        folds: Number of parts of the training videos, which keep groups together; 0 to use the
+            validation videos. By default 0 if there are at least 50 of these and the run was not
+            trained on them, else 10, or as many as there are groups.
         dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
             videos and observations made in the same way.
         horizon: Number of actions, if the folder holds runs of several.

@@ -52,7 +52,8 @@ def follow(
         run: Run of several lengths with a recogniser, as cefito train DATA --steps 1-6 makes it of
             a data set with the rows of whole videos.
         stdin: "-" to read rows from the standard input.
-        features: File of features [n, D] (.npy, .npz, .pt, .h5).
+        features: File of features [n, D] (.npy, .npz, .pt, .h5); of a run of sensors, a table of
+            their values, or a folder of tables.
         feature_rate: Rows a second of features, or of bare lines; by default as in training.
         video: Video file, encoded as the run's features were.
         camera: Camera, by its number or device, one picture a second.

@@ -69,7 +69,7 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
     """Convert annotations to a table of steps, which cefito data prepare custom reads.
 
     Files are exports of annotation tools, captions, chapters, or tables with the columns video,
-    task, step, start, end (seconds), and optionally split.
+    task, step, start, end (seconds), and optionally split and group.
 
     Args:
         files: One or several files, each with one or several videos.
@@ -104,6 +104,9 @@ def custom(
     *paths: Path,
     steps: StepOptions = NO_CHOICES,
     observed: Observed = _DEFAULTS,
+    sensors: Path | None = None,
+    channels: str | None = None,
+    like: Path | None = None,
     encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
     """Prepare your own annotated videos: FILE… FOLDER.
@@ -113,6 +116,11 @@ def custom(
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
             observations in features.npz, and optionally action_text_features.npy. Last, the new
             folder.
+        sensors: Folder with a table of sensor values a video, VIDEO.csv with a column time
+            (seconds, or dates and times), or a folder VIDEO of such tables; rows are made of them,
+            one a second, or --feature-rate.
+        channels: Columns of sensors to keep, separated by commas; by default all.
+        like: Data set whose channels, rate and scaling of sensors are taken.
     """
     from cefito.data.readers.custom import prepare as prepare_own
     from cefito.data.readers.step_source import read_steps
@@ -123,10 +131,21 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
+    sensing: dict[str, Any] = {"sensors": sensors, "channels": channels, "like": like}
     if folder is not None and (chosen := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
         raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
-    if finished and len(sources) == 1 and not sources[0].is_file():
+    if any(value is not None for value in sensing.values()):
+        if observed.videos is not None or encoder != DEFAULT_ENCODER:
+            raise ConfigError("--sensors takes no videos. Leave --videos and encoders out.")
+        if channels is not None:
+            sensing["channels"] = [name.strip().casefold() for name in channels.split(",")]
+        sensing |= {"name": observed.name, "features": observed.features}
+        sensing |= {**steps.choices.model_dump(exclude_defaults=True), **observed.options}
+        dataset = prepare_own(sources, target, progress=passing_progress, **sensing)
+        _tell(dataset, observed)
+        wrote(target, dataset)
+    elif finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_own(sources[0], target, name=observed.name, **observed.options)
         _say(dataset.provenance.get("notes", ()))
         if "preparation" in dataset.provenance:

@@ -61,7 +61,8 @@ def recognise(
         run: Run with a recogniser, as cefito train DATA --steps 1-6 makes it of a data set with the
             rows of whole videos.
         inputs: Files of features (.npy, .npz, .pt, .h5; [rows, D], of the model that the run was
-            trained on), video files, which are encoded so, or ids of videos of the run's data set.
+            trained on), video files, which are encoded so, or ids of videos of the run's data set;
+            of a run of sensors, tables of their values, or folders of tables.
         order: File of orders that the steps keep, as cefito graph --out writes it.
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.

@@ -320,6 +320,7 @@ class Video:
     # for some T, the task that a classifier of others predicted for each window of T steps, by the
     # window's first step; −1 if unknown
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    group: str = ""  # person, day or machine; empty if it is not known
 
     @property
     def clean(self) -> bool:
@@ -373,8 +374,8 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol", "errors": [[kinds] for each step], "missing": [action ids] and
-    "predicted_tasks": {"T": [id or null for each window of T steps]}}.
+    optional "in_protocol", "group": "name", "errors": [[kinds] for each step], "missing": [action
+    ids] and "predicted_tasks": {"T": [id or null for each window of T steps]}}.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
     videos: dict[str, tuple[Video, str]] = {}  # with the line of each
@@ -411,6 +412,8 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
         }
         if not video.in_protocol:
             value["in_protocol"] = False
+        if video.group:
+            value["group"] = video.group
         if any(step.errors for step in video.steps):
             value["errors"] = [list(step.errors) for step in video.steps]
         if video.missing:
@@ -432,6 +435,7 @@ class _VideoEntry(Record, extra="ignore", strict=True):
     task_id: int
     steps: list[tuple[float, float, int]]
     in_protocol: bool = True
+    group: Annotated[str, AfterValidator(nfc)] = ""
     errors: list[tuple[_Name, ...]] | None = None
     missing: tuple[int, ...] = ()
     predicted_tasks: dict[int, list[int | None]] = Field(default_factory=dict)
@@ -480,4 +484,5 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         entry.in_protocol,
         entry.missing,
         predicted,
+        entry.group,
     )

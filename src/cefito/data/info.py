@@ -21,6 +21,7 @@ def describe(path: Path, *, horizons: Iterable[int] = HORIZONS) -> dict[str, Any
 
     By horizon: "windows" of each annotated split; "held_out", the windows of train and val after
     `split_videos` (None if the annotations have val); "candidates", |A|^T over the test windows.
+    "groups" are numbers of videos by group; None without any.
     """
     if (path / "taxonomy.json").exists() and not (path / "dataset.json").exists():
         of_errors = (path / ERRORS_FILE).exists()
@@ -69,6 +70,7 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
             split: {"all": len(videos), "in_protocol": sum(video.in_protocol for video in videos)}
             for split, videos in members.items()
         },
+        "groups": dict(Counter(video.group for video in videos if video.group)) or None,
         "windows": windows,
         "held_out": held_out if held else None,
         "candidates": candidates,

@@ -1,4 +1,4 @@
-"""The prepared data set: the one folder format that everything downstream reads; its folds.
+"""The prepared data set: the one folder format that everything downstream reads.
 
 - dataset.json: format version, name, observation dimension, provenance, SHA-256 of everything
 - taxonomy.json: tasks and actions; videos.jsonl: one annotated video a line
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from cefito.arrays import check_regular
 from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
 from cefito.data.timeline import TIMELINE_FILE, Timeline
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
     file_digest,
@@ -33,7 +32,6 @@ from cefito.files import (
     new_folder,
     read_json,
     unsealed,
-    value_digest,
     value_sealed,
     write_json,
     write_tensors,
@@ -325,68 +323,3 @@ def video_folder_entry(videos: Path | None, target: Path) -> dict[str, str]:
     except ValueError:  # on another drive (Windows)
         return {}
     return {_VIDEO_FOLDER: Path(relative).as_posix()}
-
-
-def known_videos(data: PreparedDataset, *, test: bool = False) -> list[int]:
-    """Return the indices of the videos of the protocol; those of the test split only if `test`."""
-    return [
-        index
-        for index, video in enumerate(data.videos)
-        if video.in_protocol and (test or video.split != "test")
-    ]
-
-
-def split_folds(
-    data: PreparedDataset, videos: Sequence[int], count: int, *, seed: int = 0, least: int = 2
-) -> list[list[int]]:
-    """Split videos into folds at random, the videos of each task evenly.
-
-    Every video is in one fold; the numbers of videos of a task differ by at most one between folds.
-
-    Args:
-        data: The data set.
-        videos: Indices of its videos.
-        count: Number of folds.
-        seed: Seed of the order in which videos are dealt.
-        least: Smallest number of folds, for the message.
-
-    Raises:
-        ConfigError: A number of folds that is not possible.
-    """
-    if not 2 <= count <= len(videos):
-        zero = "0, or " if least == 0 else ""
-        raise ConfigError(
-            f"folds {count}: expected {zero}from 2 to the number of videos ({len(videos)}).",
-            setting="folds",
-        )
-    order = np.random.default_rng(seed).permutation(len(videos))
-    tasks = np.array([data.videos[video].task for video in videos])
-    ranked = order[np.argsort(tasks[order], kind="stable")]
-    return [sorted(np.array(videos)[ranked[fold::count]].tolist()) for fold in range(count)]
-
-
-def fold_view(
-    data: PreparedDataset, *, train: Sequence[int], held: Sequence[int], val: Sequence[int] = ()
-) -> PreparedDataset:
-    """Return a data set of some videos: those held out are its test split, others give no windows.
-
-    Without validation videos a part of the training videos is held out for validation, as of every
-    data set (`split_videos`).
-
-    Args:
-        data: Opened data set.
-        train: Indices of training videos.
-        held: Indices of videos held out.
-        val: Indices of validation videos.
-    """
-    splits = dict.fromkeys(train, "train") | dict.fromkeys(val, "val") | dict.fromkeys(held, "test")
-    videos = tuple(
-        replace(video, split=splits.get(index, "test"), in_protocol=index in splits)
-        for index, video in enumerate(data.videos)
-    )
-    names = [[data.videos[index].video_id for index in members] for members in (train, val, held)]
-    return replace(
-        data,
-        annotations=replace(data.annotations, videos=videos),
-        hashes={**data.hashes, "fold": value_digest(names)},
-    )

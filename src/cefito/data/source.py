@@ -19,6 +19,7 @@ from cefito.data.annotations import (
     nfc,
     read_annotations,
 )
+from cefito.data.folds import drawn_groups
 from cefito.errors import DataError
 from cefito.markup import counted
 from cefito.settings import Record, parse_record
@@ -142,13 +143,16 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
 
 
 def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
-    """Draw 30 % of the videos of each task for test, one of two or three, by a fixed seed."""
+    """Draw 30 % of the videos of each task for test, one of two or three, by a fixed seed.
+
+    Where videos share a group, whole groups are drawn, with about 30 % of all videos.
+    """
     by_task: dict[int, list[int]] = defaultdict(list)
     for index, video in enumerate(videos):
         by_task[video.task].append(index)
     generator = np.random.default_rng(SPLIT_SEED)
-    test: set[int] = set()
-    for task in sorted(by_task):
+    test = drawn_groups(videos, TEST_SHARE, SPLIT_SEED)
+    for task in [] if test else sorted(by_task):
         members = by_task[task]
         count = max(round(TEST_SHARE * len(members)), int(len(members) > 1))
         test.update(int(index) for index in generator.choice(members, size=count, replace=False))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import aligned, row_numbers
 from cefito.data.annotations import SPLITS, Taxonomy, Video
+from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import DataError
 
@@ -35,7 +36,7 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes")
+_OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes", "groups")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Windows:
     wrong: NDArray[np.bool_] | None = None
     # `Scene` of the initial observation and of the goal [N, 2]; None if the data set has no films
     scenes: NDArray[np.object_] | None = None
+    # number of the group of each one's video [N]; None if no videos share a group
+    groups: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -86,6 +89,13 @@ class Windows:
             f"Windows({len(self)} of {several}{self.horizon} actions, {self.initial.shape[1]} "
             f"features, split {self.split!r} of {self.dataset!r})"
         )
+
+    @property
+    def units(self) -> NDArray[np.int64]:
+        """Number of each one's group, of several, else of its video [N]: what is independent."""
+        if self.groups is None or len(np.unique(self.groups)) < 2:
+            return self.video
+        return self.groups
 
     @property
     def horizon(self) -> int:
@@ -135,7 +145,8 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
 
     If the data set has none, 10 % of the training videos of each task are held out (at least one of
     five or more), by a fixed seed. If no task has five, one video of at least median length of the
-    largest task is held out, unless it is the only one. Videos outside the protocol are left out.
+    largest task is held out, unless it is the only one. Where training videos share a group, whole
+    groups are held out, with about 10 % of all. Videos outside the protocol are left out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):
@@ -147,8 +158,11 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     for index in splits["train"]:
         by_task[videos[index].task].append(index)
     generator = np.random.default_rng(HELD_OUT_SEED)
-    held: set[int] = set()
-    for task in sorted(by_task):
+    grouped = drawn_groups(
+        [videos[index] for index in splits["train"]], HELD_OUT_SHARE, HELD_OUT_SEED
+    )
+    held = {splits["train"][place] for place in grouped}
+    for task in [] if held else sorted(by_task):
         members = by_task[task]
         count = round(HELD_OUT_SHARE * len(members)) or int(len(members) >= 5)
         held.update(int(index) for index in generator.choice(members, size=count, replace=False))
@@ -207,6 +221,7 @@ def cut_windows(
         raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {fault}. {remedy}")
     video, start, length = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
+    groups = group_numbers(videos)
     windows = Windows(
         initial=dataset.start[rows].astype(np.float32, copy=False),
         goal=dataset.end[rows + length - 1].astype(np.float32, copy=False),
@@ -230,6 +245,7 @@ def cut_windows(
             ]
         ),
         scenes=window_scenes(dataset, places),
+        groups=groups[video] if are_grouped(groups) else None,
     )
     if shortest is None:
         return windows
@@ -364,6 +380,8 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
             both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
     if first.wrong is not None and second.wrong is not None:
         both["wrong"] = np.concatenate([first.wrong, second.wrong])
+    if first.groups is not None and second.groups is not None:
+        both["groups"] = np.concatenate([first.groups, second.groups])
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 

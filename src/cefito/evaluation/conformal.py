@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from cefito.data.prepared import PreparedDataset, fold_view, split_folds
+from cefito.data.folds import fold_view, folds_of, split_folds
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
 from cefito.inference.sets import LARGEST_SET, first_steps
@@ -67,14 +68,15 @@ def calibrate_run(
 
     Without folds, scores are those of the run itself on validation videos (split conformal
     prediction). With K folds (cross-conformal prediction, Vovk 2015; Barber et al. 2021), its
-    training is repeated K times, of one member, without a K-th of the training videos, and scores
-    are those of the videos left out. An interrupted calibration continues after the last finished
-    training.
+    training is repeated K times, of one member, without a K-th of the training videos (whole groups
+    of these, if there are any), and scores are those of the videos left out. An interrupted
+    calibration continues after the last finished training.
 
     Args:
         run: An opened run whose plans have probabilities.
-        folds: Number of folds; 0 for validation videos; by default 10 if there are fewer than 50
-            validation videos, or the run was trained on them, else 0.
+        folds: Number of folds; 0 for validation videos; by default 10, or as many as there are
+            groups, if there are fewer than 50 validation videos, or the run was trained on them,
+            else 0.
         dataset: The run's data set, if it has moved; without folds any data set with validation
             videos of the same kind.
         device: Where folds are trained.
@@ -86,10 +88,12 @@ def calibrate_run(
     """
     check_probabilities(run.planner, "coverage")
     data = run.dataset(dataset)
-    val = split_videos(data.videos)["val"]
+    splits = split_videos(data.videos)
+    val, train = splits["val"], [data.videos[video] for video in splits["train"]]
     known = run.trained_on(data, val)
     if folds is None:
-        folds = FOLDS if len(val) < FEW_VIDEOS or known is not False else 0
+        held = len(val) < FEW_VIDEOS or known is not False
+        folds = int(folds_of(train, FOLDS).max()) + 1 if held else 0
     if not folds and known is not False:
         found = "was" if known else "does not say whether it was"
         raise RunError(

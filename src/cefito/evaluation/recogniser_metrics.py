@@ -113,7 +113,14 @@ RECOGNISER_METRICS: Registry[Metric[ScoredVideo]] = Registry(
     "metric",
     {
         "frame": Metric(
-            lambda video: (video.counts.right, video.counts.rows), "frame", "rows labelled right"
+            lambda video: (video.counts.right, video.counts.rows),
+            "frame",
+            "rows labelled right, of all rows",
+        ),
+        "frame_video": Metric(
+            lambda video: (video.counts.right / video.counts.rows, 1),
+            "frame/video",
+            "rows labelled right of a video, mean of videos",
         ),
         "edit": Metric(
             lambda video: (video.counts.edit, 1), "edit", "1 − edit distance / longer length"

@@ -17,6 +17,7 @@ from cefito.errors import RunError, explained
 from cefito.evaluation.metrics import metric_heads, unpadded
 from cefito.files import NOT_JSON, FileRecord, read_text, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.markup import counted
 from cefito.parts.coverage import weights_digest
 from cefito.parts.matching import OtherDataset
 from cefito.planners.given import Given
@@ -184,16 +185,22 @@ class Evaluation(FileRecord, Given):
 
 
 class VideoIntervals(FileRecord):
-    """Confidence intervals of metrics by a percentile bootstrap that resamples whole videos.
+    """Confidence intervals of metrics by a percentile bootstrap of whole videos, or groups.
 
     They cover the choice of videos, not the randomness of training.
     """
 
     level: float  # 0.9 for 90 %
     videos: int
+    groups: int | None = ABSENT  # of these videos, if groups are resampled
     draws: int
     low: dict[str, float | list[float]]  # by metric, per cent; `position_accuracy` is a list
     high: dict[str, float | list[float]]
+
+    @property
+    def resampled(self) -> str:
+        """What is resampled, such as "3 groups"."""
+        return counted(*((self.videos, "video") if self.groups is None else (self.groups, "group")))
 
     def ends(self, metric: str) -> tuple[float, float] | None:
         """Both ends of the interval of a metric; None if it has no interval."""

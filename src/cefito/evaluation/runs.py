@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import PreparedDataset, fold_view, known_videos, split_folds
+from cefito.data.folds import By, fold_view, known_videos, split_folds
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.metrics import Orders, training_orders
@@ -241,7 +242,8 @@ def cross_validate(
     *,
     config: RunConfig,
     horizon: int,
-    folds: int = 5,
+    folds: int | None = None,
+    by: By | None = None,
     shortest: int | None = None,
     all_videos: bool = False,
     out: Path | str | None = None,
@@ -252,7 +254,8 @@ def cross_validate(
 ) -> RunEvaluation:
     """Train a run for each fold on the videos of all others, and score all of them as one.
 
-    Folds split the training and validation videos of each task evenly. Each training holds out a
+    Folds keep groups of videos together, if there are any, else they split the videos of each task
+    evenly. Each training holds out a
     part of its videos for validation, as `split_videos` does. Every window is planned by the run
     that was trained without its video. Means are over all windows; intervals resample videos. The
     order-tolerant success rate takes the orders that all these videos keep.
@@ -261,7 +264,8 @@ def cross_validate(
         dataset: An opened data set.
         config: The method and its settings.
         horizon: T.
-        folds: Number of folds.
+        folds: Number of folds; by default as of `split_folds`.
+        by: What folds keep together; groups by default, if there are any.
         shortest: As in `cefito.runs.train.train_run`.
         all_videos: Also use the videos of the test split.
         out: Folder that keeps the runs and the scores; finished runs in it are used again. By
@@ -280,7 +284,8 @@ def cross_validate(
     seed, progress = options.seed, options.progress
     known = Given.of(**given)
     videos = known_videos(dataset, test=all_videos)
-    parts = split_folds(dataset, videos, folds, seed=seed)
+    parts = split_folds(dataset, videos, folds, seed=seed, by=by)
+    folds = len(parts)
     sizes = window_sizes(find_method(config.method).planner, horizon, shortest)
     every = cut_windows(fold_view(dataset, train=(), held=videos), **sizes, split="test")
     windows = every.sample(sample, SAMPLE_SEED)

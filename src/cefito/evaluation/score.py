@@ -76,7 +76,8 @@ def video_intervals(
 ) -> VideoIntervals | None:
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
-    A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
+    A percentile bootstrap over whole videos, or over several groups. Other arguments
+    are those of `task_scores`.
 
     Args:
         plans: Plans of each window.
@@ -85,7 +86,7 @@ def video_intervals(
         orders: Orders that the order-tolerant success rate obeys.
     """
     sums_of = _summing(plans, windows, tasks, orders)
-    parts = [sums_of(rows) for _, rows in _groups(windows.video)]
+    parts = [sums_of(rows) for _, rows in _groups(windows.units)]
     if len(parts) < 2:
         return None
     low: dict[str, float | list[float]] = {}
@@ -97,7 +98,9 @@ def video_intervals(
         ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
         low[name], high[name] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
-    return VideoIntervals(level=LEVEL, videos=len(parts), draws=DRAWS, low=low, high=high)
+    videos = len(np.unique(windows.video))
+    groups = {} if windows.units is windows.video else {"groups": len(parts)}
+    return VideoIntervals(level=LEVEL, videos=videos, **groups, draws=DRAWS, low=low, high=high)
 
 
 def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
@@ -223,7 +226,7 @@ def evaluate_plans(
             else calibration(
                 probabilities,
                 successes(plans, windows),
-                videos=windows.video,
+                videos=windows.units,
                 mass=searched_mass(plans),
             )
         ),
@@ -252,7 +255,7 @@ def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration |
     ]
     if len(pairs) < len(plans):
         return None
-    return calibration(*zip(*pairs, strict=True), videos=windows.video)
+    return calibration(*zip(*pairs, strict=True), videos=windows.units)
 
 
 def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:

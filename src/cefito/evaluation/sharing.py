@@ -122,11 +122,12 @@ def _score_table(scores: RunEvaluation) -> str:
         (head, f"{value:.2f}", "–" if low is None else f"{low:.2f} to {high:.2f}")
         for head, value, low, high in scores.headline()
     ]
+    resampled = "videos" if scores.intervals is None else scores.intervals.resampled
     return (
         f"{in_markdown(scores.dataset)}, split {scores.split}, T = {scores.steps}, "
         f"{scores.windows:,}{sampled} windows, {scores.conditions}; the search was "
         f"{'exact' if scores.exact else 'not always exact'}:\n\n"
-        + markdown_table(("per cent", "score", "90 % interval, videos resampled"), rows)
+        + markdown_table(("per cent", "score", f"90 % interval, {resampled} resampled"), rows)
     )
 
 

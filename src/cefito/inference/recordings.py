@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features, load_features
+from cefito.data.sensors import recipe_of
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import find_video
+from cefito.markup import listed
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
@@ -93,7 +95,8 @@ def open_recordings(
 
     Args:
         run: A run with a recogniser.
-        inputs: Files of features, video files, or ids of videos of the run's data set.
+        inputs: Files of features, video files, or ids of videos of the run's data set; of a run of
+            sensors, tables, or folders of tables, instead of video files.
         dataset: Data set of all inputs, which are then ids.
         rate: Rows of features a second; as in the run's data set by default.
         encoder: Encoder of video files; that of the run's features by default.
@@ -106,13 +109,19 @@ def open_recordings(
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
     rate, match, observer = row_rate(run, rate), None, None
-    sources = [*inputs]
-    files = [Path(source) for source in sources if dataset is None and _is_file(Path(source))]
+    sources, recipe = [*inputs], recipe_of(run.info.dataset.observed)
+    tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
+    files = [
+        Path(source)
+        for source in sources
+        if dataset is None and (source in tables or _is_file(Path(source)))
+    ]
     ends, _ = shortest_ends(map(_address, files))
     stored, names = dict[str, Recording](), set[str]()
     for source in sources:  # before anything is encoded
         if Path(source) in files:
-            check_regular(Path(source))
+            if source not in tables:
+                check_regular(Path(source))
             name = ends[_address(Path(source))]
         else:
             try:
@@ -130,15 +139,19 @@ def open_recordings(
         path = Path(source)
         if source in stored:
             yield stored[source]
+        elif recipe is not None and source in tables:
+            yield Recording(ends[_address(path)], source, recipe.rows(path), recipe.rate)
         elif is_features(path):
             features = load_features(path, rate)
             yield Recording(ends[_address(path)], source, features.values, features.rate)
+        elif recipe is not None:
+            wanted = f"expected tables with the channels {listed(recipe.channels, most=5)}"
+            raise ConfigError(f"{source}: {wanted}, of which the run's rows are made.")
         else:
             if observer is None:
                 from cefito.inference.observer import ObservationRecipe
 
-                recipe = ObservationRecipe.of(run)
-                observer = recipe.open(encoder, weights=weights, device=device)
+                observer = ObservationRecipe.of(run).open(encoder, weights=weights, device=device)
             rows = observer.rows(path, progress=progress)
             yield Recording(ends[_address(path)], source, rows, 1.0, file=source)
 

@@ -91,7 +91,7 @@ def learned_verifier(
         owned[video.task] |= {ids.setdefault(step.name, len(ids)) for step in video.steps}
     taxonomy = Taxonomy.from_names(tracks.name, owned.items(), ids)
     learned = [
-        Video(track.video, "train", track.task_id or 0, stored(track.steps))
+        Video(track.video, "train", track.task_id or 0, stored(track.steps), group=track.group)
         for track in bound(videos, taxonomy)
     ]
     if not any(video.clean for video in learned):

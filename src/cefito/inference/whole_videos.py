@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, PlainSerializer
 
 from cefito.data.annotations import Action, Taxonomy, make_step
+from cefito.data.sensors import recipe_of
 from cefito.data.vocabulary import find_action, find_task, name_or_id
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
@@ -99,7 +100,8 @@ def recognise(
     Args:
         run: A run with a recogniser, or its folder.
         source: Rows [n, D] as the recogniser was trained on, a file of such rows (.npy, .npz, .pt,
-            .h5), a video file, or the id of a video of the run's data set.
+            .h5), a video file, or the id of a video of the run's data set; of a run of sensors, a
+            table of their values, or a folder of tables.
         task: Id or name of the task; by default it is recognised.
         steps_known: Ids or names of all steps in order: only their times are recognised. Needs the
             task.
@@ -274,12 +276,14 @@ def verified_videos(
     """
     task_id = _task_in(verifier.taxonomy, task)
     least = least if promise is None else promise.least
+    recipe = recipe_of(right.info.dataset.observed) if isinstance(right, OpenedRun) else None
     files = [
         source
         for source in sources
         if isinstance(source, str | Path)
         and not reading.get("dataset")
         and holds_steps(Path(source))
+        and not (recipe is not None and recipe.reads(Path(source)))
     ]
     asked: dict[str, Any] = {"choices": choices, "task": task_id, "least": least, "online": online}
     videos = [*_verified_steps(right, verifier, files, **asked)]

@@ -32,7 +32,7 @@ _UNKNOWN = (
     "%s does not say which videos it was trained on; if these are among them, scores are too good"
 )
 # Entries of an encoder's record that determine the features; its name may be a folder.
-DECIDING = ("weights", "layer", "frames", "rate", "size")
+DECIDING = ("weights", "layer", "frames", "rate", "size", "sensors")
 
 
 class DatasetName(Record):

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
+from cefito.data.folds import folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import find_action, find_task
@@ -134,12 +135,9 @@ class SegmentalRecogniser(BaseRecogniser):
         """
         config, context = settings_of(config, RecogniserConfig), context or TrainingContext()
         known = AnnotatedRows.of(dataset, videos)
-        folds = min(config.folds, len(videos))
-        parts = folds if folds > 1 else 0
-        # the videos of each task are dealt evenly
-        drawn = np.random.default_rng(seed).permutation(len(videos))
-        drawn = drawn[np.argsort(np.array(known.tasks)[drawn], kind="stable")]
-        order = np.argsort(drawn) % max(folds, 1)
+        chosen = [dataset.videos[video] for video in videos]
+        order = folds_of(chosen, config.folds, seed, by_task=True)
+        parts = int(order.max()) + 1 if len(videos) > 1 else 0
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]

@@ -307,7 +307,7 @@ def run_lead(report: RunReport) -> list[str]:
         second += " of one video, which says little of others"
     else:
         level = f"{100 * scores.intervals.level:g} % interval"
-        second += f" of {scores.intervals.videos:,} videos: {_span(*ends, level)}"
+        second += f" of {scores.intervals.resampled}: {_span(*ends, level)}"
     if sure is not None:
         share = sure.windows / scores.windows
         fraction = "fifth" if sure.windows == -(-scores.windows // 5) else f"{100 * share:.0f} %"

@@ -1,12 +1,14 @@
 """Recognisers of steps beside each other: trained on all videos but those of test, scored on these.
 
+Or on all videos, each by a recogniser that was trained without its group.
+
 OUT/recognition.json holds sums of each test video by recogniser and seed. It is written after each
 of them, so that an interrupted comparison goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.folds import By, are_grouped, group_numbers, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError
@@ -40,26 +43,38 @@ class _Films:
     rate: float
     raw: list[NDArray[np.float32]]  # [n, D] of each video
     labels: list[NDArray[np.int64]]  # [n] of each video
-    train: list[int]
-    test: list[int]
+    test: list[list[int]]  # videos of each fold, that others are trained for
+    among: list[int]  # all videos that these are trained on, or scored on
     background: int  # K
 
     @classmethod
-    def of(cls, data: PreparedDataset) -> _Films:
+    def of(cls, data: PreparedDataset, by: By | None, folds: int | None) -> _Films:
         timeline, background = data.timeline, len(data.taxonomy.actions)
-        splits = [video.split == "test" for video in data.videos]
-        if timeline is None or len(set(splits)) < 2:
-            problem = "expected videos of the split test, and others"
+        test = [place for place, video in enumerate(data.videos) if video.split == "test"]
+        among = known_videos(data, test=True) if by else list(range(len(data.videos)))
+        if timeline is None or (by is None and not 0 < len(test) < len(among)):
+            problem = "expected videos of the split test, and others, or folds by group"
             if timeline is None:
                 problem = "holds no rows of whole videos. Prepare it with features of videos"
             raise DataError(f"{data.folder}: {problem}.")
+        held = [test] if by is None else split_folds(data, among, folds, by=by)
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
-        train, test = (np.flatnonzero(np.array(splits) == of).tolist() for of in (False, True))
         labels = [
             row_labels(video.steps, len(video_rows), rate, background)
             for video, video_rows in zip(data.videos, raw, strict=True)
         ]
-        return cls(data, rate, raw, labels, train, test, background)
+        return cls(data, rate, raw, labels, held, among, background)
+
+    @property
+    def scored(self) -> list[int]:
+        """All videos that are scored, fold by fold."""
+        return [video for videos in self.test for video in videos]
+
+    @property
+    def units(self) -> NDArray[np.int64]:
+        """The group of each scored video, of several, else the video: what intervals resample."""
+        groups = group_numbers([self.data.videos[video] for video in self.scored])
+        return groups if are_grouped(groups) else np.arange(len(groups))
 
 
 def compare_recognisers(
@@ -69,6 +84,9 @@ def compare_recognisers(
     seeds: Sequence[int],
     progress: Progress = silent,
     config: RecogniserConfig | None = None,
+    *,
+    by: By | None = None,
+    folds: int | None = None,
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
@@ -79,22 +97,26 @@ def compare_recognisers(
         seeds: Seeds that each of them is trained with.
         progress: Shows the progress of each training.
         config: Settings; a row changes some of them.
+        by: Score all videos in folds, which keep this together, instead of the split test.
+        folds: Number of folds, as of `split_folds`.
 
     Raises:
         ConfigError: An unknown recogniser, or a folder of another data set, rows or settings.
-        DataError: The data set holds no rows of whole videos, or no test videos.
+        DataError: The data set holds no rows of whole videos, no test videos, or no groups.
     """
     config, rows = config or RecogniserConfig(), recogniser_rows()
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
-    films, file = _Films.of(dataset), out / "recognition.json"
+    films, file = _Films.of(dataset, by, folds), out / "recognition.json"
     about: dict[str, Any] = {
         "format_version": 2,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "timeline": dataset.rows_digest,
         "settings": config.model_dump(mode="json"),
-        "test_videos": [dataset.videos[place].video_id for place in films.test],
+        "test_videos": [dataset.videos[place].video_id for place in films.scored],
+        "by": by,
+        "folds": None if by is None else list(map(len, films.test)),
     }
     videos: dict[str, dict[str, Any]] = {}
     if file.exists():
@@ -112,10 +134,11 @@ def compare_recognisers(
                 base = config if isinstance(config, method.settings) else method.settings()
                 chosen = base.model_copy(update=dict(row.settings))
                 context = TrainingContext(progress=prefixed(progress, name))
-                fit = method.kind.fit
-                made = fit(dataset, films.train, config=chosen, seed=seed, context=context)
-                by_seed[str(seed)] = _measured(films, made)
-            summaries = _summaries(videos)
+                by_seed[str(seed)] = _measured(
+                    films,
+                    partial(method.kind.fit, dataset, config=chosen, seed=seed, context=context),
+                )
+            summaries = _summaries(videos, films.units)
             write_json(file, report := {**about, "rows": summaries, "videos": videos})
     table = _table(films, {name: summaries[name] for name in names})
     write_text(file.with_suffix(".md"), markdown(table))
@@ -130,11 +153,17 @@ def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     }
 
 
-def _measured(films: _Films, fitted: Recogniser) -> dict[str, Any]:
-    """Return the sums and divisors of each metric by test video [N, 2], and ECE."""
-    recognised = [fitted.recognise(films.raw[video]) for video in films.test]
-    rows = [recognition.rows for recognition in recognised]
-    scored, sums = list(map(partial(_scored, films, fitted), films.test, recognised)), {}
+def _measured(films: _Films, fit: Callable[[list[int]], Recogniser]) -> dict[str, Any]:
+    """Train on the other videos of each fold, and return the scores of the videos in it.
+
+    These are sums and divisors of each metric by scored video [N, 2], and ECE.
+    """
+    rows, scored, sums = list[Floats](), list[ScoredVideo](), {}
+    for held in films.test:
+        fitted = fit([video for video in films.among if video not in held])
+        recognised = [fitted.recognise(films.raw[video]) for video in held]
+        rows += [recognition.rows for recognition in recognised]
+        scored += map(partial(_scored, films, fitted), held, recognised)
     for name, metric in list(RECOGNISER_METRICS.items()):
         with RECOGNISER_METRICS.trying(name):
             totals = [metric.total(video) for video in scored]
@@ -170,23 +199,28 @@ def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recogniti
 def _calibration_error(films: _Films, probabilities: Sequence[Floats]) -> float:
     """Return the calibration error of the likeliest labels of rows, in per cent."""
     rows, counts = np.concatenate(probabilities), [len(video_rows) for video_rows in probabilities]
-    right = rows.argmax(axis=1) == np.concatenate([films.labels[video] for video in films.test])
-    measured = calibration(rows.max(axis=1), right, videos=np.repeat(films.test, counts))
+    right = rows.argmax(axis=1) == np.concatenate([films.labels[video] for video in films.scored])
+    measured = calibration(rows.max(axis=1), right, videos=np.repeat(films.units, counts))
     return round(measured.expected_calibration_error, 2)
 
 
-def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return each score of each recogniser with its interval, and the first one's less it."""
+def _summaries(
+    videos: dict[str, dict[str, Any]], units: NDArray[np.int64]
+) -> dict[str, dict[str, Any]]:
+    """Return each score of each recogniser with its interval, and the first one's less it.
+
+    `units` are what intervals resample, by scored video.
+    """
     seeds = {name: list(results.values()) for name, results in videos.items() if results}
     ours, summaries = seeds.get("recogniser"), {}
     for name, results in seeds.items():
         row: dict[str, Any] = {"seeds": len(results)}
         for metric in RECOGNISER_METRICS:
             if all(metric in seed["sums"] for seed in results):
-                value, draws = _scores(results, metric)
+                value, draws = _scores(results, metric, units)
                 row[metric] = _interval(value, draws)
                 if ours not in (None, results) and all(metric in seed["sums"] for seed in ours):
-                    first, drawn = _scores(ours, metric)
+                    first, drawn = _scores(ours, metric, units)
                     row[metric]["recogniser_less_it"] = _interval(first - value, drawn - draws)
         if "ece" in results[0]:
             row["ece"] = round(float(np.mean([result["ece"] for result in results])), 2)
@@ -194,12 +228,15 @@ def _summaries(videos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return summaries
 
 
-def _scores(seeds: Sequence[dict[str, Any]], name: str) -> tuple[float, Floats]:
-    """Return a metric and draws of it over videos [DRAWS], both means over seeds."""
+def _scores(
+    seeds: Sequence[dict[str, Any]], name: str, units: NDArray[np.int64]
+) -> tuple[float, Floats]:
+    """Return a metric and draws of it over videos, or groups, [DRAWS], both means over seeds."""
     factor = 100 if RECOGNISER_METRICS[name].percent else 1
     columns = [np.array(seed["sums"][name]).T for seed in seeds]  # sums and divisors [2, N]
     value = np.mean([up.sum() / max(down.sum(), 1e-9) for up, down in columns])
-    draws: Floats = np.mean([drawn_ratios(up, down) for up, down in columns], axis=0)
+    drawn = [drawn_ratios(*(np.bincount(units, side) for side in both)) for both in columns]
+    draws: Floats = np.mean(drawn, axis=0)
     return factor * float(value), factor * draws
 
 
@@ -223,12 +260,14 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
                 yield f"{score['mean']:.1f} ({score['low']:.0f}–{score['high']:.0f})"
         yield str(rows[name].get("ece", NONE))
 
+    kind = "group" if are_grouped(films.units) else "video"
+    how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
     listed = recogniser_rows()
     meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
     return Table(
-        title=f"{films.data.name}: steps of {counted(len(films.test), 'test video')}",
+        title=f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}",
         heads=("recogniser", *heads.values(), "ECE"),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=(f"Per cent unless said, 90 % intervals (videos resampled). {' '.join(meanings)}",),
+        legend=(f"Per cent unless said, 90 % intervals ({kind}s resampled). {' '.join(meanings)}",),
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )

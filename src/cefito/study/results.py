@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from pydantic import Discriminator, Tag
 
+from cefito.data.folds import are_grouped, group_numbers
 from cefito.data.windows import Selection, steps_text
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
@@ -30,6 +31,17 @@ class WindowList(FileRecord):
     video: tuple[int, ...] = ()  # number of each one's video in the data set
     start: tuple[int, ...] = ()  # number of each one's first step in its video
     length: tuple[int, ...] | None = ABSENT  # steps of each one, if there are several lengths
+    group: tuple[int, ...] | None = ABSENT  # of each one's video, if videos share groups
+
+    @property
+    def kind(self) -> str:
+        """What is resampled, video or group."""
+        return "video" if self.group is None else "group"
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Number of each one's group, if videos share groups, else of its video."""
+        return self.video if self.group is None else self.group
 
 
 def _kind(trial: Any) -> str:
@@ -92,14 +104,16 @@ def gather(study: Study) -> Results:
     """Read all scores of a study from the files of its trials, or why they are missing."""
     records = [trial.result for trial in study.trials]
     windows: dict[int, WindowList] = {}
+    groups = group_numbers(study.dataset.videos)
     for record in records:
         if isinstance(record, TrialFile):
-            longest = windows.get(record.horizon)
+            longest, group = windows.get(record.horizon), groups[record.videos]
             if longest is None or len(longest.video) < len(record.videos):
                 windows[record.horizon] = WindowList(
                     video=tuple(record.videos),
                     start=tuple(record.starts),
                     length=None if record.lengths is None else tuple(record.lengths),
+                    group=tuple(group.tolist()) if are_grouped(group) else None,
                 )
     return Results(
         dataset=DatasetName.of(study.dataset),

@@ -239,13 +239,14 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
-    video = np.array(results.windows_of(horizon).video)
+    windows_of = results.windows_of(horizon)
+    units = np.array(windows_of.units)
     lines: list[tuple[float, tuple[Entry, ...]]] = []  # each behind its difference
     for row in results.rows:
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
             continue
-        paired = paired_rows(trials, base_trials, video)
+        paired = paired_rows(trials, base_trials, units)
         if paired is not None:
             difference, windows = paired
             half_width = None if difference.seeds is None else difference.seeds.half_width
@@ -259,13 +260,16 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
             lines.append((difference.mean, tuple(Entry(text=text) for text in texts)))
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
-        heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
+        heads=(
+            *("planner", "difference", f"90 % interval, {windows_of.kind}s resampled"),
+            *("over seeds", "windows"),
+        ),
         lines=tuple(line for _, line in sorted(lines, key=lambda line: -line[0])),
     )
 
 
 def paired_rows(
-    first: Sequence[ScoredTrial], second: Sequence[ScoredTrial], video: np.ndarray[Any, Any]
+    first: Sequence[ScoredTrial], second: Sequence[ScoredTrial], units: np.ndarray[Any, Any]
 ) -> tuple[Difference, int] | None:
     """Difference of two rows on common windows, and the number of windows; None without any.
 
@@ -274,20 +278,20 @@ def paired_rows(
     Args:
         first: Trials of a row.
         second: Trials of another row.
-        video: Video of each window [N].
+        units: Video of each window, or its group [N].
     """
     common = {trial.seed for trial in first} & {trial.seed for trial in second}
     success, places = [], []
     for row in (first, second):
         trials = [trial for trial in row if trial.seed in common] or list(row)
         scored = trials[0].scored
-        places.append(np.arange(len(video)) if scored is None else np.array(scored))
+        places.append(np.arange(len(units)) if scored is None else np.array(scored))
         success.append(np.array([[int(digit) for digit in trial.success] for trial in trials]))
     both, left, right = np.intersect1d(places[0], places[1], return_indices=True)
     if not len(both):
         return None
     ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
-    difference = paired_difference(ours, theirs, video[both])
+    difference = paired_difference(ours, theirs, units[both])
     return difference if common else replace(difference, seeds=None), len(both)
 
 

@@ -54,6 +54,7 @@ class StepRow:
     tier: str = ""  # name of the tier, track or attribute that holds it
     coding: str = ""  # what annotates the whole film, if the file has several
     origin: str = ""  # the file, for messages
+    group: str = ""  # of the video: a person, a day, a machine
     errors: tuple[str, ...] = ()  # kinds of what was done wrongly
 
 
@@ -179,8 +180,8 @@ class Choices(Settings):
     )
     video_table: Path | None = Field(
         None,
-        description="CSV with the column video and any of task, split, seconds (length of the "
-        "video) and frame_rate, which the files do not hold.",
+        description="CSV with the column video and any of task, split, group, seconds (length of "
+        "the video) and frame_rate, which the files do not hold.",
     )
     encoding: str | None = Field(
         None,

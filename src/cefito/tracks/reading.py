@@ -44,7 +44,7 @@ from cefito.tracks.formats import FORMATS
 from cefito.tracks.formats.table import SHAPE
 from cefito.tracks.track import TimedStep, Track
 
-_TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
+_TABLE = "Expected the columns video and any of task, split, group, seconds and frame_rate."
 _shown = partial(listed, most=12)
 """Names in a message."""
 _DIGITS = 6  # of seconds
@@ -122,9 +122,10 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
     faults = Faults()
     for row in rows:
         first, steps = videos.setdefault(row.video, (row, []))
-        fact, before = (row.task, row.split), (first.task, first.split)
+        fact, before = ((one.task, one.split, one.group) for one in (row, first))
         if before != fact:
-            both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
+            words = "task '{}', split '{}'" + ", group '{}'" * (fact[2] != before[2])
+            both = f"{words.format(*fact)}, but before {words.format(*before)}"
             faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
         elif row.origin != first.origin:
             both = f"video '{row.video}', as {first.origin} does"
@@ -146,6 +147,7 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
             steps=tuple(sorted(steps, key=lambda step: (step.start, step.end))),
             recognised=False,
             split=first.split,
+            group=first.group,
         )
         for video, (first, steps) in videos.items()
     )
@@ -322,6 +324,7 @@ class _Facts:
 
     task: str = ""
     split: str = ""
+    group: str = ""
     seconds: float | None = None
     frame_rate: float | None = None
 
@@ -347,7 +350,7 @@ class _VideoTable:
         for place, row in rows:
             cells = {name: " ".join(nfc(cell or "").split()) for name, cell in row.items()}
             video, split = film_address(cells.get("video", "")), cells.get("split", "").casefold()
-            facts = {"task", "split", "seconds", "frame_rate"} & cells.keys()
+            facts = {"task", "split", "group", "seconds", "frame_rate"} & cells.keys()
             if not video or not facts or video in self._facts:
                 problem = "repeats a video" if video in self._facts else "names no video or no fact"
                 raise self._refused(place, f"{problem}. {_TABLE}")
@@ -362,7 +365,8 @@ class _VideoTable:
             if rate is not None and not 0 < rate <= MAX_RATE:
                 expected = f"expected at most {MAX_RATE:,}"
                 raise self._refused(place, f"{rate:g} frames per second; {expected}.")
-            self._facts[video] = _Facts(cells.get("task", ""), split, seconds, rate)
+            group = cells.get("group", "")
+            self._facts[video] = _Facts(cells.get("task", ""), split, group, seconds, rate)
             self._named[video.rpartition("/")[2]].append(video)
 
     @staticmethod
@@ -410,8 +414,9 @@ class _VideoTable:
             if facts.seconds and row.start > _BEYOND * facts.seconds:
                 problem = f"begins at {row.start:g} s of a video of {facts.seconds:g} s"
                 raise DataError(f"{row.place}: {problem}. Correct its unit.", setting="video_table")
-            split, place = row.split or facts.split, document.place()
-            kept.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
+            split, group = row.split or facts.split, row.group or facts.group
+            named: dict[str, Any] = {"task": row.task or task, "split": split, "group": group}
+            kept.append(replace(row, **named, end=end, origin=document.place()))
         return kept
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:

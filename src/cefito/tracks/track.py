@@ -56,6 +56,7 @@ class Track(Record):
     annotated: GivenSteps | None = None  # beside recognised steps; None if they are not known
     file: str | None = None  # the video file, if its rows are of one
     split: str = Field("", exclude_if=lambda split: not split)  # empty if it is not known
+    group: str = Field("", exclude_if=lambda group: not group)  # the same
 
     @property
     def media(self) -> str:

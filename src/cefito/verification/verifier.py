@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.folds import folds_of
 from cefito.data.vocabulary import find_task, in_words
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
@@ -134,12 +135,13 @@ class Verifier:
         if sum(bool(s.errors) for video in videos for s in video.steps) < config.fewest_errors:
             learned = counted._foreseeing(videos) if config.online else counted
             return learned._holding_out(learned._of_others(videos))
-        folds = np.random.default_rng(seed).permutation(len(videos)) % config.folds
+        folds = folds_of(videos, config.folds, seed)
         held: list[tuple[Floats, NDArray[np.int64]]] = []
         others = list[tuple[Self, list[Video]]]()
-        total = (config.folds + 1) * config.members * config.training_steps
+        count = int(folds.max()) + 1
+        total = (count + 1) * config.members * config.training_steps
         with context.progress("verifier", total=total) as advance:
-            for fold in range(config.folds):
+            for fold in range(count):
                 kept = [v for v, place in zip(videos, folds, strict=True) if place != fold]
                 left = [v for v, place in zip(videos, folds, strict=True) if place == fold]
                 fitted = cls(cls._orders(kept, taxonomy), taxonomy, config)

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from cefito.data.annotations import Step, Video
-from cefito.data.readers.step_source import read_steps
+from cefito.data.annotations import Step, Video, read_videos, write_videos
+from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from refusals import refusal
@@ -237,3 +237,40 @@ def test_names_that_differ_by_little(write):
         ("cook 2 minutes", "Cook 2 minutes"),
         ("mince garlic", "mince the garlic"),  # by words
     ]
+
+
+GROUPED = """video,task,step,start,end,group
+a,tea,pour,5,6,anna
+a,tea,boil,1,4,anna
+b,tea,pour,1,4,
+c,tea,pour,1,4,ben
+d,tea,pour,1,4,ben
+"""
+
+
+def test_groups_are_read_written_and_kept_apart(write, tmp_path):
+    source = read_steps(write(GROUPED))
+    videos = source.annotations.videos
+    assert [video.group for video in videos] == ["anna", "", "ben", "ben"]
+    assert len({video.split for video in videos if video.group == "ben"}) == 1
+    assert "whole groups with about 30 % of the videos were drawn" in source.notes[-1]
+    convert_steps([write(GROUPED)], tmp_path / "again.csv")
+    again = read_steps(tmp_path / "again.csv").annotations.videos
+    assert [video.group for video in again] == ["anna", "", "ben", "ben"]
+    ungrouped = GROUPED.replace(",anna", "").replace(",ben", "").replace(",group", "")
+    (tmp_path / "videos.csv").write_text("video,group\na,anna\nb,ben\nc,ben\nd,ben\n")
+    table = Choices(video_table=tmp_path / "videos.csv")
+    named = read_steps(write(ungrouped.replace("4,\n", "4\n")), choices=table)
+    assert [video.group for video in named.annotations.videos] == ["anna", "ben", "ben", "ben"]
+    write_videos(tmp_path / "videos.jsonl", videos)
+    assert read_videos(tmp_path / "videos.jsonl", source.annotations.taxonomy) == videos
+
+
+def test_groups_that_lines_contradict_or_that_several_splits_have(write):
+    text = GROUPED.replace("boil,1,4,anna", "boil,1,4,ben")
+    refusal(DataError, read_steps, write(text), match="group 'ben', but before .* group 'anna'")
+    lines = GROUPED.splitlines()
+    splits = ["split", "train", "train", "train", "train", "test"]
+    split = "\n".join(",".join(pair) for pair in zip(lines, splits, strict=True))
+    notes = read_steps(write(split)).notes
+    assert notes[-1] == "Groups with videos of several splits: 'ben'."

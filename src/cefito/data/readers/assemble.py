@@ -44,7 +44,8 @@ class ObservationOptions(Settings):
         ge=0.01,
         le=1000,
         description="Rows of features a second if not one, such as 25, or 1.875 (clips of 16 "
-        "frames); the row in the middle of each second is taken.",
+        "frames); the row in the middle of each second is taken. Of sensors, rows a second that "
+        "are made and kept.",
     )
     beyond: Beyond = Field(
         "drop",

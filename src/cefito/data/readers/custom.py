@@ -23,8 +23,10 @@ from cefito.data.prepared import (
     check_observations,
     write_dataset,
 )
+from cefito.data.readers.assemble import ObservationOptions
 from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.step_source import read_steps
+from cefito.data.sensors import sensor_features
 from cefito.data.source import read_common
 from cefito.data.timeline import read_npz
 from cefito.errors import ConfigError, DataError
@@ -46,6 +48,9 @@ def prepare(
     target: Path | str,
     *,
     features: Path | str | None = None,
+    sensors: Path | str | None = None,
+    channels: Sequence[str] | None = None,
+    like: Path | str | None = None,
     name: str | None = None,
     progress: Progress = silent,
     **options: Any,
@@ -54,12 +59,16 @@ def prepare(
 
     Args:
         source: One or several files of annotated steps: exports of annotation tools, or CSV or
-            Parquet with the columns video, task, step, start, end (seconds), and optionally split;
-            or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
-            holds finished observations, and only `name` applies.
+            Parquet with the columns video, task, step, start, end (seconds), and optionally split
+            and group; or a folder with taxonomy.json and videos.jsonl. Without `features`, the
+            folder also holds finished observations, and only `name` applies.
         target: New folder.
         features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], as `cefito
             extract` writes them.
+        sensors: Folder with a table of sensors a video instead, as of `sensor_features`; they have
+            `feature_rate` rows a second.
+        channels: Channels of sensors to keep; by default all.
+        like: Data set whose channels, rate and scaling of sensors are taken.
         name: Name shown in tables; by default the one of the annotations.
         progress: Shows progress.
         options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, `video_table`,
@@ -75,12 +84,19 @@ def prepare(
             video, or a target that cannot be written.
     """
     paths = [Path(path) for path in ([source] if isinstance(source, Path | str) else source)]
-    if features is None and (len(paths) != 1 or paths[0].is_file()):
+    if sensors is None and (channels is not None or like is not None):
+        setting = "like" if channels is None else "channels"
+        raise ConfigError("this is of sensors. Give their folder, too.", setting=setting)
+    if sensors is not None and features is not None:
+        raise ConfigError("rows are made of features or of sensors. Give one.", setting="sensors")
+    if sensors is features is None and (len(paths) != 1 or paths[0].is_file()):
         problem = "a table holds no observations. Give the folder with one file a video"
         raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
     options = {"timeline": True, **options}
     timeline = paths[0] / _TIMELINE_FILE
-    if features is None and (timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()):
+    if sensors is features is None and (
+        timeline.exists() and not (paths[0] / _FEATURES_FILE).exists()
+    ):
         annotated = read_common(paths[0])
         rows = read_npz(timeline, annotated.annotations)
         files = file_names([video.video_id for video in annotated.annotations.videos])
@@ -92,13 +108,25 @@ def prepare(
             return prepare_source(
                 annotated, place, target, name=name, keep_rate=True, progress=progress, **options
             )
-    if features is None:
+    if sensors is features is None:
         return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
     chosen = {key: options.pop(key) for key in Choices.model_fields if key in options}
     choices = validated(Choices, chosen, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
     read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
-    return prepare_source(read, features, target, name=name, progress=progress, **options)
+    if sensors is None:
+        return prepare_source(
+            read, Path(features or ""), target, name=name, progress=progress, **options
+        )
+    check_new(Path(target), name)
+    recipe = validated(ObservationOptions, options, place="preparation")
+    with TemporaryDirectory() as place:
+        asked: dict[str, Any] = {"rate": recipe.rate, "channels": channels, "like": like}
+        read, rate = sensor_features(read, Path(sensors), Path(place), **asked)
+        options = {**options, "feature_rate": rate}
+        return prepare_source(
+            read, place, target, name=name, keep_rate=True, progress=progress, **options
+        )
 
 
 def prepare_custom(

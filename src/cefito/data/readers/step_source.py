@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Annotations, Taxonomy, Video, folded
+from cefito.data.folds import are_grouped, group_numbers
 from cefito.data.source import Source, draw_split
 from cefito.errors import DataError
 from cefito.files import check_target, write_text
-from cefito.markup import word_vectors
+from cefito.markup import listed, word_vectors
 from cefito.tracks.document import Choices
 from cefito.tracks.formats.table import steps_table
 from cefito.tracks.reading import Tracks, read
@@ -69,20 +70,30 @@ def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
         owned[track.task].update(ids[step.name] for step in track.steps)
     taxonomy = Taxonomy.from_names(tracks.name, owned.items(), ids)
     videos = tuple(
-        Video(track.video, track.split or "train", track.task_id or 0, stored(track.steps))
+        Video(
+            track.video,
+            track.split or "train",
+            track.task_id or 0,
+            stored(track.steps),
+            group=track.group,
+        )
         for track in bound(tracks.tracks, taxonomy)
     )
     notes = [*tracks.notes, *_near_names(taxonomy)]
     lacking = [track.video for track in tracks.tracks if not track.split]
     if len(lacking) == len(videos):
+        grouped = are_grouped(group_numbers(videos))
+        drawn = "whole groups with about 30 % of the videos"
+        drawn = drawn if grouped else "30 % of the videos of each task"
         videos = draw_split(videos)
         notes.append(
-            "The annotations have no split: 30 % of the videos of each task were drawn for test; a "
-            "column split of 'train' learns from all."
+            f"The annotations have no split: {drawn} were drawn for test; a column split of "
+            "'train' learns from all."
         )
     elif lacking:
         partly = f"video '{lacking[0]}' has no split, but others have one. Give it for all videos"
         raise DataError(f"{files[0]}: {partly}.", setting="video_table")
+    notes += _split_groups(videos)
     return Source(
         annotations=Annotations(taxonomy=taxonomy, videos=videos),
         form=tracks.form,
@@ -93,6 +104,16 @@ def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
         },
         notes=tuple(notes),
     )
+
+
+def _split_groups(videos: Iterable[Video]) -> Iterator[str]:
+    """Yield a note on the groups that have videos of several splits."""
+    splits: dict[str, set[str]] = defaultdict(set)
+    for video in videos:
+        splits[video.group].add(video.split)
+    groups = [f"'{group}'" for group, names in splits.items() if group and len(names) > 1]
+    if groups:
+        yield f"Groups with videos of several splits: {listed(groups, most=_SHOWN)}."
 
 
 def _near_names(taxonomy: Taxonomy) -> Iterator[str]:

@@ -267,14 +267,14 @@ def _out_of_fold_walks(
     With a single video the result is None, after a warning.
     """
     config = settings.kepp
-    count = min(config.folds, len(np.unique(train.video)))
+    count = min(config.folds, len(np.unique(train.units)))
     if count < 2:
         logger.warning(
             "there is a single training video: the walks that KEPP's plan network learns from come "
             "from that video itself; annotate more videos"
         )
         return None, {}
-    folds = video_folds(train.video, count)
+    folds = video_folds(train.units, count)
     walks = np.empty((len(train), config.walks, train.horizon), dtype=np.int64)
     results: dict[str, TrainingResult] = {}
     for fold in range(count):

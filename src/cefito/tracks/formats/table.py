@@ -29,9 +29,10 @@ from cefito.tracks.track import Track
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (
     "Expected the columns video, task, step, start, end (seconds) and, optionally, split (train, "
-    "val or test) and error (no, yes, or kinds with ';' between)."
+    "val or test), group (a person, a day) and error (no, yes, or kinds with ';' between)."
 )
-_FREE = ("split", "error", "duration", "tier")  # columns that may be absent
+_FREE = ("split", "group", "error", "duration", "tier")  # columns that may be absent
+_EMPTY = ("error", "tier", "group")  # whose cells may be empty
 _ENDINGS = (".parquet", ".pq")
 _LENGTHS = re.compile(r"duration|length|(?<![a-z])dur(?![a-z])|dauer|durée")
 _THOUSANDS = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")  # or three decimals
@@ -142,7 +143,7 @@ def _read(document: Document) -> Iterator[StepRow]:
         facts = cells.get("task", ""), cells["split"], cells.get("tier", "")
         errors = error_kinds(cells.get("error", ""))
         row = StepRow(video, cells["step"], times["start"], end, place, *facts, coding)
-        rows.append(replace(row, errors=errors))
+        rows.append(replace(row, errors=errors, group=cells.get("group", "")))
     faults.check()
     _check_thousands(document, written)
     if table.alone:
@@ -320,7 +321,7 @@ def _cells(
                 document.left_out[f"lines of the kind '{kind}'"] += kind.casefold() != "state stop"
                 continue
         split = cells.get("split", "").casefold()
-        empty = [name for name, cell in cells.items() if not cell and name not in ("error", "tier")]
+        empty = [name for name, cell in cells.items() if not cell and name not in _EMPTY]
         if empty:
             faults.add("empty", place, f"'{empty[0]}' is empty. Fill it in or remove the line.")
         elif split not in ("", *SPLITS):
@@ -348,6 +349,7 @@ def steps_table(videos: Sequence[Track]) -> str:
     """Return a table with the columns that the tracks fill; recognised times have milliseconds."""
     free = {
         "split": any(video.split for video in videos),
+        "group": any(video.group for video in videos),
         "error": any(step.errors for video in videos for step in video.steps),
         "probability": any(video.recognised for video in videos),
     }
@@ -360,6 +362,7 @@ def steps_table(videos: Sequence[Track]) -> str:
             times = (f"{time:.3f}" if video.recognised else time for time in (step.start, step.end))
             cells = {
                 "split": video.split,
+                "group": in_csv(video.group),
                 "error": in_csv(";".join(step.errors)),
                 "probability": f"{step.probability:.4f}",
             }
