@@ -405,7 +405,13 @@ class SegmentalRecogniser(BaseRecogniser):
         return logs[0] - prior, logs[-1] - prior
 
     def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats:
-        """Return p(label) [..., K + 1] by that of the chain and `log_seen`, both [..., K + 1]."""
+        """Return p(label) [..., K + 1] by the chain and by networks.
+
+        Args:
+            rows: p(label) by the chain [..., K + 1].
+            logs: `log_seen` of the rows [..., K + 1].
+            past: Whether they are seen by the rows up to each.
+        """
         return joined(rows, logs + self.config.prior_power * self.log_prior, self.weights[past])
 
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
