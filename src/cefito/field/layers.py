@@ -139,7 +139,13 @@ def product_dtype(x: Tensor) -> torch.dtype:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x Wᵀ + b of rows [n, in] and a weight [out, in]."""
+    """Return x Wᵀ + b of rows [n, in] and a weight [out, in].
+
+    Args:
+        x: Rows [B, I].
+        weight: Weights [O, I].
+        bias: [O]; None for none.
+    """
     with torch.autocast(x.device.type, enabled=False):
         if x.dtype != torch.float32 or len(x) < _PACKED or not has_packed_product(x.device):
             return F.linear(x, weight, bias)
