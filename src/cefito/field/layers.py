@@ -142,9 +142,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b of rows [n, in] and a weight [out, in].
 
     Args:
-        x: Rows [B, I].
-        weight: Weights [O, I].
-        bias: [O]; None for none.
+        x: Rows [n, in].
+        weight: Weights [out, in].
+        bias: b [out]; None for none.
     """
     with torch.autocast(x.device.type, enabled=False):
         if x.dtype != torch.float32 or len(x) < _PACKED or not has_packed_product(x.device):
