@@ -25,7 +25,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
-    "recognition": 3_500,
+    "recognition": 3_520,
     "report": 1_350,
     "runs": 920,
     "search": 2_910,
