@@ -22,6 +22,7 @@ from cefito.inference.session import Session
 from cefito.inference.verifiers import Right, judged, open_verifier, opened_run
 from cefito.markup import counted, listed
 from cefito.progress import Progress
+from cefito.recognition.recogniser import step_stream
 from cefito.runs.run import Run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
@@ -170,7 +171,7 @@ def follow(
         RunError: The run has no recogniser, or a goal of another width.
     """
     opened = run if isinstance(run, PlanningRun) else open_run(Path(run))
-    _ = opened.own_recogniser.stream()  # refuses before the first row comes
+    _ = step_stream(opened.own_recogniser)  # refuses before the first row comes
     return opened.session(task=task, goal=goal)
 
 
