@@ -24,7 +24,7 @@ BUDGETS = {
     "inference": 3_930,
     "pages": 3_200,
     "planners": 13_140,
-    "recognition": 3_500,
+    "recognition": 4_130,
     "report": 1_350,
     "runs": 2_060,
     "search": 2_910,
@@ -42,7 +42,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 283
+MODULES = 286
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
