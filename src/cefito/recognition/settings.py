@@ -246,9 +246,9 @@ class OnlineConfig(VideoNetworkConfig):
     rule: bool = Field(
         False, description="Keep the last label while the next is unsure and its segment short."
     )
-    sure: float = Field(0.9, ge=0, le=1, description="Probability from which a label is sure.")
+    sure: float = Field(0.5, ge=0, le=1, description="Probability from which a label is sure.")
     shortest: float = Field(
-        0.25,
+        1.0,
         ge=0,
         le=1000,
         description="Length from which a segment is no longer short, in mean ones of training.",
