@@ -25,7 +25,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
-    "recognition": 3_520,
+    "recognition": 4_130,
     "report": 1_350,
     "runs": 920,
     "search": 2_910,
@@ -43,7 +43,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 284
+MODULES = 286
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

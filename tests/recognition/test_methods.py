@@ -10,7 +10,12 @@ from cefito.errors import ConfigError
 from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, find_recogniser
-from cefito.recognition.settings import MSTCNConfig, NearestConfig
+from cefito.recognition.settings import (
+    ASFormerConfig,
+    MSTCNConfig,
+    NearestConfig,
+    OnlineConfig,
+)
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
@@ -35,6 +40,28 @@ class TestMSTCN(RecogniserContract):
     config = MSTCNConfig(epochs=8, channels=16, layers=3, refining_layers=2, refining_stages=1)
 
 
+class TestASFormer(RecogniserContract):
+    method = "asformer"
+    config = ASFormerConfig(epochs=8, channels=16, layers=3, decoders=1, learning_rate=5e-3)
+
+
+class TestTCN(RecogniserContract):
+    method = "online"
+    config = OnlineConfig(epochs=8, channels=16, layers=3)
+
+
+class TestLSTM(RecogniserContract):
+    method = "online"
+    config = OnlineConfig(epochs=8, units=16, network="lstm")
+
+
+class TestRule(RecogniserContract):
+    """The causal network with the rule that keeps labels."""
+
+    method = "online"
+    config = OnlineConfig(epochs=8, channels=16, layers=3, rule=True)
+
+
 class TestNearest(RecogniserContract):
     method = "nearest"
     config = NearestConfig()
@@ -46,7 +73,14 @@ def films(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "config"), [("segmental", NearestConfig()), ("mstcn", SMALL), ("nearest", SMALL)]
+    ("name", "config"),
+    [
+        ("segmental", NearestConfig()),
+        ("mstcn", SMALL),
+        ("asformer", MSTCNConfig()),
+        ("online", SMALL),
+        ("nearest", SMALL),
+    ],
 )
 def test_settings_of_another_recogniser_are_refused(films, name, config):
     with pytest.raises(ConfigError, match=f"expected those of {name}"):
@@ -108,5 +142,5 @@ OTHER = RecogniserMethod(name="mine", recogniser="", settings=NearestConfig, row
 
 
 def test_names():
-    assert [*RECOGNISERS] == ["segmental", "mstcn", "nearest"]
+    assert [*RECOGNISERS] == ["segmental", "mstcn", "asformer", "online", "nearest"]
     assert find_recogniser("mstcn").settings().method == "mstcn"

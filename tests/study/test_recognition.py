@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -14,12 +13,10 @@ from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
-from cefito.recognition.mstcn import fit_mstcn, mstcn_probabilities
 from cefito.recognition.recogniser import BaseRecogniser
-from cefito.recognition.settings import MSTCNConfig, NearestConfig
+from cefito.recognition.settings import NearestConfig, OnlineConfig
 from cefito.recognition.yardsticks import unchained
 from cefito.study.recognition import compare_recognisers
-from cefito.training.trainer import TrainingContext
 from row_films import SMALL, prepared_films
 
 
@@ -88,23 +85,20 @@ def test_scores_of_recognisers(films, tmp_path):
     assert (again, same) == (table, found)
 
 
-def test_mstcn_learns_the_steps_of_films(films):
-    """Also of videos shorter than its dilations."""
-    rows = [own.astype(np.float32) for own in films.timeline.videos]
-    labels = [
-        row_labels(video.steps, len(own), 1.0, 6)
-        for video, own in zip(films.videos, rows, strict=True)
-    ]
-    given: dict[str, Any] = {
-        "config": MSTCNConfig(epochs=15),
-        "seed": 0,
-        "context": TrainingContext(),
-    }
-    predict = partial(mstcn_probabilities, fit_mstcn(rows[:10], labels[:10], 7, **given))
-    found = predict(rows[12])
-    assert found.sum(axis=1) == pytest.approx(1)
-    assert (found.argmax(axis=1) == labels[12]).mean() > 0.9
-    assert predict(rows[12][:1]).shape == (1, 7)
+def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):
+    class Short(OnlineConfig):
+        epochs: int = 20
+
+    monkeypatch.setitem(RECOGNISERS, "online", replace(RECOGNISERS["online"], settings=Short))
+    names = ["tcn", "lstm", "rule"]
+    table, report = compare_recognisers(films, tmp_path, names, [0])
+    for name in names:
+        row, sums = report["rows"][name], report["videos"][name]["0"]["sums"]
+        assert row["frame"]["mean"] > 80
+        assert sums["current"] == sums["frame"]  # both from the rows so far
+        assert sums["done"] == sums["count"]
+        assert "next" not in row
+    assert table.heads.index("next") > 0
 
 
 def test_the_command(films, tmp_path, capsys):

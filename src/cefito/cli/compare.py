@@ -127,8 +127,8 @@ def compare(
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
-            recogniser (of a run), rows, hmm, mstcn, nearest, or of other packages; with --out,
-            --seeds, --by, --folds and --json alone.
+            recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
+            packages; with --out, --seeds, --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,

@@ -25,7 +25,7 @@ class FollowedRows:
     """What was known of a video after each of its n rows."""
 
     now: NDArray[np.int64]  # likeliest label of the row [n]
-    next_actions: NDArray[np.int64]  # likeliest next action [n]
+    next_actions: NDArray[np.int64] | None  # likeliest next action [n]; None if none are told
     done: int  # steps that count as done at the end
 
 
@@ -72,7 +72,7 @@ def _task(video: ScoredVideo) -> tuple[float, float] | None:
 
 
 def _following(
-    total: Callable[[ScoredVideo, FollowedRows], tuple[float, float]],
+    total: Callable[[ScoredVideo, FollowedRows], tuple[float, float] | None],
 ) -> Callable[[ScoredVideo], tuple[float, float] | None]:
     """Return a metric of recognisers that follow; it does not apply to others."""
     return lambda video: None if video.followed is None else total(video, video.followed)
@@ -82,7 +82,9 @@ def _now(video: ScoredVideo, rows: FollowedRows) -> tuple[float, float]:
     return int((rows.now == video.truth).sum()), len(video.truth)
 
 
-def _next(video: ScoredVideo, rows: FollowedRows) -> tuple[float, float]:
+def _next(video: ScoredVideo, rows: FollowedRows) -> tuple[float, float] | None:
+    if rows.next_actions is None:
+        return None
     right = asked = 0
     for count, action in enumerate(rows.next_actions.tolist()):
         later = [step.action for step in video.steps if step.start > (count + 0.5) / video.rate]

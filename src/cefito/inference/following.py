@@ -29,6 +29,7 @@ from cefito.inference.outlook import (
 )
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
+from cefito.recognition.recogniser import step_stream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
@@ -68,7 +69,7 @@ class FilmSession:
 
     def __init__(self, begin: Begin) -> None:
         self._begin, self._run = begin, begin.run
-        self.stream = begin.run.own_recogniser.stream(begin.task)
+        self.stream = step_stream(begin.run.own_recogniser, begin.task)
         if begin.run.verifier is not None:
             self.stream.doubted()
         self.told: set[float] = set()  # starts of steps that were reported

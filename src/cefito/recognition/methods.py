@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from cefito.errors import ConfigError
 from cefito.plugins import Registry
 from cefito.recognition.settings import (
+    ASFormerConfig,
     MSTCNConfig,
     NearestConfig,
+    OnlineConfig,
     RecogniserConfig,
     RecogniserSettings,
 )
@@ -86,7 +88,33 @@ RECOGNISERS: Registry[RecogniserMethod] = Registry(
                 name="mstcn",
                 recogniser="cefito.recognition.yardsticks:MSTCNRecogniser",
                 settings=MSTCNConfig,
-                rows={"mstcn": RecogniserRow("MS-TCN++ (arXiv 2006.09220) as published")},
+                rows={"mstcn": RecogniserRow("MS-TCN++ (arXiv 2006.09220) as released")},
+            ),
+            RecogniserMethod(
+                name="asformer",
+                recogniser="cefito.recognition.yardsticks:ASFormerRecogniser",
+                settings=ASFormerConfig,
+                rows={
+                    "asformer": RecogniserRow(
+                        "a transformer of ASFormer's kind (arXiv 2110.08568), by its description"
+                    )
+                },
+            ),
+            RecogniserMethod(
+                name="online",
+                recogniser="cefito.recognition.online:OnlineRecogniser",
+                settings=OnlineConfig,
+                rows={
+                    "tcn": RecogniserRow(
+                        "row by row: one stage of MS-TCN (arXiv 1903.01945), causal, alone"
+                    ),
+                    "lstm": RecogniserRow("row by row: an LSTM alone", {"network": "lstm"}),
+                    "rule": RecogniserRow(
+                        "row by row: tcn, which keeps its last label while unsure and its segment "
+                        "short (the rule of OnlineTAS, arXiv 2411.01122)",
+                        {"rule": True},
+                    ),
+                },
             ),
             RecogniserMethod(
                 name="nearest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,10 @@ from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import HeldOutScores, recognised_step, segments
 from cefito.recognition.settings import RecogniserSettings
+from cefito.recognition.stream import StepStream
 from cefito.recognition.trials import SeenMistakes
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
-
-if TYPE_CHECKING:
-    from cefito.recognition.stream import StepStream
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
@@ -80,6 +78,24 @@ class Recognition:
             for segment in shown
         ]
         return [step for step in steps if step.probability >= least]
+
+
+class RowStream(Protocol):
+    """Recognises the steps of a video row by row."""
+
+    @property
+    def now(self) -> Floats:
+        """p(label of the present row) [K + 1]; the background before the first row."""
+
+    @property
+    def next_actions(self) -> Floats | None:
+        """p(action of the next step to begin) [K]; None if it tells no next step."""
+
+    def observe(self, row: NDArray[np.floating[Any]]) -> bool:
+        """Add the next row [D] (DataError)."""
+
+    def steps(self) -> list[TimedStep]:
+        """Return the steps so far in order, the present one among them."""
 
 
 class Recogniser(Protocol):
@@ -168,7 +184,7 @@ class Recogniser(Protocol):
             ConfigError: An unknown task, a rate out of range, or a plan that it cannot follow.
         """
 
-    def stream(self, task: int | None = None) -> StepStream:
+    def stream(self, task: int | None = None) -> RowStream:
         """Return a stream of rows of a video; refused if it does not follow (ConfigError)."""
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
@@ -179,12 +195,31 @@ class Recogniser(Protocol):
         """
 
 
+def refused(what: str) -> ConfigError:
+    """Return the refusal of what a recogniser cannot do."""
+    problem = f"the recogniser of this run cannot {what}"
+    return ConfigError(f"{problem}. Train one with --set recogniser.method=segmental.")
+
+
+def step_stream(recogniser: Recogniser, task: int | None = None) -> StepStream:
+    """Return a stream that a session reads: it has next steps, and takes corrections.
+
+    Raises:
+        ConfigError: The recogniser has none.
+    """
+    stream = recogniser.stream(task)
+    if not isinstance(stream, StepStream):
+        raise refused("tell next steps")
+    return stream
+
+
 class BaseRecogniser:
     """Base of recognisers: what each of them can do."""
 
     rate: float
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
+    _refused = staticmethod(refused)
 
     @property
     def width(self) -> int:
@@ -196,17 +231,13 @@ class BaseRecogniser:
         """Whether it recognises row by row, too."""
         return False
 
-    def stream(self, task: int | None = None) -> StepStream:  # noqa: ARG002
+    def stream(self, task: int | None = None) -> Any:  # noqa: ARG002
         """Refuse to recognise row by row."""
         raise self._refused("recognise row by row")
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:  # noqa: ARG002
         """Refuse orders."""
         raise self._refused("make use of orders of steps")
-
-    def _refused(self, what: str) -> ConfigError:
-        problem = f"the recogniser of this run cannot {what}"
-        return ConfigError(f"{problem}. Train one with --set recogniser.method=segmental.")
 
     def checked_rows(self, rows: NDArray[np.floating[Any]], rate: float | None) -> Rows:
         """Return rows at the rate of the training videos (DataError, ConfigError)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -18,7 +18,9 @@ _Shares = Annotated[
 class RecogniserSettings(Settings):
     """Base of the settings of recognisers."""
 
-    method: str = Field("segmental", description="The recogniser: segmental, mstcn or nearest.")
+    method: str = Field(
+        "segmental", description="The recogniser: segmental, mstcn, asformer, online, nearest."
+    )
     precision: Precision = Field(
         "float32", description="Precision of matrix products in training: float32, bfloat16, auto."
     )
@@ -185,16 +187,74 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         return bool(self.changes and self.memories)
 
 
-class MSTCNConfig(RecogniserSettings):
-    """MS-TCN++; the defaults are as published."""
+class VideoNetworkConfig(RecogniserSettings):
+    """A network that is trained on whole videos, one of them a batch."""
 
-    method: str = "mstcn"
     channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
-    layers: int = Field(11, ge=1, le=16, description="Layers of the first stage.")
-    refining_layers: int = Field(10, ge=1, le=16, description="Layers of a stage that refines.")
-    refining_stages: int = Field(3, ge=0, le=64, description="Stages that refine.")
-    epochs: int = Field(50, ge=1, le=10**6, description="Times that each video is seen.")
+    epochs: int = Field(100, ge=1, le=10**6, description="Times that each video is seen.")
     learning_rate: float = Field(5e-4, gt=0)
+    one_cycle: bool = Field(
+        False, description="Raise the learning rate, then lower it; else it is constant."
+    )
+    weight_decay: float = Field(0.0, ge=0)
+    clip: float = Field(0.0, ge=0, description="Bound on the norm of the gradient; 0 for none.")
     dropout: float = Field(0.5, ge=0, lt=1)
     smoothing: float = Field(0.15, ge=0, description="Weight of the loss of changes.")
     jump: float = Field(4.0, gt=0, description="Largest change of a logarithm in that loss.")
+
+
+class MSTCNConfig(VideoNetworkConfig):
+    """MS-TCN++; the defaults are those of its authors' released training."""
+
+    method: str = "mstcn"
+    layers: int = Field(11, ge=1, le=16, description="Layers of the first stage.")
+    refining_layers: int = Field(10, ge=1, le=16, description="Layers of a stage that refines.")
+    refining_stages: int = Field(3, ge=0, le=64, description="Stages that refine.")
+
+
+class ASFormerConfig(VideoNetworkConfig):
+    """A transformer of ASFormer's kind; the defaults are as published."""
+
+    method: str = "asformer"
+    epochs: int = Field(120, ge=1, le=10**6, description="Times that each video is seen.")
+    layers: int = Field(10, ge=1, le=16, description="Blocks of the encoder and of each decoder.")
+    decoders: int = Field(3, ge=0, le=64, description="Stages that refine.")
+    decay: float = Field(
+        3.0, ge=0, description="Decoder d, from 0, weighs its attention by exp(−decay · d)."
+    )
+    reduction: int = Field(
+        2, ge=1, le=1 << 12, description="Channels for each number of queries, keys and values."
+    )
+    input_dropout: float = Field(0.3, ge=0, lt=1, description="Share of input numbers left out.")
+
+
+class OnlineConfig(VideoNetworkConfig):
+    """A causal network of rows, which labels each row from those so far.
+
+    The defaults of `sure` and `shortest` were chosen by folds over the training videos of IKEA ASM.
+    """
+
+    method: str = "online"
+    network: Literal["tcn", "lstm"] = Field(
+        "tcn", description="Dilated causal convolutions (tcn), or a recurrent network (lstm)."
+    )
+    layers: int = Field(8, ge=1, le=12, description="Layers of the convolutions.")
+    units: int = Field(128, ge=1, le=1 << 12, description="Units of the recurrent network.")
+    epochs: int = Field(60, ge=1, le=10**6, description="Times that each video is seen.")
+    learning_rate: float = Field(2e-3, gt=0)
+    one_cycle: bool = Field(
+        True, description="Raise the learning rate, then lower it; else it is constant."
+    )
+    weight_decay: float = Field(1e-2, ge=0)
+    clip: float = Field(1.0, ge=0, description="Bound on the norm of the gradient; 0 for none.")
+    input_dropout: float = Field(0.3, ge=0, lt=1)
+    rule: bool = Field(
+        False, description="Keep the last label while the next is unsure and its segment short."
+    )
+    sure: float = Field(0.5, ge=0, le=1, description="Probability from which a label is sure.")
+    shortest: float = Field(
+        1.0,
+        ge=0,
+        le=1000,
+        description="Length from which a segment is no longer short, in mean ones of training.",
+    )

@@ -1,4 +1,8 @@
-"""Recognisers of rows without a chain of steps, to compare others with: MS-TCN++, nearest rows."""
+"""Recognisers of rows without a chain of steps, to compare others with.
+
+Networks that are trained on whole videos (MS-TCN++, a transformer of ASFormer's kind), and nearest
+rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from cefito.data.annotations import Taxonomy
@@ -28,9 +32,10 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
+from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows, Standard
-from cefito.recognition.mstcn import MSTCN, fit_mstcn, mstcn_probabilities
+from cefito.recognition.mstcn import MSTCN
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
     SETTINGS_FILE,
@@ -39,15 +44,34 @@ from cefito.recognition.recogniser import (
     Recognition,
 )
 from cefito.recognition.settings import (
+    ASFormerConfig,
     MSTCNConfig,
     NearestConfig,
     RecogniserSettings,
     settings_of,
 )
+from cefito.recognition.video_networks import fit_on_videos, video_probabilities
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
 _REMEDY = "Train the run again."
+
+
+def of_task(rows: Floats, taxonomy: Taxonomy, task: int | None) -> Floats:
+    """Return p(label) of rows [n, K + 1], given that they show the task.
+
+    Args:
+        rows: p(label) of each row [n, K + 1].
+        taxonomy: Tasks and actions.
+        task: Id of the task; None if it is unknown.
+    """
+    if task is None:
+        return rows
+    possible = np.zeros(rows.shape[1])
+    possible[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
+    rows = rows * possible + 1e-12 * possible
+    shares: Floats = rows / rows.sum(axis=1, keepdims=True)
+    return shares
 
 
 def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -> Recognition:
@@ -65,10 +89,7 @@ def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -
     masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
     tasks = (masses + 1e-9) / (masses + 1e-9).sum()
     if task is not None:
-        of_task = np.zeros(rows.shape[1])
-        of_task[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
-        rows = rows * of_task + 1e-12 * of_task
-        rows, tasks = rows / rows.sum(axis=1, keepdims=True), np.eye(len(taxonomy.tasks))[task]
+        rows, tasks = of_task(rows, taxonomy, task), np.eye(len(taxonomy.tasks))[task]
     begin = np.diff(rows[:, :-1], axis=0, prepend=0).clip(min=0)
     return Recognition(rows=rows, begin=begin, tasks=tasks, rate=rate, taxonomy=taxonomy)
 
@@ -157,7 +178,12 @@ class _YardstickRecogniser(BaseRecogniser):
         if plan is not None:
             raise self._refused("align steps that are known")
         labels = self.probabilities(self.standard.scaled(checked))
+        labels = self.decided(of_task(labels, self.taxonomy, task_id))
         return unchained(labels, self.taxonomy, self.rate, task_id)
+
+    def decided(self, rows: Floats) -> Floats:
+        """Return p(label) [n, K + 1] of all rows, of which the likeliest labels are the answer."""
+        return rows
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -199,10 +225,10 @@ class _YardstickRecogniser(BaseRecogniser):
         return cls(config, Standard(**standard), fitted, header.rate, taxonomy)
 
 
-class MSTCNRecogniser(_YardstickRecogniser):
-    """MS-TCN++ as published (arXiv 2006.09220)."""
+class VideoNetworkRecogniser(_YardstickRecogniser):
+    """A network that is trained on whole videos."""
 
-    kind = MSTCNConfig
+    network: ClassVar[type[nn.Module]]  # made of D, K + 1 and the settings
 
     @override
     @classmethod
@@ -211,16 +237,16 @@ class MSTCNRecogniser(_YardstickRecogniser):
         rows: Sequence[Rows],
         labels: Sequence[NDArray[np.int64]],
         count: int,
-        config: MSTCNConfig,
+        config: Any,
         seed: int,
         context: TrainingContext,
-    ) -> MSTCN:
+    ) -> nn.Module:
         """Train the network."""
-        return fit_mstcn(rows, labels, count, config, seed=seed, context=context)
+        return fit_on_videos(cls.network, rows, labels, count, config, seed=seed, context=context)
 
     def probabilities(self, rows: Rows) -> Floats:
         """Return p(label) [n, K + 1], those of the last stage."""
-        return mstcn_probabilities(self.fitted, rows)
+        return video_probabilities(self.fitted, rows)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights."""
@@ -229,13 +255,25 @@ class MSTCNRecogniser(_YardstickRecogniser):
     @override
     @classmethod
     def of_tensors(
-        cls, tensors: dict[str, Tensor], width: int, count: int, config: MSTCNConfig, place: str
-    ) -> MSTCN:
+        cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str
+    ) -> nn.Module:
         """Return the network."""
         with torch.device("meta"):  # no memory is taken before the shapes are compared
-            network = MSTCN(width, count, config).eval()
+            network = cls.network(width, count, config).eval()
         load_weights(network, tensors, place, copy=False)
         return network
+
+
+class MSTCNRecogniser(VideoNetworkRecogniser):
+    """MS-TCN++ (arXiv 2006.09220) as its authors released it."""
+
+    kind, network = MSTCNConfig, MSTCN
+
+
+class ASFormerRecogniser(VideoNetworkRecogniser):
+    """A transformer of ASFormer's kind (arXiv 2110.08568)."""
+
+    kind, network = ASFormerConfig, ASFormer
 
 
 class NearestRecogniser(_YardstickRecogniser):

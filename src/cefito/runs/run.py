@@ -28,6 +28,7 @@ from cefito.parts.folder import horizons_in
 from cefito.parts.matching import DatasetMatch, DatasetName, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.planners.queries import Queries
+from cefito.recognition.recogniser import step_stream
 
 if TYPE_CHECKING:
     import torch
@@ -231,5 +232,5 @@ def follow(
         RunError: The run has no recogniser, or a goal of another width.
     """
     opened = run if isinstance(run, Run) else open_run(Path(run))
-    _ = opened.own_recogniser.stream()  # refuses before the first row comes
+    _ = step_stream(opened.own_recogniser)  # refuses before the first row comes
     return opened.session(task=task, goal=goal)

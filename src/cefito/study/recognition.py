@@ -183,8 +183,10 @@ def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recogniti
         for row in films.raw[video]:
             stream.observe(row)
             now.append(int(stream.now.argmax()))
-            ahead.append(int(stream.next_actions.argmax()))
-        seen["followed"] = FollowedRows(np.array(now), np.array(ahead), len(stream.steps()))
+            if (actions := stream.next_actions) is not None:
+                ahead.append(int(actions.argmax()))
+        told = np.array(ahead) if ahead else None
+        seen["followed"] = FollowedRows(np.array(now), told, len(stream.steps()))
         seen["task_right"] = int(recognised.tasks.argmax()) == annotated.task
     return ScoredVideo(
         labels=recognised.rows.argmax(axis=1),

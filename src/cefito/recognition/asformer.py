@@ -1,0 +1,121 @@
+"""A transformer of ASFormer's kind (Yi et al., arXiv 2110.08568), a yardstick.
+
+An encoder reads rows; decoders refine the probabilities of the stage before. Block l of each is
+
+    f = ReLU(V_d * h), d = 2^l,    h ← h + W (f + α · attention(f̂)),
+
+where f̂ is f with mean 0 and deviation 1 over the rows of the video, and attention reaches 2^l / 2
+rows to both sides. In decoders its values are rows that the encoder made, and α is exp(−3 d) in
+decoder d, from 0.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.recognition.settings import ASFormerConfig
+from cefito.recognition.video_networks import dilated, dilated_convolution
+
+_SMALLEST = 32  # rows of a block; smaller ones take longer
+_UNSEEN = -1e4  # finite, since a row of padding sees nothing
+
+
+def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) -> Tensor:
+    """Return the means of values, weighted by softmax(q · k / √C), of rows at most `reach` away.
+
+    Blocks of queries meet the keys near them: time and memory are linear in n · reach.
+
+    Args:
+        queries: Queries of each row [n, C].
+        keys: Keys [n, C].
+        values: Values [n, C].
+        reach: Rows to each side.
+    """
+    count, scale = len(queries), queries.shape[1] ** -0.5
+    if reach >= count - 1:
+        everywhere: Tensor = (queries @ keys.T * scale).softmax(dim=1) @ values
+        return everywhere
+    size = min(max(2 * reach, _SMALLEST), count)
+    blocks = -(-count // size)
+    missing, width = blocks * size - count, size + 2 * reach
+
+    def near(rows: Tensor) -> Tensor:  # [blocks, C, width]
+        return F.pad(rows, (0, 0, reach, reach + missing)).unfold(0, width, size)
+
+    places = torch.arange(width, device=queries.device) - reach  # from the block's first row
+    away = places - torch.arange(size, device=queries.device)[:, None]
+    rows = places + size * torch.arange(blocks, device=queries.device)[:, None]
+    seen = (away.abs() <= reach) & ((rows >= 0) & (rows < count))[:, None]
+    asked = F.pad(queries, (0, 0, 0, missing)).view(blocks, size, -1)
+    scores = (asked @ near(keys) * scale).masked_fill(~seen, _UNSEEN)
+    means: Tensor = scores.softmax(dim=2) @ near(values).transpose(1, 2)
+    return means.flatten(0, 1)[:count]
+
+
+class _Block(nn.Module):
+    """A dilated convolution and attention, of h [1, channels, n]."""
+
+    def __init__(self, layer: int, share: float, config: ASFormerConfig) -> None:
+        super().__init__()
+        size, inner = config.channels, max(1, config.channels // config.reduction)
+        self.reach, self.share, self.dropout = 2**layer // 2, share, config.dropout
+        self.dilated = dilated_convolution(size, 2**layer)
+        self.queries, self.keys, self.values = (nn.Linear(size, inner) for _ in range(3))
+        self.attended = nn.Linear(inner, size)
+        self.joined = nn.Conv1d(size, size, 1)
+
+    def forward(self, hidden: Tensor, encoded: Tensor | None) -> Tensor:
+        made = dilated(self.dilated, hidden).relu()
+        rows = F.layer_norm(made, made.shape[2:])[0].T  # [n, channels]
+        of_values = rows if encoded is None else encoded[0].T
+        means = window_attention(
+            self.queries(rows), self.keys(rows), self.values(of_values), self.reach
+        )
+        made = self.joined(made + self.share * self.attended(means).T)
+        return hidden + F.dropout(made, self.dropout, self.training)
+
+
+class _Stage(nn.Module):
+    """The encoder, or a decoder."""
+
+    def __init__(self, size: int, labels: int, share: float, config: ASFormerConfig) -> None:
+        super().__init__()
+        self.inner = nn.Conv1d(size, config.channels, 1)
+        self.blocks = nn.ModuleList(_Block(layer, share, config) for layer in range(config.layers))
+        self.outer = nn.Conv1d(config.channels, labels, 1)
+
+    def forward(self, rows: Tensor, encoded: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return log p(label) [1, K + 1, n] and the rows of the last block [1, channels, n]."""
+        hidden = self.inner(rows)
+        for block in self.blocks:
+            hidden = block(hidden, encoded)
+        return self.outer(hidden).log_softmax(dim=1), hidden
+
+
+class ASFormer(nn.Module):
+    """An encoder and decoders that refine its probabilities.
+
+    Args:
+        size: Numbers of a row, D.
+        labels: K + 1.
+        config: Its settings.
+    """
+
+    def __init__(self, size: int, labels: int, config: ASFormerConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout1d(config.input_dropout)
+        self.encoder = _Stage(size, labels, 1.0, config)
+        shares = [exp(-config.decay * place) for place in range(config.decoders)]
+        self.decoders = nn.ModuleList(_Stage(labels, labels, share, config) for share in shares)
+
+    def forward(self, rows: Tensor) -> list[Tensor]:
+        """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
+        logs, encoded = self.encoder(self.dropout(rows))
+        stages = [logs]
+        for decoder in self.decoders:
+            stages.append(decoder(stages[-1].exp(), encoded)[0])
+        return stages

@@ -1,0 +1,111 @@
+"""Networks that read whole videos in stages, each of which refines the one before: their training.
+
+Of rows [1, D, n] they return log p(label | rows) [1, K + 1, n] of each stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows
+from cefito.recognition.settings import VideoNetworkConfig
+from cefito.runtime import resolve
+from cefito.training.steps import Steps, take_steps
+from cefito.training.trainer import TrainingContext
+
+
+def dilated(convolution: nn.Conv1d, hidden: Tensor) -> Tensor:
+    """Return a convolution of width 3 over hidden rows [1, C, n], of as many rows."""
+    if convolution.dilation[0] < hidden.shape[2]:
+        rows: Tensor = convolution(hidden)
+        return rows
+    middle = convolution.weight[..., 1:2]  # the outer weights meet padding alone
+    return F.conv1d(hidden, middle, convolution.bias)
+
+
+def dilated_convolution(channels: int, dilation: int) -> nn.Conv1d:
+    """Return a convolution of width 3 that keeps the number of rows."""
+    return nn.Conv1d(channels, channels, 3, padding=dilation, dilation=dilation)
+
+
+def _loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
+    """Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows."""
+    total, most = torch.zeros((), device=truth.device), config.jump
+    for logs in stages:
+        change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most)
+        total = total + F.nll_loss(logs, truth[None])
+        if change.numel():
+            total = total + config.smoothing * change.square().mean()
+    return total
+
+
+def fit_on_videos(
+    kind: type[nn.Module],
+    videos: Sequence[Rows],
+    labels: Sequence[NDArray[np.int64]],
+    label_count: int,
+    config: VideoNetworkConfig,
+    *,
+    seed: int,
+    context: TrainingContext,
+) -> nn.Module:
+    """Train on standardised rows and labels of videos, one of them a batch.
+
+    Args:
+        kind: Class of the network, made of D, K + 1 and the settings.
+        videos: Standardised rows [n, D] of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels, K + 1.
+        config: Settings.
+        seed: Seed of weights and of the order of videos.
+        context: Device, and who is told of the progress.
+    """
+    device, count = torch.device(context.device), config.epochs * len(videos)
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        context.progress(config.method, total=count) as advance,
+    ):
+        torch.manual_seed(seed)
+        network = kind(videos[0].shape[1], label_count, config)
+        order = np.random.default_rng(seed)
+        places = (
+            place for _ in range(config.epochs) for place in order.permutation(len(videos)).tolist()
+        )
+
+        def loss() -> Tensor:
+            place = next(places)
+            stages = network(torch.from_numpy(videos[place]).T[None].to(device))
+            return _loss(stages, torch.from_numpy(labels[place]).to(device), config)
+
+        def train() -> None:
+            steps = Steps(
+                count=count,
+                learning_rate=config.learning_rate,
+                setting="recogniser.learning_rate",
+                weight_decay=config.weight_decay,
+                clip=config.clip,
+                one_cycle=config.one_cycle,
+                precision=resolve(config.precision, device),
+            )
+            take_steps(network.to(device), loss, steps, advance)
+            network.cpu()
+
+        settings = [config.model_dump(mode="json"), resolve(config.precision, device)]
+        if not context.keep(config.method, network, train, seed=seed, settings=settings):
+            advance(count)
+    return network.eval()
+
+
+@torch.inference_mode()
+def video_probabilities(network: nn.Module, rows: Rows) -> Floats:
+    """Return p(label) [n, K + 1] of the standardised rows [n, D], those of the last stage."""
+    logs = network(torch.from_numpy(rows).T[None])[-1][0]
+    probabilities: Floats = logs.T.double().exp().numpy()
+    return probabilities
