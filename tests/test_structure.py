@@ -13,15 +13,15 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
-    "benchmarks": 5_000,
+    "benchmarks": 5_410,
     "cli": 4_200,
-    "data": 5_450,
+    "data": 5_630,
     "encoders": 2_040,
     "evaluation": 2_410,
     "executors": 550,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_930,
+    "inference": 4_090,
     "pages": 3_200,
     "planners": 13_140,
     "recognition": 3_500,
@@ -29,12 +29,12 @@ BUDGETS = {
     "runs": 2_060,
     "search": 2_910,
     "serve": 4_300,
-    "study": 2_320,
+    "study": 2_600,
     "testing": 640,
-    "tests": 46_000,
+    "tests": 47_700,
     "tracks": 2_890,
     "training": 1_720,
-    "verification": 1_830,
+    "verification": 2_220,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -42,12 +42,12 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 283
+MODULES = 287
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
-ENTERED = {"plan": 48, "verify": 28, "graph": 18}
+ENTERED = {"plan": 48, "verify": 29, "graph": 18}
 """Files of src with a function that a command on a run of several lengths calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""
