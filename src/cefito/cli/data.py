@@ -104,8 +104,8 @@ def procedure(text: Path, target: Path, /) -> dict[str, Any]:
     """Make tasks, actions and their order of a written work instruction.
 
     Args:
-        text: Lines "# task" and "1. step", "2. step (optional)", "3. one | another"; steps of one
-            number may come in any order.
+        text: Lines "# task" and "1. step", "2. step (optional)", "3. one | another", "4. step
+            (after 1, 2)"; steps of one number may come in any order.
         target: New folder, of which cefito verify takes the place of a run; order.json is for
             --order.
     """

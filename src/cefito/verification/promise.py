@@ -105,8 +105,9 @@ class HeldOutFindings:
             raise ConfigError(f"{problem}, in at least one step.", setting="false_alarms")
         size = float(self.sizes(per_steps).sum())
         if not size:
-            problem = "no right videos were held out to count false alarms in"
-            raise ConfigError(f"{problem}. Give a probability.", setting="false_alarms")
+            problem = "no right videos were held out in training to count false alarms in"
+            remedy = "Learn from more of them, train the run again, or give a probability."
+            raise ConfigError(f"{problem}. {remedy}", setting="false_alarms")
         above = np.nextafter(np.unique(self.probability), 2)  # the least that leaves each out
         levels = [0.0, *above[above <= 1].tolist()]
         place = bisect_left(levels, True, key=lambda least: self._cost(least) <= alarms * size)

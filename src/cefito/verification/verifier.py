@@ -168,19 +168,21 @@ class Verifier:
     def _of_others(self, videos: Sequence[Video]) -> Iterator[tuple[Self, list[Video]]]:
         """Yield verifiers that learned from most right videos, each with some of the others."""
         right = [video for video in videos if video.clean and video.steps]
-        stride = -(-len(right) // _HELD_OUT)
+        chosen = {place for place in range(len(right)) if place % -(-len(right) // _HELD_OUT) == 0}
         for task, order in enumerate(self.orders):
-            of_task = [video for video in right if video.task == task]
-            for fold in range(min(len(of_task), _FOLDS)):
-                left = of_task[fold::_FOLDS]
-                kept = [video for n, video in enumerate(of_task) if n % _FOLDS != fold]
+            places = [place for place, video in enumerate(right) if video.task == task]
+            for fold in range(min(len(places), _FOLDS)):
+                left = [right[place] for place in places[fold::_FOLDS] if place in chosen]
+                if not left:
+                    continue
+                kept = [right[place] for n, place in enumerate(places) if n % _FOLDS != fold]
                 changed = TaskOrder.of(kept, order.actions.tolist())
                 orders = (*self.orders[:task], changed, *self.orders[task + 1 :])
                 fitted = replace(self, orders=orders)
                 if self.foresight is not None:
                     fitted = replace(fitted, foresight=self.foresight.relearned(order, changed))
                 if fitted.knows(task):
-                    yield fitted, left[::stride]
+                    yield fitted, left
 
     def _holding_out(self, others: Iterable[tuple[Self, Sequence[Video]]]) -> Self:
         """Return it with findings of verifiers in right videos that they did not learn from."""

@@ -7,9 +7,12 @@
     4. fetch a cup
     4. fetch sugar (optional)
     5. pour
+    6. lay the table (after 4)
+    7. open the window (at any time)
 
 A line that begins with # names a task. Steps are numbered: those of a lower number come before
-those of a higher one; steps of one number may come in any order. Alternatives, with a bar between,
+those of a higher one; steps of one number may come in any order. A step that names numbers in
+brackets comes after the steps of these alone, or at any time. Alternatives, with a bar between,
 count as optional.
 """
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 
 from cefito.data.annotations import Taxonomy, nfc
@@ -28,7 +31,21 @@ from cefito.files import read_text
 _END = re.compile(r"\r\n?|\n")  # of a line; others may be within a name
 _STEP = re.compile(r"(\d+)\s*[.):](?!\d)\s*(.+)")
 _OPTIONAL = re.compile(r"\s*[(\[]\s*optional\s*[)\]][.,;]?\s*", re.IGNORECASE)
+_AFTER = re.compile(
+    r"\s*[(\[]\s*(?:after\s+(\d+(?:\s*(?:,|and)\s*\d+)*)|at any time)\s*[)\]][.,;]?\s*",
+    re.IGNORECASE,
+)
 _EXPECTED = "Expected '# name of the task' and numbered steps, as in '1. boil water (optional)'."
+
+
+@dataclass(frozen=True)
+class WrittenStep:
+    """A step of a task."""
+
+    number: int
+    names: tuple[str, ...]  # alternatives
+    optional: bool = False
+    after: tuple[int, ...] | None = None  # numbers that come before it; None for all lower ones
 
 
 @dataclass(frozen=True)
@@ -36,38 +53,46 @@ class Procedure:
     """The steps of a task as they are written."""
 
     task: str
-    steps: tuple[tuple[int, tuple[str, ...], bool], ...]  # number, alternatives, whether optional
+    steps: tuple[WrittenStep, ...]
 
     def edges(self) -> Iterator[tuple[str, str]]:
-        """Yield pairs of names (a, b), a right before b."""
-        numbers = sorted({number for number, _, _ in self.steps})
-        names = {
-            number: [
-                n for step_number, names, _ in self.steps if step_number == number for n in names
-            ]
-            for number in numbers
-        }
-        for number, following in pairwise(numbers):
-            yield from ((a, b) for a in names[number] for b in names[following])
+        """Yield pairs of names (a, b), a before b; further orders follow from these."""
+        for step in self.steps:
+            for before in self._before(step):
+                yield from product(before.names, step.names)
+
+    def _before(self, step: WrittenStep) -> Iterator[WrittenStep]:
+        """Yield the steps that come before one."""
+        if step.after is not None:
+            yield from (other for other in self.steps if other.number in step.after)
+            return
+        numbers = sorted({other.number for other in self.steps if other.number < step.number})
+        for number in reversed(numbers):
+            steps = [other for other in self.steps if other.number == number]
+            yield from steps
+            if all(other.after is None for other in steps):
+                return  # those that come before these follow
 
     @property
     def names(self) -> list[str]:
         """All names of steps, each once."""
-        return list(dict.fromkeys(name for _, names, _ in self.steps for name in names))
+        return list(dict.fromkeys(name for step in self.steps for name in step.names))
 
     @property
     def optional(self) -> list[str]:
         """Names of the steps that may be left out, alternatives among them."""
-        return [name for _, names, free in self.steps if free or len(names) > 1 for name in names]
+        free = (step.names for step in self.steps if step.optional or len(step.names) > 1)
+        return [name for names in free for name in names]
 
 
 def read_procedures(path: Path) -> list[Procedure]:
     """Read the tasks of a text.
 
     Raises:
-        DataError: A line of another form, a task without steps, or a step named twice.
+        DataError: A line of another form, a task without steps, a step named twice, or one that
+            comes after a number that is not lower.
     """
-    tasks: list[tuple[str, list[tuple[int, tuple[str, ...], bool]]]] = []
+    tasks: list[tuple[str, list[WrittenStep]]] = []
     lines = _END.split(nfc(read_text(path, _EXPECTED)).removeprefix("\ufeff"))
     for number, line in enumerate(lines, 1):
         text = " ".join(line.split())
@@ -80,14 +105,21 @@ def read_procedures(path: Path) -> list[Procedure]:
         match = _STEP.fullmatch(text)
         if match is None or not tasks:
             raise DataError(f"{place}: {text[:60]!r} is not a step of a task. {_EXPECTED}")
-        plain, free = _OPTIONAL.subn(" ", match[2])
+        said, plain = _AFTER.search(match[2]), _AFTER.sub(" ", match[2])
+        after = said and tuple(map(int, re.findall(r"\d+", said[1] or "")))
+        plain, free = _OPTIONAL.subn(" ", plain)
         names = tuple(name.strip() for name in plain.split("|"))
-        listed = [name for _, step_names, _ in tasks[-1][1] for name in step_names]
+        listed = [name for step in tasks[-1][1] for name in step.names]
         if not all(names):
             raise DataError(f"{place}: a step has no name. {_EXPECTED}")
         if len({*listed, *names}) < len(listed) + len(names):
             raise DataError(f"{place}: the step is in the task already. Name each step once.")
-        tasks[-1][1].append((int(match[1]), names, bool(free)))
+        step = WrittenStep(int(match[1]), names, bool(free), after)
+        known = {other.number for other in tasks[-1][1] if other.number < step.number}
+        if after and not known.issuperset(after):
+            problem = f"comes after {', '.join(map(str, sorted({*after} - known)))}"
+            raise DataError(f"{place}: {problem}, no step above of a lower number.")
+        tasks[-1][1].append(step)
     if not tasks or not all(name and steps for name, steps in tasks):
         raise DataError(f"{path}: holds no task, or one without a name or steps. {_EXPECTED}")
     if len({name for name, _ in tasks}) < len(tasks):
