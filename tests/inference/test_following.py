@@ -50,6 +50,26 @@ def test_rows_alone_show_the_steps_done(world, video, followed):
     assert [step.name for step in followed.belief().done] == names(world, video[0].steps)
 
 
+def test_the_present_step_is_told_later(run_with_recogniser, video):
+    session, steps = Session(run_with_recogniser), video[0].steps
+    right = {0: 0, 3: 0}
+    for place, row in enumerate(video[1]):
+        session.observe(row, at=float(place))
+        if place < 3:
+            assert session.followed(lag=3).now is None
+            continue
+        for lag in right:
+            now, shown = session.followed(lag=lag).now, place + 0.5 - lag
+            truth = [step.action for step in steps if step.start <= shown < step.end]
+            right[lag] += ([] if now is None else [now.action]) == truth
+            assert now is None or now.end == place + 1 - lag
+    assert right[3] > right[0]
+    assert right[3] > 0.9 * (len(video[1]) - 3)
+    for lag in (-1, 21, float("nan")):
+        with pytest.raises(ConfigError, match="expected 0 to 20 seconds"):
+            session.followed(lag=lag)
+
+
 def test_the_next_step_is_that_of_the_recogniser(run_with_recogniser, video):
     session, stream = Session(run_with_recogniser), StepStream(run_with_recogniser.recogniser, None)
     for place, row in enumerate(video[1][:40]):

@@ -42,6 +42,7 @@ def follow(
     task: str | None = None,
     plan: Flag = False,
     false_alarms: float | None = None,
+    lag: float = 0.0,
     encoder: str | None = None,
     weights: Path | None = None,
     json: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -61,6 +62,7 @@ def follow(
         plan: Show the likeliest plan of the steps that remain, too.
         false_alarms: Tell what was wrong from the probability on that promises at most so many
             false alarms an hour where steps are given; by default from 60 %.
+        lag: Tell which step went on so many seconds ago, which the rows since then make surer.
         encoder: Encoder of pictures; by default the one of the run's features.
         weights: File of its weights, for s3d.
         json: Print one JSON object a change, for programs.
@@ -100,7 +102,7 @@ def follow(
         told = set[tuple[str, int | None]]()  # findings
         for at, row in rows:
             session.observe(row, at=at)
-            followed = session.followed(_SHOWN, least=least)
+            followed = session.followed(_SHOWN, least=least, lag=lag)
             state = (followed.now and followed.now.action, [step.action for step in followed.done])
             news = [
                 finding

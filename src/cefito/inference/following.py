@@ -37,6 +37,8 @@ from cefito.verification.verifier import Deviation
 
 FINDING = 0.6
 """Least probability of a mistake that is reported."""
+LONGEST_LAG = 20.0
+"""Seconds that the present step can be told later: rows are settled after more."""
 _DRAWN = 16  # sequences of steps
 
 
@@ -170,9 +172,10 @@ class FilmSession:
         for name in ("steps", "outlook", "_recognised"):
             vars(self).pop(name, None)
 
-    def goes_on(self, steps: list[TimedStep]) -> bool:
-        """Whether the last step lasts up to the last row."""
-        return bool(steps) and steps[-1].end >= self.stream.seconds
+    def goes_on(self, steps: list[TimedStep], later: int = 0) -> bool:
+        """Whether the last step lasts up to the last row, or up to some rows before it."""
+        end = self.stream.seconds - later / self.stream.recogniser.rate
+        return bool(steps) and steps[-1].end >= end - 1e-6
 
     def log_expected(self, states: TaskStates) -> torch.Tensor:
         """Return log p(state of the next step | rows) [S]."""
@@ -192,11 +195,18 @@ class FilmSession:
             self.stream.shown, self.stream.recogniser.width, self._run.planner.observation_dim
         )
 
-    def followed(self, ahead: Sequence[Likely], least: float) -> Followed:
-        """Return what was recognised, with the given next steps and findings that are likely."""
+    def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
+        """Return what was recognised, with the given next steps and findings that are likely.
+
+        Args:
+            ahead: The next steps.
+            least: Least probability of a finding.
+            lag: Seconds of the last rows, which say more surely which step went on before them.
+        """
         stream, taxonomy = self.stream, self._run.taxonomy
-        steps, tasks = self._recognised, stream.tasks
-        going, task = self.goes_on(steps), int(tasks.argmax())
+        later = round(lag * stream.recogniser.rate)
+        steps, tasks = stream.steps(later) if later else self._recognised, stream.tasks
+        going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
         drawn = self._drawn_steps(task)
         # steps of sequences that were drawn are as probable as they were drawn

@@ -19,7 +19,7 @@ from pydantic import Field
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
-from cefito.inference.following import FINDING, Followed
+from cefito.inference.following import FINDING, LONGEST_LAG, Followed
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import Begin, BelievedStep, Likely
 from cefito.inference.step_session import StepSession
@@ -102,8 +102,8 @@ class Events(Protocol):
     def undo(self) -> None:
         """Take back the last event."""
 
-    def followed(self, ahead: Sequence[Likely], least: float) -> Followed:
-        """Return what was recognised in rows, with the next steps."""
+    def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
+        """Return what was recognised in rows, with the next steps; arguments of a `Session`."""
 
 
 def check_sessions(run: OpenedRun) -> SessionPlanner:
@@ -214,13 +214,21 @@ class Session:
         """Distribution of the sequences that may follow."""
         return self._events.outlook
 
-    def followed(self, top_k: int = 5, *, least: float = FINDING) -> Followed:
-        """Return what was recognised in the rows so far, and findings from a probability on.
+    def followed(self, top_k: int = 5, *, least: float = FINDING, lag: float = 0.0) -> Followed:
+        """Return what was recognised in the rows so far, and what was wrong.
+
+        Args:
+            top_k: Number of next steps.
+            least: Least probability of a finding.
+            lag: Tell which step went on so many seconds ago, which later rows make surer.
 
         Raises:
-            ConfigError: No row was observed.
+            ConfigError: No row was observed, or a lag that is out of range.
         """
-        return self._events.followed(self.likely_next(top_k), least)
+        if not 0 <= lag <= LONGEST_LAG:
+            problem = f"{lag:g}: expected 0 to {LONGEST_LAG:g} seconds"
+            raise ConfigError(f"lag {problem}.", setting="lag")
+        return self._events.followed(self.likely_next(top_k), least, lag)
 
     @full_precision()
     def done(self, action: int | str) -> None:

@@ -216,7 +216,12 @@ class StepSession:
         self._states.pop()
         self._forget()
 
-    def followed(self, ahead: Sequence[Likely], least: float) -> Followed:  # noqa: ARG002
+    def followed(
+        self,
+        ahead: Sequence[Likely],  # noqa: ARG002
+        least: float,  # noqa: ARG002
+        lag: float,  # noqa: ARG002
+    ) -> Followed:
         """Refuse, since no row of a video was observed (ConfigError)."""
         raise ConfigError("no row of a video was observed yet.")
 

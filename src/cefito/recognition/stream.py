@@ -336,16 +336,20 @@ class StepStream:
         """Action at each place of each task [C, A]; K where there is none."""
         return self._chain.actions
 
-    def steps(self) -> list[TimedStep]:
+    def steps(self, later: int = 0) -> list[TimedStep]:
         """Return the steps recognised so far in order, the present one among them.
 
         Steps of a mean probability below `sure_step` are left out, and those too short for
         their action.
+
+        Args:
+            later: Number of the last rows that belong to no step, but make those before surer.
         """
         belief = self._belief
         shown, first = [*belief.settled], self._count - len(belief.recent)
         rows = belief.window()
         rows[-1:] = [self.now][: len(rows)]
+        rows, end = rows[: max(len(rows) - later, 0)], self._count - later
         for place, row in enumerate(rows):
             belief.join(shown, first + place, row)
         recogniser, config = self.recogniser, self.recogniser.config
@@ -354,7 +358,7 @@ class StepStream:
         def counts(segment: Segment, total: float) -> bool:
             length = segment.end - segment.start
             told = bisect_left(self._told, segment.start) < bisect_left(self._told, segment.end)
-            whole = length >= shortest[segment.action] or segment.end == self._count
+            whole = length >= shortest[segment.action] or segment.end == end
             return told or (whole and total >= config.sure_step * length)
 
         return [
