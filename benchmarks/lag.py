@@ -20,13 +20,17 @@ from cefito.data.timeline import row_labels
 from cefito.files import write_json
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.stream import StepStream
+from cefito.tracks.track import stored
 
 _LAGS = (0, 1, 2, 5)  # seconds
 
 
 def shown(stream: StepStream, later: int, background: int) -> int:
     """Return the action of the step that is shown so many rows later; else the background."""
-    steps, end = stream.steps(later), stream.seconds - (later + 0.5) / stream.recogniser.rate
+    steps, end = (
+        stored(stream.steps(later)),
+        stream.seconds - (later + 0.5) / stream.recogniser.rate,
+    )
     return steps[-1].action if steps and steps[-1].end > end else background
 
 

@@ -29,6 +29,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
 from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.tracks.track import stored
 from cefito.verification.verifier import Verifier
 from verification import auc
 
@@ -80,10 +81,7 @@ def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
                 continue
             video, rows = dataset.videos[place], timeline.videos[place].astype(np.float32)
             videos.append(video)
-            best = [
-                Step(step.start, step.end, step.action)
-                for step in recogniser.recognise(rows).steps()
-            ]
+            best = stored(recogniser.recognise(rows).steps())
             drawn = recogniser.recognise(rows, doubt=True).drawn_steps
             each = [filled(probabilities(verifier, steps, video)) for steps in drawn]
             scores["best"].append(filled(probabilities(verifier, best, video)))
