@@ -251,7 +251,7 @@ class OnlineConfig(VideoNetworkConfig):
     rule: bool = Field(
         False, description="Keep the last label while the next is unsure and its segment short."
     )
-    sure: float = Field(0.5, ge=0, le=1, description="Probability from which a label is sure.")
+    sure: float = Field(0.4, ge=0, le=1, description="Probability from which a label is sure.")
     shortest: float = Field(
         1.0,
         ge=0,
