@@ -12,7 +12,9 @@ A cut step is found if it is named as missing, an exchange if one of both steps 
 or out of order. Each is found at a number of false alarms an hour: findings of these kinds in the
 videos as they are. `said` counts, at the default probability of 50 %, what is found, what is found
 or unsure, and both in the videos as they are. `seen` is what the recogniser saw in training of
-mistakes made up in videos held out. With `--videos N`, N are learned from of each task.
+mistakes made up in videos held out. `promised` has the false alarms an hour in right test videos at
+each number that is promised by films held out, None if it is refused. With `--videos N`, N are
+learned from of each task.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from cefito.data.annotations import Step, Video
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.data.timeline import row_labels
+from cefito.errors import ConfigError
 from cefito.files import write_json
 from cefito.recognition.changes import rearranged
 from cefito.recognition.scores import segments
@@ -97,12 +100,17 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
     recogniser = SegmentalRecogniser.fit(
         dataset, learned, config=RecogniserConfig(members=1), seed=seed
     )
-    verifier = Verifier.fit([dataset.videos[place] for place in learned], dataset.taxonomy)
+    films = {dataset.videos[place].video_id: film for place, film in recogniser.films.items()}
+    verifier = Verifier.fit(
+        [dataset.videos[place] for place in learned], dataset.taxonomy, films=films
+    )
     still = np.zeros((len(dataset.taxonomy.actions), timeline.videos[0].shape[1]), np.float32)
     alarms: dict[str, list[float]] = {kind: [] for kind in KINDS}
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     unsure: dict[str, list[bool]] = {kind: [] for kind in KINDS}
     seconds, unsure_right, least = 0.0, 0, verifier.config.unsure
+    of_right: list[float] = []  # findings of any kind in videos without errors
+    right_hours = 0.0
     for place, video in enumerate(dataset.videos):
         if video.split != "test":
             continue
@@ -113,6 +121,9 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
         said = chances(right, KINDS["exchanged"])
         unsure_right += sum(least <= one < _SAID for one in said.values())
         seconds += len(rows) / timeline.rate
+        if video.clean:
+            right_hours += len(rows) / timeline.rate / 3600
+            of_right += [one.probability for one in right.deviations] if right is not None else []
         labels = row_labels(video.steps, len(rows), timeline.rate, len(still))
         if len(segments(labels, len(still))) != len(video.steps):  # steps that overlap
             continue
@@ -138,8 +149,22 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
             "found_or_unsure": share(unsure[kind]),
             "alarms_an_hour": round(sum(one >= _SAID for one in worst) / hours, 1),
         }
+    result["promised"] = dict(_promised(verifier, np.array(of_right), right_hours))
     result["unsure_an_hour"] = round(unsure_right / hours, 1)
     return result
+
+
+def _promised(
+    verifier: Verifier, alarms: NDArray[np.float64], hours: float
+) -> Iterator[tuple[str, Any]]:
+    """Yield false alarms promised an hour, and those in right test videos; None if refused."""
+    for rate in _RATES:
+        try:
+            least = verifier.promise(rate, films=True).least
+        except ConfigError:
+            yield str(rate), None
+        else:
+            yield str(rate), round(float((alarms >= least).sum()) / max(hours, 1e-9), 1)
 
 
 def _threshold(alarms: Sequence[float], most: float) -> float:

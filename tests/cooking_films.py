@@ -13,6 +13,7 @@ from cefito.cli import main
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.run import Run, open_run
+from cefito.verification.verifier import Verifier
 from tiny_runs import TINY_LENGTHS, as_arguments
 
 PLANS = {"tea": ["boil", "pour", "wait"], "toast": ["cut", "heat", "spread"]}
@@ -59,5 +60,8 @@ def make_run(folder: Path) -> Run:
     assert main([str(part) for part in train]) == 0
     run = open_run(folder / "RUN")
     config = RecogniserConfig(members=1, width=16, training_steps=60, folds=2)
-    own = SegmentalRecogniser.fit(run.dataset(), range(10), config=config, seed=0)
-    return replace(run, recogniser=own).written()
+    data = run.dataset()
+    own = SegmentalRecogniser.fit(data, range(10), config=config, seed=0)
+    films = {data.videos[place].video_id: film for place, film in own.films.items()}
+    verifier = Verifier.fit(data.videos[:10], data.taxonomy, films=films)
+    return replace(run, recogniser=own, verifier=verifier).written()

@@ -324,3 +324,17 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     said = ran("recognise", tmp_path / "RUN", "v10").err
     assert "check these steps" in said
     assert "edit score 41, F1@50 30" in said
+
+
+def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):
+    code, out, _ = call("verify", films / "RUN", "v10", "--false-alarms", 1000, "--json")
+    (video,) = json.loads(out)
+    assert code == 0
+    assert video["promise"]["videos"] == 10
+    assert video["promise"]["false_alarms"] == 1000
+    assert not video.get("notes")
+    code, _, err = call("verify", films / "RUN", "v10", "--false-alarms", 0.5)
+    assert code == 2
+    assert "10 right videos held out suffice for" in err
+    online = call("verify", films / "RUN", "v10", "--false-alarms", 1000, "--online", "--json")[1]
+    assert "steps were given" in json.loads(online)[0]["notes"][0]

@@ -414,6 +414,10 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert tried.false == 0
     recogniser.save(tmp_path)
     again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    assert sorted(recogniser.films) == [*range(6)]
+    for place, film in recogniser.films.items():
+        assert [step.action for step in film.steps] == learned[place]
+        assert (film.task, len(film.drawn)) == (0, 64)
     assert recogniser.held_out is not None
     assert recogniser.held_out.videos == 6
     assert recogniser.held_out.enough

@@ -1,10 +1,14 @@
 """A promised number of false alarms: the rule by slow counting, and what new videos have."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import ConfigError, RunError
+from cefito.recognition.recogniser import HeldFilm
+from cefito.tracks import TimedStep
 from cefito.verification.promise import HeldOutFindings
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -91,6 +95,34 @@ def test_right_videos_are_verified_by_the_others_alone():
     assert added.tolist() == [1.0]  # as a name that no right video has
     with pytest.raises(ConfigError, match="orders given"):
         verifier.given({0: ((0, 1),)}).promise(1e6)
+
+
+def test_films_have_a_promise_of_their_own(tmp_path):
+    """In half of the sequences drawn of one film a step is not there; another film is empty."""
+    videos = [tea(f"v{n}", [0, 1, 2]) for n in range(10)]
+    whole, lacking = videos[0].steps, (videos[0].steps[0], videos[0].steps[2])
+    shown = [TimedStep(action=s.action, name="", start=s.start, end=s.end) for s in whole]
+
+    def film(*drawn):
+        return HeldFilm(task=0, certainty=0.8, steps=tuple(shown), drawn=drawn, hours=0.5)
+
+    films = {"v0": film(whole, lacking), "v1": film(whole, whole)}
+    films |= {"v2": replace(film(), steps=())}
+    verifier = Verifier.fit(videos, TEA, films=films)
+    held_out = verifier.films
+    assert held_out.hours.tolist() == [0.5] * 3
+    assert held_out.steps.tolist() == [3, 3, 0]
+    best = held_out.probability.argmax()
+    assert (held_out.video[best], held_out.done[best]) == (0, False)
+    assert held_out.probability[best] == pytest.approx(0.8 * 0.5 * (9 + 0.5) / 10)
+    above = np.nextafter(held_out.probability[best], 2)
+    assert verifier.promise(1, films=True).least == above
+    assert verifier.promise(1.5, films=True).least < above  # 1.5 hours: one alarm, and one more
+    assert verifier.promise(20).videos == 10
+    verifier.save(tmp_path)
+    again = Verifier.load(tmp_path, TEA)
+    assert again.promise(1, films=True) == verifier.promise(1, films=True)
+    assert Verifier.fit(videos, TEA).promise(20, films=True).videos == 10  # without any film
 
 
 def test_thousands_of_videos_are_held_out_in_parts():

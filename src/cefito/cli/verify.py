@@ -88,8 +88,7 @@ def verify(
         asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
         opened, verifier = open_verifier(run, order, **asked)
         promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
-        least = min_probability if promise is None else promise.least
-        asked |= {"least": least, "promise": promise, **reading.reading()}
+        asked |= {"least": min_probability, "promise": promise, **reading.reading()}
         verified = verified_videos(opened or run, verifier, inputs, **asked)
         if log is not None:
             _log(verified, log)
@@ -101,7 +100,7 @@ def verify(
     if json:
         print_json([result.to_dict() for result in verified])
     else:
-        _show(verified, least)
+        _show(verified, min_probability)
     if not check:
         return 0
     if any(result.deviations for result in verified):
@@ -130,7 +129,8 @@ def _show(verified: Sequence[VerifiedVideo], least: float) -> None:
         if video.promise is not None:
             talk(video.promise.words)
         if not video.deviations:
-            talk(f"nothing was found to be wrong, from {percent(least)} on")
+            shown = least if video.promise is None else video.promise.least
+            talk(f"nothing was found to be wrong, from {percent(shown)} on")
         if video.unsure:
             steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
             talk(f"the film leaves open: {'; '.join(steps)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -199,11 +199,11 @@ def verify(
     """
     opened, verifier = open_verifier(run, order, task=task, choices=choices, online=online)
     promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
-    if promise is not None:
-        least = promise.least
     if isinstance(source, Track):
         track = _bound_track(source, verifier.taxonomy, _task_in(verifier.taxonomy, task))
-        return _with_promise(verified(verifier, track, least=least, online=online), promise)
+        own = promise(False)
+        least = least if own is None else own.least
+        return _with_promise(verified(verifier, track, least=least, online=online), own)
     asked: dict[str, Any] = {"task": task, "least": least, "online": online, "choices": choices}
     asked |= {"promise": promise, "video": video or _UNNAMED}
     videos = verified_videos(
@@ -216,10 +216,14 @@ def verify(
     return chosen[0]
 
 
+Promised = Callable[[bool], Promise | None]
+"""The promise of false alarms in videos whose steps are given, or, if true, recognised."""
+
+
 def promised(
     verifier: Verifier, false_alarms: float | None, *, per_steps: int | None, online: bool
-) -> Promise | None:
-    """Return the promise of a number of false alarms; None without a number.
+) -> Promised:
+    """Return the promises of a number of false alarms; of None without a number.
 
     Args:
         verifier: The verifier.
@@ -228,22 +232,35 @@ def promised(
         online: Whether each step is judged from those before it alone.
 
     Raises:
-        ConfigError: A number of steps alone, or a promise that cannot be made.
+        ConfigError: A number of steps alone; a promise that cannot be made, when it is called.
     """
-    if false_alarms is not None:
-        return verifier.promise(false_alarms, per_steps=per_steps, online=online)
-    if per_steps is not None:
+    if false_alarms is None and per_steps is not None:
         problem = "steps are of a number of false alarms. Give it, too"
         raise ConfigError(f"{problem}.", setting="per_steps")
-    return None
+
+    def promise(films: bool) -> Promise | None:
+        if false_alarms is None:
+            return None
+        asked: dict[str, Any] = {"per_steps": per_steps, "online": online, "films": films}
+        return verifier.promise(false_alarms, **asked)
+
+    return promise
 
 
-def _with_promise(video: VerifiedVideo, promise: Promise | None) -> VerifiedVideo:
-    """Return a video with the promise that chose its findings."""
+def _with_promise(
+    video: VerifiedVideo, promise: Promise | None, *, given: bool = False
+) -> VerifiedVideo:
+    """Return a video with the promise that chose its findings.
+
+    Args:
+        video: The video.
+        promise: The promise; None for none.
+        given: Whether it is of steps that were given, those of the video being recognised.
+    """
     if promise is None:
         return video
     film = "false alarms were counted in videos whose steps were given; films may have more"
-    notes = (*video.notes, *[film] * video.recognised)
+    notes = (*video.notes, *[film] * given)
     return video.model_copy(update={"promise": promise, "notes": notes})
 
 
@@ -254,7 +271,7 @@ def verified_videos(
     *,
     task: Name | None,
     least: float,
-    promise: Promise | None = None,
+    promise: Promised = lambda _: None,
     online: bool = False,
     choices: Choices = _AS_WRITTEN,
     video: str = _UNNAMED,
@@ -268,14 +285,13 @@ def verified_videos(
         sources: Files of steps, and videos as of `recognise`.
         task: Id or name of the task of all of them.
         least: Leave out mistakes that are less probable.
-        promise: That of false alarms, which says what is left out instead.
+        promise: Promises of false alarms, which say what is left out instead.
         online: Judge each step from those before it alone.
         choices: What files of steps leave open.
         video: Name of videos that are given as rows.
         reading: How videos are read.
     """
     task_id = _task_in(verifier.taxonomy, task)
-    least = least if promise is None else promise.least
     recipe = recipe_of(right.info.dataset.observed) if isinstance(right, OpenedRun) else None
     files = [
         source
@@ -285,22 +301,32 @@ def verified_videos(
         and holds_steps(Path(source))
         and not (recipe is not None and recipe.reads(Path(source)))
     ]
-    asked: dict[str, Any] = {"choices": choices, "task": task_id, "least": least, "online": online}
-    videos = [*_verified_steps(right, verifier, files, **asked)]
+    asked: dict[str, Any] = {"choices": choices, "task": task_id, "online": online}
+    videos = list[VerifiedVideo]()
+    if files:
+        own = promise(False)
+        asked["least"] = least if own is None else own.least
+        videos += (
+            _with_promise(one, own) for one in _verified_steps(right, verifier, files, **asked)
+        )
     others = [source for source in sources if not any(source is file for file in files)]
     if not others:
-        return [_with_promise(one, promise) for one in videos]
+        return videos
     if not isinstance(right, OpenedRun):
         problem = "with a procedure or a table, inputs are files of steps (.csv, .eaf, …)"
         raise ConfigError(f"{problem}. Give a run.")
+    own = promise(True)
+    least = least if own is None else own.least
+    given = online or not len(verifier.films.hours)
     for whole in _recordings(right, others, video, reading):
         track = whole.recognised(right, task=task_id, evidence=True)
         if not track.steps:
             raise ConfigError(f"{whole.place or video}: no step was recognised.")
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id)
-        videos.append(judged_video.model_copy(update={"limits": limits}))
-    return [_with_promise(one, promise) for one in videos]
+        judged_video = judged_video.model_copy(update={"limits": limits})
+        videos.append(_with_promise(judged_video, own, given=given))
+    return videos
 
 
 def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -98,6 +99,29 @@ class RowStream(Protocol):
         """Return the steps so far in order, the present one among them."""
 
 
+@dataclass(frozen=True, eq=False)
+class HeldFilm:
+    """What was recognised in a training video by a recogniser of others, with doubt."""
+
+    task: int
+    certainty: float  # p(task)
+    steps: tuple[TimedStep, ...]
+    drawn: tuple[tuple[Step, ...], ...]  # sequences of steps
+    hours: float
+
+    @classmethod
+    def of(cls, recognition: Recognition) -> Self:
+        """Return what is verified of a recognition with drawn sequences."""
+        task = int(recognition.tasks.argmax())
+        return cls(
+            task=task,
+            certainty=float(recognition.tasks[task]),
+            steps=tuple(recognition.steps()),
+            drawn=tuple(recognition.drawn_steps or ()),
+            hours=len(recognition.rows) / recognition.rate / 3600,
+        )
+
+
 class Recogniser(Protocol):
     """A fitted recogniser of the steps of one taxonomy in rows of whole videos; never changed."""
 
@@ -128,6 +152,10 @@ class Recogniser(Protocol):
     @property
     def held_out(self) -> HeldOutScores | None:
         """Scores of training videos that were held out; None if none were."""
+
+    @property
+    def films(self) -> Mapping[int, HeldFilm]:
+        """What was recognised in videos held out, by place, after `fit`; it is not saved."""
 
     @classmethod
     def fit(
@@ -219,6 +247,7 @@ class BaseRecogniser:
     rate: float
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
+    films: Mapping[int, HeldFilm] = MappingProxyType({})
     _refused = staticmethod(refused)
 
     @property

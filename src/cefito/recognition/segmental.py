@@ -15,7 +15,7 @@ do not know it: log p(label | x) is (1 − s) that of the usual ones + s theirs,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -60,6 +60,7 @@ from cefito.recognition.recogniser import (
     SETTINGS_FILE,
     AnnotatedRows,
     BaseRecogniser,
+    HeldFilm,
     Recognition,
 )
 from cefito.recognition.scores import HeldOutScores, segments
@@ -116,6 +117,7 @@ class SegmentalRecogniser(BaseRecogniser):
     # by task, in videos held out; None if none was
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
+    films: Mapping[int, HeldFilm] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -144,6 +146,7 @@ class SegmentalRecogniser(BaseRecogniser):
         changing = 2 * config.members * config.training_steps * config.sees_changes
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
         held: list[HeldVideo] = []
+        places: list[int] = []  # of them
         trials: list[tuple[AlteredVideo, HeldVideo]] = []
         tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
@@ -155,6 +158,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 for place in np.flatnonzero(order == fold).tolist():
                     truth, task = known.labels[place], known.tasks[place]
                     held.append(fitted._held(known.rows[place], truth, task))
+                    places.append(videos[place])
                     if place % tried:
                         continue
                     others = [
@@ -172,7 +176,7 @@ class SegmentalRecogniser(BaseRecogniser):
             return fitted
         whole, past = (chosen_rows(held, config, past=past) for past in (False, True))
         doubt, seen = chosen_doubt(trials, config, seed, trust=whole.trust)
-        return replace(
+        fitted = replace(
             fitted,
             trusts=(whole.trust, past.trust),
             temperatures=(whole.temperature, past.temperature),
@@ -187,6 +191,11 @@ class SegmentalRecogniser(BaseRecogniser):
                 **{name: whole.scores[name] for name in ("frame", "edit", "f1_50")},
             ),
         )
+        films = {
+            place: HeldFilm.of(fitted._doubted(video.logs[False], video.chain))
+            for place, video in zip(places, held, strict=True)
+        }
+        return replace(fitted, films=films)
 
     @classmethod
     def _fitted(
@@ -326,7 +335,7 @@ class SegmentalRecogniser(BaseRecogniser):
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
         if doubt and plan is None:
-            return self._doubted(rows, chain)
+            return self._doubted(self.both_logs(rows, past=False), chain)
         logs = self.log_seen(rows, past=False)
         seen = self.likelihoods(logs, past=False)
         if plan is None:
@@ -335,9 +344,14 @@ class SegmentalRecogniser(BaseRecogniser):
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
-    def _doubted(self, rows: Rows, chain: StepChain) -> Recognition:
-        """Recognise steps with doubt in the usual order, by which the task is recognised first."""
-        both, (share, trust, doubted) = self.both_logs(rows, past=False), self.doubt
+    def _doubted(self, both: tuple[Floats, Floats], chain: StepChain) -> Recognition:
+        """Recognise steps with doubt in the usual order, by which the task is recognised first.
+
+        Args:
+            both: `both_logs` of a whole video.
+            chain: The chain of steps.
+        """
+        share, trust, doubted = self.doubt
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
         task = int(tasks.argmax())

@@ -154,12 +154,14 @@ def _fit_parts(
             context=context.part("recogniser"),
         )
     if "verifier" in names:
+        films = parts["recogniser"].films if "recogniser" in parts else {}
         parts["verifier"] = Verifier.fit(
             [dataset.videos[place] for place in chosen],
             dataset.taxonomy,
             config=config.parts.get("verifier") or VerifierConfig(),
             seed=seed,
             context=context.part("verifier"),
+            films={dataset.videos[place].video_id: film for place, film in films.items()},
         )
     return parts
 

@@ -10,11 +10,12 @@ probabilities are smoothed frequencies. `mistakes` says what each kind of mistak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.held_out import best_temperature
 from cefito.settings import Record
+from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence, first_steps, needs_of, signed_log
 from cefito.verification.foresight import Foresight
@@ -49,6 +51,9 @@ from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.repairs import repair
 from cefito.verification.settings import VerifierConfig
 
+if TYPE_CHECKING:
+    from cefito.recognition.recogniser import HeldFilm
+
 VERIFIER_FILE = "verifier.safetensors"
 _REMEDY = "Train the run again."
 _DEFAULTS = VerifierConfig()
@@ -57,7 +62,7 @@ _MOST = 1e300  # seconds
 _NOTHING = HeldOutFindings.of([])
 _FOLDS = 10  # of the right videos of a task, which are verified by the others
 _HELD_OUT = 300  # videos, about
-_MODES = "whole", "online"
+_MODES = "whole", "online", "films"
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 
 
@@ -113,9 +118,11 @@ class Verifier:
     network: RowClassifier | None = None  # of no error, an error of order, another error
     temperature: float = 1.0
     foresight: Foresight | None = None  # online, of a verifier without networks
-    # findings in right videos held out: whole videos, and each step from those before it
+    # findings in right videos held out: whole videos, each step from those before it, and whole
+    # videos whose steps were recognised
     whole: HeldOutFindings = _NOTHING
     online: HeldOutFindings = _NOTHING
+    films: HeldOutFindings = _NOTHING
 
     @classmethod
     def fit(
@@ -126,15 +133,24 @@ class Verifier:
         config: VerifierConfig = _DEFAULTS,
         seed: int = 0,
         context: TrainingContext = _ALONE,
+        films: Mapping[str, HeldFilm] = MappingProxyType({}),
     ) -> Self:
         """Count the orders, and train networks if enough steps of the videos name errors.
 
         A training that was killed goes on if the context has a folder.
+
+        Args:
+            videos: Annotated videos.
+            taxonomy: Their tasks and actions.
+            config: Settings.
+            seed: Seed of networks and folds.
+            context: Where networks are trained and kept.
+            films: What was recognised in these videos, by their ids, to count false alarms in.
         """
         counted = cls(cls._orders(videos, taxonomy), taxonomy, config)
         if sum(bool(s.errors) for video in videos for s in video.steps) < config.fewest_errors:
             learned = counted._foreseeing(videos) if config.online else counted
-            return learned._holding_out(learned._of_others(videos))
+            return learned._holding_out(learned._of_others(videos), films)
         folds = folds_of(videos, config.folds, seed)
         held: list[tuple[Floats, NDArray[np.int64]]] = []
         others = list[tuple[Self, list[Video]]]()
@@ -154,7 +170,7 @@ class Verifier:
         rows, truth = (np.concatenate(parts) for parts in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
         return replace(learned, temperature=temperature)._holding_out(
-            (replace(fitted, temperature=temperature), left) for fitted, left in others
+            ((replace(fitted, temperature=temperature), left) for fitted, left in others), films
         )
 
     def _foreseeing(self, videos: Sequence[Video]) -> Self:
@@ -184,7 +200,9 @@ class Verifier:
                 if fitted.knows(task):
                     yield fitted, left
 
-    def _holding_out(self, others: Iterable[tuple[Self, Sequence[Video]]]) -> Self:
+    def _holding_out(
+        self, others: Iterable[tuple[Self, Sequence[Video]]], films: Mapping[str, HeldFilm]
+    ) -> Self:
         """Return it with findings of verifiers in right videos that they did not learn from."""
         pairs = [(fitted, video) for fitted, videos in others for video in videos]
         whole, online = (
@@ -193,7 +211,31 @@ class Verifier:
             )
             for mode in (False, True)
         )
-        return replace(self, whole=whole, online=online)
+        recognised = HeldOutFindings.of(
+            [
+                fitted._findings_in(films[video.video_id])
+                for fitted, video in pairs
+                if video.video_id in films
+            ]
+        )
+        return replace(self, whole=whole, online=online, films=recognised)
+
+    def _findings_in(self, film: HeldFilm) -> RightFindings:
+        """Return the findings in a right video whose steps were recognised."""
+        if not film.steps:  # which is refused
+            return film.hours, 0, ()
+        verification = self.verify(
+            stored(film.steps),
+            film.task,
+            sure=[step.probability for step in film.steps],
+            drawn=film.drawn or None,
+            certainty=film.certainty,
+            least=0.0,
+        )
+        rows = [
+            (finding.probability, finding.step is not None) for finding in verification.deviations
+        ]
+        return film.hours, len(film.steps), rows
 
     def findings(
         self, steps: Sequence[Step], task: int, *, online: bool = False
@@ -331,7 +373,12 @@ class Verifier:
         return shares
 
     def promise(
-        self, alarms: float, *, per_steps: int | None = None, online: bool = False
+        self,
+        alarms: float,
+        *,
+        per_steps: int | None = None,
+        online: bool = False,
+        films: bool = False,
     ) -> Promise:
         """Choose the least probability that keeps a number of false alarms in a new right video.
 
@@ -339,6 +386,7 @@ class Verifier:
             alarms: The number, an hour or in so many steps.
             per_steps: The number of steps; None for an hour.
             online: Whether each step is judged from those before it alone.
+            films: Whether the steps of the video are recognised; of whole videos.
 
         Raises:
             ConfigError: A number below 0, too few right videos for it, or orders that a person gave
@@ -347,7 +395,8 @@ class Verifier:
         if any(order.given for order in self.orders):
             problem = "false alarms were not counted under the orders given. Give a probability"
             raise ConfigError(f"{problem}.", setting="false_alarms")
-        return (self.online if online else self.whole).promise(alarms, per_steps)
+        whole = self.films if films and len(self.films.hours) else self.whole
+        return (self.online if online else whole).promise(alarms, per_steps)
 
     def verify(
         self,
