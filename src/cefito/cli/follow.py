@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cefito.verification.verifier import Deviation
 
 _SHOWN = 3  # next steps
+_ENDED = 0.5  # probability of the end from which on it is told
 _LATEST = 3600.0  # seconds; a first row that is later has a time of day
 _FARTHEST = 10.0  # seconds between the first two rows; times further apart are milliseconds
 
@@ -103,7 +104,8 @@ def follow(
         for at, row in rows:
             session.observe(row, at=at)
             followed = session.followed(_SHOWN, least=least, lag=lag)
-            state = (followed.now and followed.now.action, [step.action for step in followed.done])
+            going = followed.now.action if followed.now else followed.ended >= _ENDED
+            state = (going, followed.now is None, [step.action for step in followed.done])
             news = [
                 finding
                 for finding in followed.findings
@@ -130,11 +132,9 @@ def _show(
             value["plan"] = {"actions": names, "probability": steps.probability}
         print_json(value, indent=None)
         return
-    now = (
-        "pause"
-        if followed.now is None
-        else f"{followed.now.name} ({percent(followed.now.probability)})"
-    )
+    now = f"finished ({percent(followed.ended)})" if followed.ended >= _ENDED else "pause"
+    if followed.now is not None:
+        now = f"{followed.now.name} ({percent(followed.now.probability)})"
     ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
     talk(f"{followed.seconds:7.1f} s  now: {now}; done: {len(followed.done)}; next: {ahead}")
     for finding in news:

@@ -50,6 +50,7 @@ class Followed(Record):
     done: list[TimedStep] = Field(description="Steps before it, oldest first.")
     next: list[Likely] = Field(description="Next steps, likeliest first.")
     task: Likely = Field(description="The likeliest task.")
+    ended: float = Field(description="Probability that the last step is over.")
     findings: list[Deviation] = Field(
         default=[], description="What was wrong in the steps done, likeliest first."
     )
@@ -219,6 +220,7 @@ class FilmSession:
             now=steps[-1] if going else None,
             done=done,
             findings=self._verified[1],
+            ended=stream.ended,
             next=[*ahead],
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )

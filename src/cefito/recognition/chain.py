@@ -60,6 +60,13 @@ class Filtered:
         return found
 
     @property
+    def ended(self) -> Floats:
+        """p(the last step is over) [n]."""
+        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True)).sum(axis=1)
+        ended: Floats = shares[:, 1] / shares.sum(axis=1)
+        return ended
+
+    @property
     def states(self) -> Floats:
         """p(state) [n, C, S]."""
         shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))

@@ -304,6 +304,11 @@ class StepStream:
         return softened(*self._present)
 
     @property
+    def ended(self) -> float:
+        """Probability that the last step of the procedure is over."""
+        return float((self._belief.states or self._chain.start).ended[0])
+
+    @property
     def tasks(self) -> Floats:
         """p(task) [C]."""
         tasks: Floats = (self._belief.states or self._chain.start).tasks[0]

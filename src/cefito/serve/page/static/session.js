@@ -297,7 +297,8 @@ function show(next) {
 function showBig() {
   const { now, done, seconds } = state.followed || { now: coming() };
   const next = state.followed ? coming() : state.plans.filter((plan) => now && plan.names[0] === now.name).map((plan) => ({ name: plan.names[1] }))[0];
-  $("live-going").textContent = now ? now.name : state.followed ? "pause" : "nothing";
+  const idle = state.followed ? (state.followed.ended >= 0.5 ? "finished" : "pause") : "nothing";
+  $("live-going").textContent = now ? now.name : idle;
   $("live-coming").textContent = (next && next.name) || "nothing";
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
