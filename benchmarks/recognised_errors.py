@@ -2,9 +2,10 @@
 
 Splits the training and validation videos of a folder with taxonomy.json, videos.jsonl, errors.jsonl
 and timeline.npz into two folds. The recogniser and the verifier learn from one of them, and each
-annotated step of the other one has the probability of an error of the recognised step of its action
-that overlaps it most, or, if none does, the mean of its video. With sequences that are drawn, it is
-the mean over them.
+annotated step of the other one has the probability of a mistake of the recognised step of its
+action that overlaps it most, or, if none does, the mean of its video. `films` is what `cefito
+verify` says of the rows, `given` of the annotated steps, and `alone` what the verifier's networks
+say of the recognised steps, as if they were sure.
 
     python benchmarks/recognised_errors.py --data FOLDER --out FILE [--seeds 2]
 
@@ -28,21 +29,38 @@ from cefito.data.annotations import Step, Video
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
+from cefito.recognition.recogniser import Recognition
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.track import stored
-from cefito.verification.verifier import Verifier
+from cefito.verification.verifier import Verification, Verifier
 from verification import auc
 
 _DRAWS = 1000
 Floats = NDArray[np.float64]
 
 
-def probabilities(verifier: Verifier, steps: Sequence[Step], video: Video) -> Floats:
-    """Return p(error of order, any error) of each annotated step, NaN if it is not recognised."""
+def judged(verification: Verification) -> Floats:
+    """Return p(mistake of order, any mistake) of each step [n, 2]."""
+    rows = [(step.kinds.get("order", 0.0), step.mistake or 0.0) for step in verification.steps]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def of_film(verifier: Verifier, seen: Recognition, video: Video) -> Floats:
+    """Return the same of the steps that are recognised with doubt."""
+    steps = seen.steps()
+    verification = verifier.verify(
+        stored(steps),
+        video.task,
+        sure=[step.probability for step in steps],
+        drawn=seen.drawn_steps,
+        least=0.0,
+    )
+    return judged(verification)
+
+
+def matched(chances: Floats, steps: Sequence[Step], video: Video) -> Floats:
+    """Return the chances of each annotated step, of those of recognised steps [n, 2]."""
     found = np.full((len(video.steps), 2), np.nan)
-    if not steps:
-        return found
-    judged = verifier.probabilities(steps, video.task)
     for place, step in enumerate(video.steps):
         overlaps = [
             min(step.end, other.end) - max(step.start, other.start)
@@ -50,14 +68,9 @@ def probabilities(verifier: Verifier, steps: Sequence[Step], video: Video) -> Fl
             else 0.0
             for other in steps
         ]
-        best = int(np.argmax(overlaps))
-        if overlaps[best] > 0:
-            found[place] = judged[best, 1], 1 - judged[best, 0]
-    return found
-
-
-def filled(found: Floats) -> Floats:
-    """Return scores [n, 2] in which a step that was not recognised has the mean of its video."""
+        best = int(np.argmax(overlaps)) if overlaps else 0
+        if overlaps and overlaps[best] > 0:
+            found[place] = chances[best]
     left = ~np.isnan(found)
     mean = np.where(left, found, 0).sum(axis=0) / np.maximum(left.sum(axis=0), 1)
     return np.where(left, found, mean)
@@ -69,7 +82,7 @@ def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
     assert timeline is not None, "the data set needs rows of whole videos"
     learned = [place for place, video in enumerate(dataset.videos) if video.split != "test"]
     folds = np.random.default_rng(seed).permutation(len(learned)) % 2
-    scores: dict[str, list[Floats]] = {"best": [], "drawn": [], "given": []}
+    scores: dict[str, list[Floats]] = {"films": [], "alone": [], "given": []}
     videos: list[Video] = []
     for fold in range(2):
         train = [place for place, of in zip(learned, folds, strict=True) if of != fold]
@@ -81,12 +94,16 @@ def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
                 continue
             video, rows = dataset.videos[place], timeline.videos[place].astype(np.float32)
             videos.append(video)
-            best = stored(recogniser.recognise(rows).steps())
-            drawn = recogniser.recognise(rows, doubt=True).drawn_steps
-            each = [filled(probabilities(verifier, steps, video)) for steps in drawn]
-            scores["best"].append(filled(probabilities(verifier, best, video)))
-            scores["drawn"].append(np.mean(each, axis=0))
-            scores["given"].append(probabilities(verifier, video.steps, video))
+            best, seen = recogniser.recognise(rows), recogniser.recognise(rows, doubt=True)
+            steps = stored(best.steps())
+            shares = verifier.probabilities(steps, video.task)
+            alone = np.stack([shares[:, 1], 1 - shares[:, 0]], axis=1)
+            scores["films"].append(
+                matched(of_film(verifier, seen, video), stored(seen.steps()), video)
+            )
+            scores["alone"].append(matched(alone, steps, video))
+            given = verifier.verify(video.steps, video.task, least=0.0)
+            scores["given"].append(judged(given))
     owner = np.repeat(np.arange(len(videos)), [len(video.steps) for video in videos])
     tags = [" ".join(step.errors).casefold() for video in videos for step in video.steps]
     wrong = {"order": np.array(["order" in tag for tag in tags]), "any": np.array(tags) != ""}
