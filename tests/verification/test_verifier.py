@@ -1,5 +1,7 @@
 """What was wrong in videos: by counts, and by networks where training videos name errors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import t
@@ -284,14 +286,15 @@ def test_errors_of_order_are_learned_and_thresholds_hold(learned):
 
 def test_saved_and_read_and_damaged(counts, learned, tmp_path):
     path = tmp_path / VERIFIER_FILE
-    for verifier in (counts, learned):
+    for known_steps in (counts, learned):
+        verifier = replace(known_steps, films=known_steps.online)
         verifier.save(tmp_path)
         again = Verifier.load(tmp_path, TAXONOMY, config=SMALL)
         for steps in map(steps_of, ([0, 2, 1, 3], [5, 5, 0], [6])):
             ours, theirs = (one.probabilities(steps, 0) for one in (again, verifier))
             np.testing.assert_array_equal(ours, theirs)
             assert again.verify(steps, 0) == verifier.verify(steps, 0)
-        for mode in ("whole", "online"):
+        for mode in ("whole", "online", "films"):
             arrays = getattr(verifier, mode).arrays()
             for key, array in getattr(again, mode).arrays().items():
                 np.testing.assert_array_equal(array, arrays[key])
