@@ -132,11 +132,13 @@ def _show(
             value["plan"] = {"actions": names, "probability": steps.probability}
         print_json(value, indent=None)
         return
-    now = f"finished ({percent(followed.ended)})" if followed.ended >= _ENDED else "pause"
+    over = followed.now is None and followed.ended >= _ENDED
+    now = f"finished ({percent(followed.ended)})" if over else "pause"
     if followed.now is not None:
         now = f"{followed.now.name} ({percent(followed.now.probability)})"
     ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
-    talk(f"{followed.seconds:7.1f} s  now: {now}; done: {len(followed.done)}; next: {ahead}")
+    coming = "" if over else f"; next: {ahead}"
+    talk(f"{followed.seconds:7.1f} s  now: {now}; done: {len(followed.done)}{coming}")
     for finding in news:
         talk(
             f"           {finding.name}: {finding.words} "

@@ -296,9 +296,9 @@ function show(next) {
 // What goes on and what follows: of a video as recognised, else the likeliest step and what the best plan has after it.
 function showBig() {
   const { now, done, seconds } = state.followed || { now: coming() };
-  const next = state.followed ? coming() : state.plans.filter((plan) => now && plan.names[0] === now.name).map((plan) => ({ name: plan.names[1] }))[0];
-  const idle = state.followed ? (state.followed.ended >= 0.5 ? "finished" : "pause") : "nothing";
-  $("live-going").textContent = now ? now.name : idle;
+  const over = state.followed && !now && state.followed.ended >= 0.5;
+  const next = over ? undefined : state.followed ? coming() : state.plans.filter((plan) => now && plan.names[0] === now.name).map((plan) => ({ name: plan.names[1] }))[0];
+  $("live-going").textContent = now ? now.name : over ? "finished" : state.followed ? "pause" : "nothing";
   $("live-coming").textContent = (next && next.name) || "nothing";
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
