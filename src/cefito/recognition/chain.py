@@ -55,25 +55,28 @@ class Filtered:
     @property
     def tasks(self) -> Floats:
         """p(task) [n, C]."""
-        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True)).sum(axis=2)
-        found: Floats = shares / shares.sum(axis=1, keepdims=True)
-        return found
+        tasks: Floats = self._shares.sum(axis=2)
+        return tasks
 
     @property
     def ended(self) -> Floats:
         """p(the last step is over) [n]."""
-        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True)).sum(axis=1)
-        ended: Floats = shares[:, 1] / shares.sum(axis=1)
+        ended: Floats = self._shares[:, :, 1].sum(axis=1)
         return ended
 
     @property
     def states(self) -> Floats:
         """p(state) [n, C, S]."""
-        shares = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))
+        shares = self._shares
         found: Floats = self.within * shares[:, :, :1]
         found[:, :, -1] = shares[:, :, 1]
-        found /= shares.sum(axis=(1, 2), keepdims=True)
         return found
+
+    @property
+    def _shares(self) -> Floats:
+        """p(task, not at its end), p(task, at its end) [n, C, 2]."""
+        shares: Floats = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))
+        return shares / shares.sum(axis=(1, 2), keepdims=True)
 
     def of_task(self, task: int) -> Floats:
         """Return p(state | task) [n, S] of one task, however improbable, up to a factor."""
