@@ -76,7 +76,8 @@ class Filtered:
     def _shares(self) -> Floats:
         """p(task, not at its end), p(task, at its end) [n, C, 2]."""
         shares: Floats = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))
-        return shares / shares.sum(axis=(1, 2), keepdims=True)
+        shares /= shares.sum(axis=(1, 2), keepdims=True)
+        return shares
 
     def of_task(self, task: int) -> Floats:
         """Return p(state | task) [n, S] of one task, however improbable, up to a factor."""
