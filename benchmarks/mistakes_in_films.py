@@ -39,8 +39,9 @@ from cefito.recognition.changes import rearranged
 from cefito.recognition.scores import segments
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
+from cefito.verification.findings import Verification
 from cefito.verification.order import TaskOrder
-from cefito.verification.verifier import Verification, Verifier
+from cefito.verification.verifier import Verifier
 
 _USUAL = 0.7  # share of videos with a step that is cut
 _KEPT = 0.8  # p(a before b) of neighbours that are exchanged

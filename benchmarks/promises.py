@@ -110,9 +110,9 @@ def of_folder(folder: Path) -> dict[str, Any]:
 def _right(verifier: Verifier, videos: Sequence[Video], *, online: bool) -> Iterator[RightFindings]:
     for video in videos:
         if video.clean:
-            findings = verifier.findings(video.steps, video.task, online=online)
-            rows = [(one.probability, one.step is not None) for one in findings]
-            yield max(step.end for step in video.steps) / 3600, len(video.steps), rows
+            verification = verifier.verify(video.steps, video.task, online=online, least=0.0)
+            hours = max(step.end for step in video.steps) / 3600
+            yield hours, len(video.steps), verification.chances
 
 
 def _missed(
@@ -124,8 +124,8 @@ def _missed(
     said = list[bool]()
     for video in videos:
         if any(step.errors for step in video.steps):
-            findings = verifier.findings(video.steps, video.task, online=online)
-            named = {one.step for one in findings if one.probability >= least}
+            verification = verifier.verify(video.steps, video.task, online=online, least=least)
+            named = {finding.step for finding in verification.deviations}
             said += [n in named for n, step in enumerate(video.steps, 1) if step.errors]
     return {"missed": round(100 * (1 - float(np.mean(said))), 1)} if said else {}
 

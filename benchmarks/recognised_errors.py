@@ -32,7 +32,8 @@ from cefito.files import write_json
 from cefito.recognition.recogniser import Recognition
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.track import stored
-from cefito.verification.verifier import Verification, Verifier
+from cefito.verification.findings import Verification
+from cefito.verification.verifier import Verifier
 from verification import auc
 
 _DRAWS = 1000

@@ -54,8 +54,7 @@ def scores(verifier: Verifier, videos: Sequence[Video]) -> dict[str, Any]:
     """Count findings in right recordings, and the errors found in the others."""
     rows = {name: list[tuple[float, float]]() for name in ("alarms", "order", "missing")}
     for video in videos:
-        findings = verifier.findings(video.steps, video.task)
-        findings = [finding for finding in findings if finding.probability >= _SAID]
+        findings = verifier.verify(video.steps, video.task, least=_SAID).deviations
         if video.clean:
             rows["alarms"].append((len(findings), 1))
             continue

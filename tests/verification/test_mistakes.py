@@ -3,8 +3,9 @@
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.verification.findings import Deviation
 from cefito.verification.mistakes import KINDS, OmittedMistake, StepMistake
-from cefito.verification.verifier import Deviation, Verifier
+from cefito.verification.verifier import Verifier
 
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(3))], ["boil", "pour", "stir"])
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
     from cefito.parts.opened import OpenedRun
-    from cefito.verification.verifier import Deviation
+    from cefito.verification.findings import Deviation
 
 _SHOWN = 3  # next steps
 _ENDED = 0.5  # probability of the end from which on it is told

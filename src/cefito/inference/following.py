@@ -33,7 +33,7 @@ from cefito.recognition.recogniser import step_stream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
-from cefito.verification.verifier import Deviation
+from cefito.verification.findings import Deviation
 
 FINDING = 0.6
 """Least probability of a mistake that is reported."""

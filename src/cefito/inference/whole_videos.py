@@ -25,9 +25,10 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
+from cefito.verification.findings import Deviation, StepJudgement, UnsureStep
 from cefito.verification.order import reached, read_orders
 from cefito.verification.promise import Promise
-from cefito.verification.verifier import Deviation, StepJudgement, UnsureStep, Verifier
+from cefito.verification.verifier import Verifier
 
 if TYPE_CHECKING:
     import torch

@@ -97,13 +97,12 @@ def verified_split(verifier: Verifier, videos: Iterable[Video]) -> VerifiedSplit
     for video in videos:
         if not video.steps or not verifier.knows(video.task):
             continue
-        findings, length = verifier.findings(video.steps, video.task), _hours(video)
+        verification, length = verifier.verify(video.steps, video.task, least=0.0), _hours(video)
         hours, count = hours + length, count + 1
         if video.clean:
-            rows = [(finding.probability, finding.step is not None) for finding in findings]
-            right.append((length, len(video.steps), rows))
-        of_step = {finding.step: finding.probability for finding in findings}
-        omitted = {f.action: f.probability for f in findings if f.step is None}
+            right.append((length, len(video.steps), verification.chances))
+        of_step = {finding.step: finding.probability for finding in verification.deviations}
+        omitted = {f.action: f.probability for f in verification.deviations if f.step is None}
         for number, step in enumerate(video.steps, 1):
             chances.append(of_step.get(number, 0.0))
             wrong.append(bool(step.errors))

@@ -19,9 +19,15 @@ import numpy as np
 from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.evidence import StepEvidence, earlier_equal, needs_of
+from cefito.verification.evidence import (
+    StepEvidence,
+    earlier_equal,
+    first_steps,
+    needs_of,
+    signed_log,
+)
 from cefito.verification.foresight import UNUSUAL, Foresight
-from cefito.verification.order import TaskOrder
+from cefito.verification.order import Floats, TaskOrder
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike the videos without errors"
@@ -51,12 +57,20 @@ class SeenVideo:
     order: TaskOrder
     taxonomy: Taxonomy
     steps: Sequence[Step]
-    evidence: StepEvidence
-    first: dict[int, int]  # as `first_steps` returns it
-    learned: bool  # whether networks gave the probabilities of its steps
-    finished: bool  # else steps may follow
+    learned: bool = False  # whether networks gave the probabilities of its steps
+    finished: bool = False  # else steps may follow
     online: bool = False  # whether its last step is judged, before others are seen
     foresight: Foresight | None = None  # that gave the probabilities of its steps
+
+    @cached_property
+    def evidence(self) -> StepEvidence:
+        """What right videos say of its steps."""
+        return StepEvidence.of(self.order, self.steps)
+
+    @cached_property
+    def first(self) -> dict[int, int]:
+        """As `first_steps` returns it."""
+        return first_steps(self.order, self.steps)
 
     @cached_property
     def keys(self) -> list[tuple[int, int]]:
@@ -73,6 +87,35 @@ class SeenVideo:
             return 1 - usual
         tells = self.foresight.told(name) and (self.order.videos or name == "unknown")
         return self.foresight.strange[name] if tells else 0.0
+
+    @cached_property
+    def order_errors(self) -> Floats:
+        """p(error of order) of each step by counts [n].
+
+        1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
+        steps, the one that breaks more orders is to blame. Online, the last step may need an action
+        that was not done.
+        """
+        evidence, first = self.evidence, self.first
+        blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
+        errors = np.zeros(len(blame))
+        for late, b in first.items():
+            for early, a in first.items():
+                if early < late and self.order.probability[a, b] < 0.5:
+                    place = late if blame[late] >= blame[early] else early
+                    errors[place] = max(errors[place], 1 - 2 * self.order.probability[a, b])
+        if self.online:
+            needs = needs_of(self.order, first, len(blame) - 1)
+            errors[-1] = max(errors[-1], needs.max(initial=0))
+        return errors
+
+    def omitted(self, certainty: float) -> Iterator[OmittedAction]:
+        """Yield the actions of the task that were not done, with p(not done)."""
+        done = {self.order.index[s.action] for s in self.steps if s.action in self.order.index}
+        for index in sorted(set(range(self.order.size)) - done):
+            chances = self.order.probability[index]
+            later = max(done, key=lambda other: chances[other], default=None)
+            yield OmittedAction(self, index, later, certainty)
 
     def name(self, action: int) -> str:
         """Return the name of an action for messages."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.data.folds import folds_of
@@ -31,21 +30,17 @@ from cefito.progress import Advance
 from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.held_out import best_temperature
-from cefito.settings import Record
 from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
-from cefito.verification.evidence import StepEvidence, first_steps, needs_of, signed_log
-from cefito.verification.foresight import Foresight
-from cefito.verification.mistakes import (
-    KINDS,
-    OmittedAction,
-    OmittedMistake,
-    SeenStep,
-    SeenVideo,
-    StepMistake,
-    kind_of,
-    step_keys,
+from cefito.verification.evidence import StepEvidence
+from cefito.verification.findings import (
+    Findings,
+    StepJudgement,
+    UnsureStep,
+    Verification,
 )
+from cefito.verification.foresight import Foresight
+from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.repairs import repair
@@ -63,49 +58,6 @@ _NOTHING = HeldOutFindings.of([])
 _FOLDS = 10  # of the right videos of a task, which are verified by the others
 _HELD_OUT = 300  # videos, about
 _MODES = "whole", "online", "films"
-_LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
-
-
-class Deviation(Record):
-    """Something that was wrong in a video."""
-
-    kind: str = Field(json_schema_extra={"enum": [*KINDS]})
-    words: str  # the kind in words
-    action: int | None  # None if its name is unknown
-    name: str
-    # counted from 1; None if it is missing, or if the likeliest steps of a film lack it
-    step: int | None = None
-    start: float | None = None  # seconds
-    end: float | None = None
-    probability: float  # that it is an error
-    evidence: str  # in words
-
-
-class UnsureStep(Record):
-    """A step of which a film shows neither that it was done, in its place, nor that it was not."""
-
-    action: int
-    name: str
-    kind: str = Field(json_schema_extra={"enum": [*KINDS]})  # of the mistake that it may be
-    words: str  # the kind in words
-    probability: float  # that it is one
-
-
-class StepJudgement(Record):
-    """How probable it is that a step was a mistake."""
-
-    mistake: float | None = None  # as of its deviation; None if nothing is known of the task
-    # of each kind, which may occur together
-    kinds: dict[str, float] = Field(default_factory=dict)
-
-
-class Verification(Record):
-    """What was wrong in a video, and how to go on."""
-
-    deviations: tuple[Deviation, ...]  # the likeliest first
-    unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
-    steps: tuple[StepJudgement, ...]
-    repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,53 +157,31 @@ class Verifier:
     ) -> Self:
         """Return it with findings of verifiers in right videos that they did not learn from."""
         pairs = [(fitted, video) for fitted, videos in others for video in videos]
-        whole, online = (
-            HeldOutFindings.of(
-                [fitted._right_findings(video, online=mode) for fitted, video in pairs]
-            )
-            for mode in (False, True)
-        )
-        recognised = HeldOutFindings.of(
-            [
-                fitted._findings_in(films[video.video_id])
-                for fitted, video in pairs
-                if video.video_id in films
-            ]
-        )
-        return replace(self, whole=whole, online=online, films=recognised)
+        recognised = [(fitted, films.get(video.video_id)) for fitted, video in pairs]
+        held_out = {
+            "whole": [fitted._right_findings(video, online=False) for fitted, video in pairs],
+            "online": [fitted._right_findings(video, online=True) for fitted, video in pairs],
+            "films": [fitted._findings_in(film) for fitted, film in recognised if film is not None],
+        }
+        fields: dict[str, Any] = {
+            mode: HeldOutFindings.of(findings) for mode, findings in held_out.items()
+        }
+        return replace(self, **fields)
 
     def _findings_in(self, film: HeldFilm) -> RightFindings:
         """Return the findings in a right video whose steps were recognised."""
         if not film.steps:  # which is refused
             return film.hours, 0, ()
+        sure = [step.probability for step in film.steps]
         verification = self.verify(
             stored(film.steps),
             film.task,
-            sure=[step.probability for step in film.steps],
+            sure=sure,
             drawn=film.drawn or None,
             certainty=film.certainty,
             least=0.0,
         )
-        rows = [
-            (finding.probability, finding.step is not None) for finding in verification.deviations
-        ]
-        return film.hours, len(film.steps), rows
-
-    def findings(
-        self, steps: Sequence[Step], task: int, *, online: bool = False
-    ) -> list[Deviation]:
-        """Return all that `verify` says of the steps of a whole video, however improbable.
-
-        Args:
-            steps: The steps in the order of their times.
-            task: Id of the task.
-            online: Whether each step is judged from those before it alone.
-        """
-        sequences = [(1.0, steps, np.ones(len(steps)))]
-        order = self.orders[task]
-        return self._deviations(
-            self._suspects(order, sequences, finished=True, online=online), steps
-        )
+        return film.hours, len(sure), verification.chances
 
     def _right_findings(self, video: Video, *, online: bool) -> RightFindings:
         """Return the findings in a right video.
@@ -262,7 +192,7 @@ class Verifier:
         new = {step.action for step in video.steps if not self._has_seen(step.action)}
         rows = [
             (1.0 if finding.action in new else finding.probability, finding.step is not None)
-            for finding in self.findings(video.steps, video.task, online=online)
+            for finding in self.verify(video.steps, video.task, online=online, least=0.0).deviations
         ]
         return max(step.end for step in video.steps) / 3600, len(video.steps), rows
 
@@ -337,10 +267,15 @@ class Verifier:
 
     def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
         """Return p(no error, error of order, another error) of each step [n, 3]."""
-        order = self.orders[task]
-        if self.network is not None:
-            return self._softened(self.network, self._rows(order, steps))
-        return self._shares(order, StepEvidence.of(order, steps), first_steps(order, steps))
+        return self._errors(SeenVideo(self.orders[task], self.taxonomy, steps))
+
+    def _errors(self, video: SeenVideo) -> Floats:
+        """Return `probabilities` by networks, or by counts without them."""
+        if self.network is None:
+            return _by_order(video.order_errors, video.order_errors)
+        alone = self.config.online and not video.online  # of a prefix, the last row alone counts
+        matrix = self._rows(video.order, video.steps) if alone else video.evidence.matrix()
+        return softened(np.exp(self.network.log_probabilities(matrix)), self.temperature)
 
     def _rows(self, order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
         """Return what networks learn of each step [n, F]."""
@@ -348,29 +283,6 @@ class Verifier:
             return StepEvidence.of(order, steps).matrix()
         counts = range(1, len(steps) + 1)
         return np.stack([StepEvidence.of(order, steps[:n]).matrix()[-1] for n in counts])
-
-    def _softened(self, network: RowClassifier, rows: NDArray[np.float32]) -> Floats:
-        return softened(np.exp(network.log_probabilities(rows)), self.temperature)
-
-    @staticmethod
-    def _shares(
-        order: TaskOrder, evidence: StepEvidence, first: dict[int, int], *, online: bool = False
-    ) -> Floats:
-        """Return `probabilities` by counts; online, the last one may need an action not done."""
-        # 1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
-        # steps, the one that breaks more orders is to blame
-        blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
-        shares = np.zeros((len(blame), 3))
-        for late, b in first.items():
-            for early, a in first.items():
-                if early < late and order.probability[a, b] < 0.5:
-                    place = late if blame[late] >= blame[early] else early
-                    shares[place, 1] = max(shares[place, 1], 1 - 2 * order.probability[a, b])
-        if online:
-            needs = needs_of(order, first, len(blame) - 1)
-            shares[-1, 1] = max(shares[-1, 1], needs.max(initial=0))
-        shares[:, 0] = 1 - shares[:, 1]
-        return shares
 
     def promise(
         self,
@@ -446,55 +358,40 @@ class Verifier:
         shown = tuple(steps)
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
-        films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
-        suspects = self._suspects(
-            order, films or [(1.0, shown, certain)], certainty, finished=finished, online=online
-        )
-        findings = self._deviations(suspects, shown)
-        undecided = (d for d in findings if self.config.unsure <= d.probability < least and drawn)
+        films = [
+            (n / len(drawn) * certainty, first[key], np.ones(len(key))) for key, n in likely.items()
+        ]
+        sequences = films or [(certainty, shown, certain)]
+        findings = self._judged(order, sequences, finished=finished, online=online)
+        deviations = findings.deviations(shown)
+        undecided = (d for d in deviations if self.config.unsure <= d.probability < least and drawn)
         return Verification(
-            deviations=tuple(d for d in findings if d.probability >= least),
+            deviations=tuple(d for d in deviations if d.probability >= least),
             unsure=tuple(
                 UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
                 for d in undecided
                 if d.kind in ("missing", "order")
             ),
-            steps=tuple(suspects.get(key, _Suspect()).judgement() for key in step_keys(shown)),
+            steps=findings.judgements(shown),
             repair=repair(order, (step.action for step in steps), self.taxonomy),
         )
 
-    def _suspects(
+    def _judged(
         self,
         order: TaskOrder,
         sequences: Iterable[tuple[float, Sequence[Step], Floats]],
-        certainty: float = 1.0,
         *,
         finished: bool,
         online: bool,
-    ) -> dict[tuple[int, int], _Suspect]:
+    ) -> Findings:
         """Judge the steps of sequences, each with its probability and those of its steps."""
-        suspects = dict[tuple[int, int], _Suspect]()
+        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
+        findings = Findings() if self.foresight is None else Findings(least_omitted=0.5)
         for share, sequence, trusted in sequences:
             subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
             for subject in subjects:
-                suspects.setdefault(subject.key, _Suspect()).add(subject, share * certainty)
-        return suspects
-
-    def _deviations(
-        self, suspects: dict[tuple[int, int], _Suspect], shown: Sequence[Step]
-    ) -> list[Deviation]:
-        """Return all findings, the likeliest first."""
-        places = {key: place for place, key in enumerate(step_keys(shown))}
-        suspected = (suspect.deviation(places.get(key), shown) for key, suspect in suspects.items())
-        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
-        lowest = _LEAST if self.foresight is None else 0.5
-        findings = (
-            d
-            for d in suspected
-            if d is not None
-            and d.probability >= (lowest if isinstance(KINDS[d.kind], OmittedMistake) else _LEAST)
-        )
-        return sorted(findings, key=lambda deviation: -deviation.probability)
+                findings.add(subject, share)
+        return findings
 
     def _subjects(
         self,
@@ -506,55 +403,28 @@ class Verifier:
         online: bool,
     ) -> Iterator[SeenStep | OmittedAction]:
         """Yield the steps that were done, and the actions of the task that were not."""
-        foreseen = None  # p(error of order) and p(mistake) of each step by those before it [n, 2]
-        if self.foresight is not None and not order.given:
-            foreseen = np.column_stack(self.foresight.chances(order, steps))
-        if online:
-            seen = []
-            for n in range(1, len(steps) + 1):
-                rows = None if foreseen is None else foreseen[:n]
-                seen.append(self._seen(order, steps[:n], certain[:n], rows, online=True)[-1])
+        learned, foresight = self.network is not None, None if order.given else self.foresight
+        # online, each step is the last one of a video that is not over
+        ends, over = (range(1, len(steps) + 1), False) if online else ([len(steps)], finished)
+        videos = [
+            SeenVideo(order, self.taxonomy, steps[:end], learned, over, online, foresight)
+            for end in ends
+        ]
+        if foresight is not None:
+            rows = _by_order(*foresight.chances(order, steps))
         else:
-            seen = self._seen(order, steps, certain, foreseen, finished=finished)
-        yield from seen
-        yield from _omitted(seen[-1].video, float(certain.mean()))
+            errors = [self._errors(video) for video in videos]
+            rows = np.array([error[-1] for error in errors]) if online else errors[0]
+        columns = zip(rows.tolist(), certain.tolist(), strict=True)
+        for place, ((right, misplaced, mishandled), certainty) in enumerate(columns):
+            video = videos[place] if online else videos[0]
+            yield SeenStep(video, place, right, misplaced, mishandled, certainty)
+        yield from videos[-1].omitted(float(certain.mean()))
 
     def knows(self, task: int) -> bool:
         """Return whether anything is known of a task, or of others that share its actions."""
         order = self.orders[task]
         return bool(order.videos or order.given or self.foresight)
-
-    def _seen(
-        self,
-        order: TaskOrder,
-        steps: Sequence[Step],
-        certain: Floats,
-        foreseen: Floats | None,
-        *,
-        finished: bool = False,
-        online: bool = False,
-    ) -> list[SeenStep]:
-        """Return the steps with their probabilities; online, those of the last one count alone."""
-        evidence, first = StepEvidence.of(order, steps), first_steps(order, steps)
-        learned = self.network is not None
-        foresight = None if foreseen is None else self.foresight
-        video = SeenVideo(
-            order, self.taxonomy, steps, evidence, first, learned, finished, online, foresight
-        )
-        if foreseen is not None:
-            misplaced, wrong = foreseen.T
-            errors = np.column_stack([1 - wrong, misplaced, np.zeros(len(steps))])
-        elif self.network is None:
-            errors = self._shares(order, evidence, first, online=online)
-        else:
-            alone = self.config.online and not online  # of a prefix, the last row alone counts
-            matrix = self._rows(order, steps) if alone else evidence.matrix()
-            errors = self._softened(self.network, matrix)
-        rows = zip(errors.tolist(), certain.tolist(), strict=True)
-        return [
-            SeenStep(video, place, right, misplaced, mishandled, certainty)
-            for place, ((right, misplaced, mishandled), certainty) in enumerate(rows)
-        ]
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
@@ -612,12 +482,7 @@ class Verifier:
             foresight, count = parts.pop("foresight", None), len(taxonomy.actions)
             if parts:
                 raise RunError(f"{path}: tensors '{min(parts)}' are unknown.")
-            found = cls(
-                orders,
-                taxonomy,
-                config,
-                **held_out,
-            )
+            found = cls(orders, taxonomy, config, **held_out)
             if foresight is not None:
                 shared = Foresight.of_arrays(foresight, orders, count, str(path))
                 found = replace(found, foresight=shared)
@@ -628,11 +493,7 @@ class Verifier:
             load_weights(network, weights, str(path), copy=False)
         except RunError as problem:
             raise RunError(f"{problem} {_REMEDY}") from problem
-        return replace(
-            found,
-            network=network,
-            temperature=float(facts["temperature"]),
-        )
+        return replace(found, network=network, temperature=float(facts["temperature"]))
 
 
 def _labels(video: Video) -> NDArray[np.int64]:
@@ -641,66 +502,6 @@ def _labels(video: Video) -> NDArray[np.int64]:
     return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
 
 
-def _omitted(video: SeenVideo, certainty: float) -> Iterator[OmittedAction]:
-    """Yield the actions of the task that were not done, with p(not done)."""
-    order = video.order
-    done = {order.index[step.action] for step in video.steps if step.action in order.index}
-    for index in sorted(set(range(order.size)) - done):
-        later = max(done, key=lambda other: order.probability[index, other], default=None)
-        yield OmittedAction(video, index, later, certainty)
-
-
-class _Suspect:
-    """A step of an action, and how probable it is that it was a mistake, in all sequences."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[str, float] = {}  # p(mistake) that is named so
-        self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
-        self._kinds_of_steps = [one for one in KINDS.values() if isinstance(one, StepMistake)]
-        self._shares = {kind.name: 0.0 for kind in self._kinds_of_steps}
-
-    def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
-        """Add what a sequence of this probability says."""
-        named = kind_of(subject)
-        mistake = 0.0 if named is None else named.probability(subject)
-        share *= subject.certainty
-        if named is not None:
-            name = named.name
-            self._kinds[name] = self._kinds.get(name, 0.0) + mistake * share
-            self._best[name] = max(
-                self._best.get(name, (-1.0, subject)), (mistake, subject), key=lambda one: one[0]
-            )
-        if isinstance(subject, SeenStep):
-            for kind in self._kinds_of_steps:  # none exceeds the probability of the mistake
-                self._shares[kind.name] += share * min(kind.share(subject), mistake)
-
-    @property
-    def probability(self) -> float:
-        """p(mistake)."""
-        return min(1.0, sum(self._kinds.values()))
-
-    def judgement(self) -> StepJudgement:
-        """Return the probabilities of a step that was done."""
-        done = sum(p for name, p in self._kinds.items() if name in self._shares)
-        return StepJudgement(mistake=min(1.0, done), kinds=dict(self._shares))
-
-    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation | None:
-        """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
-        if not self._kinds:
-            return None
-        name = max(self._kinds, key=lambda kind: self._kinds[kind])
-        kind, (_, subject) = KINDS[name], self._best[name]
-        times: dict[str, Any] = {}
-        if isinstance(subject, SeenStep):
-            step = subject.step if place is None else steps[place]
-            times = {"step": None if place is None else place + 1}
-            times |= {"start": step.start, "end": step.end}
-        return Deviation(
-            kind=name,
-            words=kind.words,
-            action=subject.action,
-            name=subject.video.name(subject.action),
-            probability=self.probability,
-            evidence=kind.evidence(subject),
-            **times,
-        )
+def _by_order(misplaced: Floats, wrong: Floats) -> Floats:
+    """Return p(no error, error of order, another error) by p(error of order) and p(error)."""
+    return np.column_stack([1 - wrong, misplaced, np.zeros(len(wrong))])

@@ -1,0 +1,155 @@
+"""Findings of a verification: what may be wrong in a video, and how probable it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from cefito.data.annotations import Step
+from cefito.settings import Record
+from cefito.verification.mistakes import (
+    KINDS,
+    OmittedAction,
+    OmittedMistake,
+    SeenStep,
+    StepMistake,
+    kind_of,
+    step_keys,
+)
+
+_LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
+
+
+class Deviation(Record):
+    """Something that was wrong in a video."""
+
+    kind: str = Field(json_schema_extra={"enum": [*KINDS]})
+    words: str  # the kind in words
+    action: int | None  # None if its name is unknown
+    name: str
+    # counted from 1; None if it is missing, or if the likeliest steps of a film lack it
+    step: int | None = None
+    start: float | None = None  # seconds
+    end: float | None = None
+    probability: float  # that it is an error
+    evidence: str  # in words
+
+
+class UnsureStep(Record):
+    """A step of which a film shows neither that it was done, in its place, nor that it was not."""
+
+    action: int
+    name: str
+    kind: str = Field(json_schema_extra={"enum": [*KINDS]})  # of the mistake that it may be
+    words: str  # the kind in words
+    probability: float  # that it is one
+
+
+class StepJudgement(Record):
+    """How probable it is that a step was a mistake."""
+
+    mistake: float | None = None  # as of its deviation; None if nothing is known of the task
+    # of each kind, which may occur together
+    kinds: dict[str, float] = Field(default_factory=dict)
+
+
+class Verification(Record):
+    """What was wrong in a video, and how to go on."""
+
+    deviations: tuple[Deviation, ...]  # the likeliest first
+    unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
+    steps: tuple[StepJudgement, ...]
+    repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
+
+    @property
+    def chances(self) -> list[tuple[float, bool]]:
+        """Probability of each deviation, and whether it is of a step that was done."""
+        return [(finding.probability, finding.step is not None) for finding in self.deviations]
+
+
+class Findings:
+    """What sequences of steps, each with its probability, say of mistakes."""
+
+    def __init__(self, least_omitted: float = _LEAST) -> None:
+        """Leave out actions that were not done with less than a probability."""
+        self._least_omitted = least_omitted
+        self._suspects: dict[tuple[int, int], _Suspect] = {}
+
+    def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
+        """Add a step, or an action that was not done, of a sequence of this probability."""
+        self._suspects.setdefault(subject.key, _Suspect()).add(subject, share)
+
+    def judgements(self, shown: Sequence[Step]) -> tuple[StepJudgement, ...]:
+        """Return how probable it is that each of the steps shown was a mistake."""
+        return tuple(self._suspects.get(key, _Suspect()).judgement() for key in step_keys(shown))
+
+    def deviations(self, shown: Sequence[Step]) -> list[Deviation]:
+        """Return all that may be wrong, the likeliest first, with places among the steps shown."""
+        places = {key: place for place, key in enumerate(step_keys(shown))}
+        suspected = (
+            suspect.deviation(places.get(key), shown) for key, suspect in self._suspects.items()
+        )
+        least = {
+            name: self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST
+            for name, kind in KINDS.items()
+        }
+        findings = (d for d in suspected if d is not None and d.probability >= least[d.kind])
+        return sorted(findings, key=lambda deviation: -deviation.probability)
+
+
+class _Suspect:
+    """A step of an action, and how probable it is that it was a mistake, in all sequences."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, float] = {}  # p(mistake) that is named so
+        self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
+        self._kinds_of_steps = [one for one in KINDS.values() if isinstance(one, StepMistake)]
+        self._shares = {kind.name: 0.0 for kind in self._kinds_of_steps}
+
+    def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
+        """Add what a sequence of this probability says."""
+        named = kind_of(subject)
+        mistake = 0.0 if named is None else named.probability(subject)
+        share *= subject.certainty
+        if named is not None:
+            name = named.name
+            self._kinds[name] = self._kinds.get(name, 0.0) + mistake * share
+            self._best[name] = max(
+                self._best.get(name, (-1.0, subject)), (mistake, subject), key=lambda one: one[0]
+            )
+        if isinstance(subject, SeenStep):
+            for kind in self._kinds_of_steps:  # none exceeds the probability of the mistake
+                self._shares[kind.name] += share * min(kind.share(subject), mistake)
+
+    @property
+    def probability(self) -> float:
+        """p(mistake)."""
+        return min(1.0, sum(self._kinds.values()))
+
+    def judgement(self) -> StepJudgement:
+        """Return the probabilities of a step that was done."""
+        done = sum(p for name, p in self._kinds.items() if name in self._shares)
+        return StepJudgement(mistake=min(1.0, done), kinds=dict(self._shares))
+
+    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation | None:
+        """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
+        if not self._kinds:
+            return None
+        name = max(self._kinds, key=lambda kind: self._kinds[kind])
+        kind, (_, subject) = KINDS[name], self._best[name]
+        times: dict[str, Any] = {}
+        if isinstance(subject, SeenStep):
+            step = subject.step if place is None else steps[place]
+            times = {"step": None if place is None else place + 1}
+            times |= {"start": step.start, "end": step.end}
+        return Deviation(
+            kind=name,
+            words=kind.words,
+            action=subject.action,
+            name=subject.video.name(subject.action),
+            probability=self.probability,
+            evidence=kind.evidence(subject),
+            **times,
+        )
