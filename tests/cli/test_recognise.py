@@ -293,7 +293,7 @@ def test_a_run_without_a_recogniser(trained, refused):
 def test_training_says_that_a_recogniser_was_trained(films, capsys):
     from cefito.cli.train import _report
 
-    _report(open_run(films / "RUN"), True)
+    _report(open_run(films / "RUN"), True, open_dataset(films / "DATA"))
     assert "a recogniser of steps was trained, too: cefito recognise" in capsys.readouterr().err
 
 
@@ -323,7 +323,7 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     replace(run, recogniser=replace(own, held_out=poor)).written()
     said = ran("recognise", tmp_path / "RUN", "v10").err
     assert "check these steps" in said
-    assert "edit score 41, F1@50 30" in said
+    assert "F1@50 30, edit score 41" in said
 
 
 def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):

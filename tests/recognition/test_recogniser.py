@@ -421,6 +421,8 @@ def test_few_films_of_one_order_show_steps_in_another_order(tmp_path):
     assert recogniser.held_out is not None
     assert recogniser.held_out.videos == 6
     assert recogniser.held_out.enough
+    assert (recogniser.held_out.learned, recogniser.held_out.half) == (3, 2)
+    assert 90 < recogniser.held_out.half_edit <= 100
     assert min(recogniser.held_out.edit, recogniser.held_out.f1_50) > 90
     for name in ("doubt", "seen", "shares", "weights", "chained", "held_out"):
         assert getattr(again, name) == getattr(recogniser, name)

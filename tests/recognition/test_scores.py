@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.recognition.scores import Segment, VideoScores, segments, summary
+from cefito.recognition.scores import HeldOutScores, Segment, VideoScores, segments, summary
 
 NOTHING = 9
 
@@ -68,3 +68,27 @@ def test_edit_is_a_mean_over_videos_and_the_others_are_sums():
     assert found["edit"] == pytest.approx(50)
     assert found["frame"] == pytest.approx(100 * 6 / 66)
     assert found["f1_10"] == pytest.approx(100 * 4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("edit", "half_edit", "more"),
+    [
+        (40.0, 20.0, 35),  # 60 = 80 · 2^−α; 30 = 60 · (n / 8)^−α
+        (55.0, 10.0, 4),  # errors halve with the number
+        (71.0, 50.0, None),  # enough
+        (50.0, 50.0, None),  # they do not fall
+        (50.0, 60.0, None),
+        (20.0, 18.0, None),  # they hardly fall
+    ],
+)
+def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
+    scores = {"videos": 12, "frame": 50.0, "edit": edit, "f1_50": 30.0, "present": 40.0}
+    held_out = HeldOutScores(**scores, learned=8, half=4, half_edit=half_edit)
+    assert held_out.more == more
+    assert f"by 4 videos instead of 8, {half_edit:.0f}" in held_out.words
+    alone = HeldOutScores(**scores)
+    assert (alone.more, alone.remedy) == (None, "label more videos (cefito annotate)")
+    if more is not None:
+        error = (100 - edit) * ((8 + more) / 8) ** -np.log2((100 - half_edit) / (100 - edit))
+        assert error == pytest.approx(30, rel=0.01)
+        assert held_out.remedy == f"label about {more} more videos (cefito annotate)"

@@ -92,7 +92,7 @@ def recognise(
         opened = with_orders(open_run(run), order)
         scores = opened.own_recogniser.held_out
         if scores is not None and not scores.enough:
-            talk(f"note: check these steps: {scores.words}. Label more videos (cefito annotate)")
+            talk(f"note: check these steps: {scores.words}; {scores.remedy}")
         tracks = recognised_videos(
             opened,
             inputs,

@@ -30,6 +30,7 @@ from cefito.runs.options import PartName, TrainArguments, TrainChoices, TrainOpt
 from cefito.runtime import Precision, pick_device
 
 if TYPE_CHECKING:
+    from cefito.data.prepared import PreparedDataset
     from cefito.runs.run import Run
 
 
@@ -122,7 +123,7 @@ def train(
     with log_warnings():
         data = open_dataset(dataset)
         runs: list[dict[str, Any]] = []
-        each = lambda run, trained: runs.append(_report(run, trained))  # noqa: E731
+        each = lambda run, trained: runs.append(_report(run, trained, data))  # noqa: E731
         train_runs(data, out, configs=configs, shortest=shortest, each=each, options=options)
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
@@ -173,10 +174,10 @@ def finetune(
         what = "verifier" if made.recogniser is None else "recogniser and verifier"
         talk(f"{what}: trained anew, on '{opened.name}' alone; orders of its other tasks are kept")
     new = {} if added is None else {"tasks": added.new_tasks, "actions": added.new_actions}
-    return {**_report(made, True), "new": new}
+    return {**_report(made, True, opened), "new": new}
 
 
-def _report(run: Run, trained: bool) -> dict[str, Any]:
+def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
     """Say, and return, the result of a training: the kept epoch of each network and its scores."""
     result: dict[str, Any] = {"run": str(run.folder), "trained": trained}
     result |= {"selection": run.info.selection, "recogniser": run.recogniser is not None}
@@ -196,8 +197,9 @@ def _report(run: Run, trained: bool) -> dict[str, Any]:
         from cefito.inference.whole_videos import limits_of_films
 
         talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
-        if run.recogniser.held_out is not None:
-            talk(f"recogniser: {run.recogniser.held_out.words}")
+        if (held_out := run.recogniser.held_out) is not None:
+            remedy = "" if held_out.enough else f"; {held_out.remedy}"
+            talk(f"recogniser: {held_out.words}{remedy}")
         for limit in limits_of_films(run):
             talk(f"note: {limit}")
     described = run.planner.describe()
@@ -206,5 +208,7 @@ def _report(run: Run, trained: bool) -> dict[str, Any]:
             "the energy is left out of the plans (weight 0): it does not make the true plans of "
             "validation windows likelier; cefito plan --objective energy uses it"
         )
-    talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")
+    tested = any(video.split == "test" for video in data.videos)
+    judge = f"cefito evaluate {run.folder}" if tested else f"cefito cross-validate {data.folder}"
+    talk(f"wrote {run.folder}; score it with: {judge}")
     return result

@@ -18,6 +18,8 @@ By = Literal["video", "group"]
 """What folds keep together."""
 FOLDS = 5
 """Number of folds, by default."""
+FEW_VIDEOS = 30
+"""Number of videos below which all train, and folds judge."""
 
 
 def group_numbers(videos: Sequence[Video]) -> NDArray[np.int64]:

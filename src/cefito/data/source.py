@@ -19,7 +19,7 @@ from cefito.data.annotations import (
     nfc,
     read_annotations,
 )
-from cefito.data.folds import drawn_groups
+from cefito.data.folds import FEW_VIDEOS, drawn_groups
 from cefito.errors import DataError
 from cefito.markup import counted
 from cefito.settings import Record, parse_record
@@ -145,8 +145,11 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
 def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
     """Draw 30 % of the videos of each task for test, one of two or three, by a fixed seed.
 
-    Where videos share a group, whole groups are drawn, with about 30 % of all videos.
+    Where videos share a group, whole groups are drawn, with about 30 % of all videos. Of fewer than
+    30 videos none is drawn: all train, and folds judge.
     """
+    if len(videos) < FEW_VIDEOS:
+        return tuple(replace(video, split="train") for video in videos)
     by_task: dict[int, list[int]] = defaultdict(list)
     for index, video in enumerate(videos):
         by_task[video.task].append(index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -58,7 +58,23 @@ class RowChoice:
     weight: float  # w
     temperature: float  # T
     chained: float  # T of the chain alone, w = 0
-    scores: dict[str, float]  # `summary` of the videos
+    past: bool
+    scores: dict[str, float] = field(default_factory=dict)  # `summary` of the videos
+
+    def counts(self, held: Sequence[HeldVideo]) -> list[VideoScores]:
+        """Return the scores of the labels of videos."""
+        return [
+            VideoScores.of(
+                joined(
+                    video.rows(self.share, self.trust, past=self.past),
+                    mixed(video.logs[self.past], self.share) + video.prior,
+                    self.weight,
+                ).argmax(axis=1),
+                video.labels,
+                video.chain.background,
+            )
+            for video in held
+        ]
 
 
 def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:
@@ -106,7 +122,8 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
     )
     rows = by_both(weight)
     temperature = best_temperature(np.concatenate(rows), np.concatenate(truth))
-    return RowChoice(share, trust, weight, temperature, chained, summary(counts(rows)))
+    scores_of = summary(counts(rows))
+    return RowChoice(share, trust, weight, temperature, chained, past, scores_of)
 
 
 def _usual(scores: Mapping[float, Sequence[float]], usual: int) -> float:

@@ -108,6 +108,8 @@ def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
 
 _COUNTS = ("recognised", "annotated")
 _ENOUGH = 70.0  # edit score
+_MOST_VIDEOS = 10_000  # beyond which a number is a guess
+_LEVEL = 0.05  # power of the number of videos below which errors do not fall
 
 
 class HeldOutScores(Record):
@@ -118,6 +120,10 @@ class HeldOutScores(Record):
     edit: float = Field(ge=0, le=100)
     f1_50: float = Field(ge=0, le=100)
     present: float = Field(ge=0, le=100)  # rows labelled right by those up to them
+    learned: int | None = Field(None, ge=1)  # videos that each was recognised by
+    # half as many and the edit score by them, of few videos
+    half: int | None = Field(None, ge=1)
+    half_edit: float | None = Field(None, ge=0, le=100)
 
     @property
     def enough(self) -> bool:
@@ -125,12 +131,40 @@ class HeldOutScores(Record):
         return self.edit >= _ENOUGH
 
     @property
+    def more(self) -> int | None:
+        """Videos to label before recognised steps are more than proposals, about.
+
+        The error 100 − edit is as a power of the number of videos, n^(−α). None if it is not known,
+        or does not fall.
+        """
+        if self.learned is None or self.half is None or self.half_edit is None:
+            return None
+        if self.enough or self.half >= self.learned:
+            return None
+        error, of_half = 100 - self.edit, 100 - self.half_edit
+        power = np.log(of_half / error) / np.log(self.learned / self.half) if of_half else 0.0
+        if power < _LEVEL:
+            return None
+        needed = self.learned * (error / (100 - _ENOUGH)) ** (1 / power)
+        return max(1, round(float(needed)) - self.learned) if needed < _MOST_VIDEOS else None
+
+    @property
+    def remedy(self) -> str:
+        """What helps, as a sentence without its full stop."""
+        if self.more is None:
+            return "label more videos (cefito annotate)"
+        return f"label about {self.more} more videos (cefito annotate)"
+
+    @property
     def words(self) -> str:
         """The scores, as a sentence without its full stop."""
+        halved = ""
+        if self.half is not None and self.half_edit is not None:
+            halved = f"; by {self.half} videos instead of {self.learned}, {self.half_edit:.0f}"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
             f"the rows were recognised right, {self.present:.0f} % of them from the rows before "
-            f"alone; edit score {self.edit:.0f}, F1@50 {self.f1_50:.0f}"
+            f"alone; F1@50 {self.f1_50:.0f}, edit score {self.edit:.0f}{halved}"
         )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.folds import folds_of
+from cefito.data.folds import FEW_VIDEOS, folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import find_action, find_task
@@ -63,7 +63,7 @@ from cefito.recognition.recogniser import (
     HeldFilm,
     Recognition,
 )
-from cefito.recognition.scores import HeldOutScores, segments
+from cefito.recognition.scores import HeldOutScores, segments, summary
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
@@ -142,15 +142,26 @@ class SegmentalRecogniser(BaseRecogniser):
         parts = int(order.max()) + 1 if len(videos) > 1 else 0
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
+        # with few videos, half of those that are not held out, too, show what more would bring
+        halves = [_half(np.flatnonzero(order != fold), known.tasks) for fold in range(parts)]
+        halves = halves if len(videos) < FEW_VIDEOS else []
+        sizes = [int(lengths[half].sum()) for half in halves] + sizes
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
         changing = 2 * config.members * config.training_steps * config.sees_changes
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
         held: list[HeldVideo] = []
+        by_half: list[HeldVideo] = []
         places: list[int] = []  # of them
         trials: list[tuple[AlteredVideo, HeldVideo]] = []
         tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
+            for fold, half in enumerate(halves):
+                fitted = cls._fitted(known.part(half), *given, name=f"half-{fold + 1}-")
+                by_half += (
+                    fitted._held(known.rows[place], known.labels[place], known.tasks[place])
+                    for place in np.flatnonzero(order == fold).tolist()
+                )
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
                 fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
@@ -188,6 +199,9 @@ class SegmentalRecogniser(BaseRecogniser):
             held_out=HeldOutScores(
                 videos=len(held),
                 present=past.scores["frame"],
+                learned=len(held) - round(len(held) / parts),
+                half=round(np.mean([len(half) for half in halves])) if halves else None,
+                half_edit=summary(whole.counts(by_half))["edit"] if halves else None,
                 **{name: whole.scores[name] for name in ("frame", "edit", "f1_50")},
             ),
         )
@@ -551,6 +565,12 @@ class SegmentalRecogniser(BaseRecogniser):
 def _single(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
     """Return arrays in the precision of rows."""
     return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def _half(places: NDArray[np.int64], tasks: Sequence[int]) -> NDArray[np.int64]:
+    """Return half of the places of videos of each task, rounded up."""
+    chosen = np.array([tasks[place] for place in places])
+    return np.concatenate([places[chosen == task][::2] for task in np.unique(chosen)])
 
 
 def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int64]:

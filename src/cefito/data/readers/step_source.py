@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Annotations, Taxonomy, Video, folded
-from cefito.data.folds import are_grouped, group_numbers
+from cefito.data.folds import FEW_VIDEOS, are_grouped, group_numbers
 from cefito.data.source import Source, draw_split
 from cefito.errors import DataError
 from cefito.files import check_target, write_text
@@ -85,11 +85,14 @@ def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
         grouped = are_grouped(group_numbers(videos))
         drawn = "whole groups with about 30 % of the videos"
         drawn = drawn if grouped else "30 % of the videos of each task"
+        drawn = f"{drawn} were drawn for test; a column split of 'train' learns from all"
+        if len(videos) < FEW_VIDEOS:
+            drawn = (
+                f"all {len(videos)} videos are for training, as they are fewer than {FEW_VIDEOS}; "
+                "judge a run by `cefito cross-validate`"
+            )
         videos = draw_split(videos)
-        notes.append(
-            f"The annotations have no split: {drawn} were drawn for test; a column split of "
-            "'train' learns from all."
-        )
+        notes.append(f"The annotations have no split: {drawn}.")
     elif lacking:
         partly = f"video '{lacking[0]}' has no split, but others have one. Give it for all videos"
         raise DataError(f"{files[0]}: {partly}.", setting="video_table")
