@@ -1,13 +1,13 @@
 """Errors of steps that are recognised in rows, told from right steps.
 
 Splits the training and validation videos of a folder with taxonomy.json, videos.jsonl, errors.jsonl
-and timeline.npz into two folds. The recogniser and the verifier learn from one of them, and each
-annotated step of the other one has the probability of a mistake of the recognised step of its
-action that overlaps it most, or, if none does, the mean of its video. `films` is what `cefito
+and timeline.npz into folds. The recogniser and the verifier learn from all but one, and each
+annotated step of that one has the probability of a mistake of the recognised step of its action
+that overlaps it most, or, if none does, the mean of its video. `films` is what `cefito
 verify` says of the rows, `given` of the annotated steps, and `alone` what the verifier's networks
 say of the recognised steps, as if they were sure.
 
-    python benchmarks/recognised_errors.py --data FOLDER --out FILE [--seeds 2]
+    python benchmarks/recognised_errors.py --data FOLDER --out FILE [--folds 4] [--seeds 2]
 
 AUC is in per cent, of steps with an error of a kind against steps without this kind; its interval
 resamples videos.
@@ -77,15 +77,15 @@ def matched(chances: Floats, steps: Sequence[Step], video: Video) -> Floats:
     return np.where(left, found, mean)
 
 
-def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
-    """Train on each fold, and score the steps of the other one."""
+def measured(dataset: PreparedDataset, count: int, seed: int) -> dict[str, Any]:
+    """Train on all but each of some folds, and score the steps of that one."""
     timeline = dataset.timeline
     assert timeline is not None, "the data set needs rows of whole videos"
     learned = [place for place, video in enumerate(dataset.videos) if video.split != "test"]
-    folds = np.random.default_rng(seed).permutation(len(learned)) % 2
+    folds = np.random.default_rng(seed).permutation(len(learned)) % count
     scores: dict[str, list[Floats]] = {"films": [], "alone": [], "given": []}
     videos: list[Video] = []
-    for fold in range(2):
+    for fold in range(count):
         train = [place for place, of in zip(learned, folds, strict=True) if of != fold]
         recogniser = SegmentalRecogniser.fit(dataset, train, seed=seed)
         taxonomy = dataset.taxonomy
@@ -128,6 +128,7 @@ def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -136,10 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("taxonomy.json", "videos.jsonl", "errors.jsonl", "timeline.npz"):
             shutil.copy(given.data / name, source)
         dataset = prepare(source, Path(folder) / "DATA")
-        runs = [measured(dataset, seed) for seed in range(given.seeds)]
+        runs = [measured(dataset, given.folds, seed) for seed in range(given.seeds)]
     report = {
         "command": f"python benchmarks/recognised_errors.py --data {given.data.name}"
-        f" --seeds {given.seeds}",
+        f" --folds {given.folds} --seeds {given.seeds}",
         "machine": common.machine(),
         "runs": runs,
     }

@@ -82,6 +82,10 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     assert (late.kind, late.name, late.step) == ("order", "pour", 2)  # of the steps shown
     assert late.probability == pytest.approx(0.75 * order)
     assert [step.mistake for step in found.steps] == pytest.approx([0, 0.75 * order, 0, 0, 0, 0])
+    found = verified(swapped, swapped, [0, 2, 3, 4, 5], [0, 2, 3, 4, 5])
+    steps = [step.mistake for step in found.steps]
+    assert steps == pytest.approx([0, order, 0, 0, 0, 0])  # if it was done
+    assert verified([0, 2, 3, 4, 5]).steps[1].mistake is None  # no sequence has it
     found = verified(swapped, certainty=0.5)
     assert found.deviations == ()  # of a task that is not sure
     with pytest.raises(ConfigError, match="expected seconds, and an action"):

@@ -48,9 +48,9 @@ class UnsureStep(Record):
 
 
 class StepJudgement(Record):
-    """How probable it is that a step was a mistake."""
+    """How probable it is that a step was a mistake, if it was done."""
 
-    mistake: float | None = None  # as of its deviation; None if nothing is known of the task
+    mistake: float | None = None  # None if nothing is known of the task, or a film lacks the step
     # of each kind, which may occur together
     kinds: dict[str, float] = Field(default_factory=dict)
 
@@ -107,6 +107,7 @@ class _Suspect:
         self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
         self._kinds_of_steps = [one for one in KINDS.values() if isinstance(one, StepMistake)]
         self._shares = {kind.name: 0.0 for kind in self._kinds_of_steps}
+        self._done = 0.0  # p(the step was done)
 
     def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
         """Add what a sequence of this probability says."""
@@ -120,6 +121,7 @@ class _Suspect:
                 self._best.get(name, (-1.0, subject)), (mistake, subject), key=lambda one: one[0]
             )
         if isinstance(subject, SeenStep):
+            self._done += share
             for kind in self._kinds_of_steps:  # none exceeds the probability of the mistake
                 self._shares[kind.name] += share * min(kind.share(subject), mistake)
 
@@ -129,9 +131,12 @@ class _Suspect:
         return min(1.0, sum(self._kinds.values()))
 
     def judgement(self) -> StepJudgement:
-        """Return the probabilities of a step that was done."""
-        done = sum(p for name, p in self._kinds.items() if name in self._shares)
-        return StepJudgement(mistake=min(1.0, done), kinds=dict(self._shares))
+        """Return the probabilities of a step, if it was done; none if no sequence has it."""
+        if not self._done:
+            return StepJudgement()
+        mistake = sum(p for name, p in self._kinds.items() if name in self._shares)
+        kinds = {name: share / self._done for name, share in self._shares.items()}
+        return StepJudgement(mistake=min(1.0, mistake / self._done), kinds=kinds)
 
     def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation | None:
         """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
