@@ -168,7 +168,8 @@ class Labels:
 
     async def setup(self, body: SetupRequest) -> dict[str, str]:
         """Connect a project: its labels must name steps of the run."""
-        tags, names = Tags.of(body.configuration), self._run.taxonomy.names()
+        tags = Tags.of(body.configuration)
+        names = [action.name for action in self._run.taxonomy.actions]
         if not any(tags.label(name) for name in names):
             steps = ", ".join(names[:5])
             problem = f"no label is the name of a step, such as {steps}. Name labels like steps."
