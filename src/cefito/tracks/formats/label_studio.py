@@ -388,9 +388,8 @@ def _write(videos: Sequence[Track]) -> str:
     tasks, tags = [], Tags()
     for video in videos:
         mean = sum(step.probability for step in video.steps) / max(len(video.steps), 1)
-        made = {"rate": _FRAME_RATE, "version": _RECOGNISED, "score": mean}
         data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
-        predicted = prediction(video.steps, tags, **made)
+        predicted = prediction(video.steps, tags, rate=_FRAME_RATE, version=_RECOGNISED, score=mean)
         tasks.append({"data": data, "annotations": [], "predictions": [predicted]})
     return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
