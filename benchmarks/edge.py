@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 import common
 from cefito.export.folder import START, export_onnx
 from cefito.files import write_json
+from cefito.recognition.recogniser import step_stream
 from cefito.runs.run import Run, open_run
 
 _WARM = 3  # calls that are not counted
@@ -50,22 +52,20 @@ def recognisers(run: Run, videos: list[np.ndarray], folder: Path) -> dict[str, A
     far: dict[str, float] = {"whole": 0.0, "follower": 0.0}
     taken: dict[str, list[float]] = {name: [] for name in ("whole", "follower", "library", "row")}
     for rows in videos:
-        (labels, tasks), time_of = clocked(lambda rows=rows: whole.run(None, {"rows": rows}))
+        (labels, tasks), time_of = clocked(partial(whole.run, None, {"rows": rows}))
         taken["whole"].append(time_of / len(rows))
-        seen, time_of = clocked(lambda rows=rows: model.recognise(rows))
+        seen, time_of = clocked(partial(model.recognise, rows))
         taken["library"].append(time_of / len(rows))
         apart = np.abs(labels - seen.rows).max(), np.abs(tasks - seen.tasks).max()
         far["whole"] = max(far["whole"], *map(float, apart))
         with np.load(folder / START) as start:
             state = dict(start)
-        stream = model.stream()
+        stream = step_stream(model)
         for row in rows:
-            values, time_of = clocked(
-                lambda row=row, state=state: follower.run(None, {"row": row, **state})
-            )
+            values, time_of = clocked(partial(follower.run, None, {"row": row, **state}))
             taken["follower"].append(time_of)
             state = dict(zip(state, values[3:], strict=True))
-            _, time_of = clocked(lambda row=row, stream=stream: stream.observe(row))
+            _, time_of = clocked(partial(stream.observe, row))
             taken["row"].append(time_of)
             wanted = stream.now, stream.tasks, stream.next_actions
             apart = [np.abs(a - b).max() for a, b in zip(values, wanted, strict=False)]
@@ -92,7 +92,7 @@ def encoders(folder: Path, shown: np.ndarray, work: Path) -> dict[str, Any]:
     """Milliseconds a picture and MiB of the encoder in float32 and int8, and their cosine."""
     from onnxruntime import quantization
 
-    class Reader(quantization.CalibrationDataReader):
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self.left = iter(shown[: len(shown) // 2])
 
@@ -107,7 +107,7 @@ def encoders(folder: Path, shown: np.ndarray, work: Path) -> dict[str, Any]:
     for name, path in (("float32", before), ("int8", small)):
         opened, times, made = session(path), [], []
         for picture in shown[len(shown) // 2 :]:
-            (row,), time_of = clocked(lambda one=picture: opened.run(None, {"pictures": one[None]}))
+            (row,), time_of = clocked(partial(opened.run, None, {"pictures": picture[None]}))
             made.append(row[0])
             times.append(time_of)
         rows[name] = np.stack(made)

@@ -6,6 +6,7 @@ python examples/edge.py ONNX ROWS.npy
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +40,13 @@ def steps(labels, names, rate):
     """Return name, start and end in seconds of each run of equal labels, but of no step."""
     best = labels.argmax(axis=1)
     borders = [0, *(np.flatnonzero(np.diff(best)) + 1).tolist(), len(best)]
-    parts = zip(borders, borders[1:], strict=False)
-    return [(names[best[a]], a / rate, b / rate) for a, b in parts if best[a] < len(names)]
+    return [
+        (names[best[a]], a / rate, b / rate) for a, b in pairwise(borders) if best[a] < len(names)
+    ]
 
 
 def main():
+    """Print the steps of a video, and what its last row shows."""
     folder, rows = Path(sys.argv[1]), np.load(sys.argv[2]).astype(np.float32)
     about = json.loads((folder / "onnx.json").read_text("utf-8"))
     names, rate = about["actions"], about["rate"]
@@ -51,9 +54,9 @@ def main():
     print("task:", about["tasks"][tasks.argmax()])
     for name, start, end in steps(labels, names, rate):
         print(f"{start:7.1f} to {end:7.1f} s  {name}")
-    for label, _, coming in follow(folder, rows):
-        now = label.argmax()
-    print("now:", names[now] if now < len(names) else "no step", "| next:", names[coming.argmax()])
+    *_, (label, _, coming) = follow(folder, rows)
+    now = [*names, "no step"][label.argmax()]
+    print("now:", now, "| next:", names[coming.argmax()])
 
 
 if __name__ == "__main__":

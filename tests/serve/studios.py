@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIG = """<View>
 </View>"""
 
 
-def configuration(names: list[str], form: str = CONFIG) -> str:
+def configuration(names: Iterable[str], form: str = CONFIG) -> str:
     """A labelling configuration with labels of these names."""
     return form.format(labels="".join(f'<Label value="{name}"/>' for name in names))
 

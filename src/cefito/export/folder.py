@@ -74,7 +74,7 @@ def export_onnx(run: OpenedRun, folder: Path | str) -> ExportedRun:
             files["recogniser.onnx"] = _file(place, "recogniser", ("rows",), ("labels", "tasks"))
             graph, start = follower(model)
             graph.write(place / "follower.onnx", {"cefito": "follower"})
-            np.savez(place / START, **start)
+            np.savez(place / START, allow_pickle=False, **start)
             after = (f"next_{name}" for name in STATE)
             outputs = ("label", "task", "next_action", *after)
             files["follower.onnx"] = _file(place, "follower", ("row", *STATE), outputs)

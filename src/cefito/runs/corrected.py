@@ -73,7 +73,8 @@ class CorrectedFilms:
         if path.exists() and read_json(path, _REMEDY) != made:
             other = "holds rows of another encoder than the run's"
             raise RunError(f"{folder}: {other}. Choose another folder of corrected films.")
-        write_json(path, made)
+        if made is not None:
+            write_json(path, made)
         self._films: dict[str, str] = {}
         if self._addresses.exists():
             self._films = dict(read_json(self._addresses, _REMEDY))
@@ -223,7 +224,8 @@ class CorrectedFilms:
         Raises:
             DataError: No corrected film is new and can be used.
         """
-        tracks, films, learned, left_out = [], {}, {}, list[str]()
+        tracks, films = list[Track](), dict[str, tuple[str, ...]]()
+        learned, left_out = dict[str, str](), list[str]()
         for key, digest in self.corrected.items():
             try:
                 film, track = self._track(self._records / f"{key}.json")
@@ -233,8 +235,8 @@ class CorrectedFilms:
             if track.video not in films:  # else the film is also of another task
                 tracks.append(track)
             films[track.video], learned[key] = (film,), digest
-        for problem in left_out:
-            logger.warning("a corrected film is left out: %s", problem)
+        for reason in left_out:
+            logger.warning("a corrected film is left out: %s", reason)
         if not learned.items() - self.learned.items():
             first = f": {left_out[0]}" if left_out else "."
             raise DataError(f"{self.folder}: no corrected film is new and can be used{first}")
