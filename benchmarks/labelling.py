@@ -1,13 +1,15 @@
 """How much labelling recognised steps save, with few labelled videos.
 
-Of the training and validation videos of a folder with taxonomy.json, videos.jsonl and timeline.npz
-some are drawn as labelled. A recogniser learns from them alone and proposes the steps of the test
-videos; what a person had to change is counted. Repeat the command to add draws to --out.
+Of the training and validation videos of a folder with taxonomy.json, videos.jsonl and timeline.npz,
+or of a prepared data set, some are drawn as labelled. A recogniser learns from them alone and
+proposes the steps of the test videos; what a person had to change is counted. Repeat the command to
+add draws to --out.
 
     python benchmarks/labelling.py --data FOLDER --out FILE [--films 10 20 40] [--draws 0 1 2]
 
 A step is touched if its proposal has another action or a border more than 2 s away, or if there is
-none; proposals without a step are touched, too. An edit is one label or one border, three a step.
+none; proposals without a step are touched, too. An edit is one label or one border, three a step:
+`edits` are those of a film with proposals, `from_nothing` without.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import common
-from cefito.data import PreparedDataset
+from cefito.data import PreparedDataset, open_dataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
 from cefito.inference.proposals import Corrections, compare
@@ -57,8 +59,12 @@ def summary(draws: list[list[dict[str, int]]]) -> dict[str, Any]:
     every = [np.ones(videos, int) @ counts, *(weights @ counts)]
     sums = [Corrections(**dict(zip(names, one.tolist(), strict=True))) for one in every]
     found: dict[str, Any] = {"draws": len(draws)}
-    for name in ("touched", "saved"):
-        values = [100 * float(getattr(one, name)) for one in sums]
+    found["from_nothing"] = round(3 * sums[0].steps / sums[0].videos, 1)
+    for name, scale in (("touched", 100), ("saved", 100), ("edits", 1)):
+        share = [scale / one.videos if name == "edits" else scale for one in sums]
+        values = [
+            float(getattr(one, name)) * factor for one, factor in zip(sums, share, strict=True)
+        ]
         low, high = np.percentile(values[1:], (2.5, 97.5)).round(1).tolist()
         found[name] = {"mean": round(values[0], 1), "low": low, "high": high}
     return found
@@ -75,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         json.loads(given.out.read_text())["counts"] if before else {}
     )
     with tempfile.TemporaryDirectory() as folder:
-        data = prepare(given.data, Path(folder) / "data")
+        prepared = (given.data / "dataset.json").exists()
+        data = open_dataset(given.data) if prepared else prepare(given.data, Path(folder) / "data")
         for draw in given.draws:
             for films in given.films:
                 own = [one.model_dump() for one in proposed(data, films, draw)]

@@ -1,7 +1,7 @@
 """Imports point one way.
 
-cli → serve → report → study, batch → evaluation → runs → inference → parts → planners → training,
-search → field → data
+cli → serve, export → report → study, batch → evaluation → runs → inference → parts → planners →
+training, search → field → data
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": _RUNS,
     "study": {"evaluation", "executors"} | _RUNS,
     "batch": {"executors"} | _RUNS,
+    "export": {"inference"} | _PARTS,
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
-    "cli": {"report", "serve"} | _FRONT,
+    "cli": {"export", "report", "serve"} | _FRONT,
     "testing": {"study", "recognition"} | _PLANNERS,
     "__main__": {"cli"},
 }

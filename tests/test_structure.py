@@ -13,12 +13,13 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
-    "benchmarks": 5_600,
+    "benchmarks": 5_830,
     "cli": 4_360,
     "data": 6_260,
     "encoders": 2_040,
     "evaluation": 2_510,
     "executors": 550,
+    "export": 870,
     "field": 1_920,
     "ground": 2_140,
     "inference": 3_880,
@@ -27,13 +28,13 @@ BUDGETS = {
     "planners": 13_140,
     "recognition": 4_360,
     "report": 1_350,
-    "runs": 920,
+    "runs": 1_260,
     "search": 2_910,
-    "serve": 4_300,
+    "serve": 4_860,
     "study": 2_660,
     "testing": 640,
     "tests": 48_400,
-    "tracks": 2_890,
+    "tracks": 3_050,
     "training": 1_720,
     "verification": 2_220,
 }
@@ -43,7 +44,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 294
+MODULES = 301
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

@@ -9,7 +9,7 @@ from test_documentation import commands, options
 
 SILENT = {
     *((), ("data",), ("data", "prepare"), ("config",)),  # groups of commands
-    *(("serve",), ("mcp",)),  # which answer in JSON
+    *(("serve",), ("mcp",), ("label",)),  # which answer in JSON
     ("graph",),  # which prints a graph, as JSON unless asked for a picture
 }
 

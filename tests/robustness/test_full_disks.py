@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.errors import RunError
+from cefito.runs.corrected import CorrectedFilms
+from cefito.tracks.formats.label_studio import Tags
 from tiny_runs import TINY_LENGTHS, as_arguments, contents, rows_of
 
 COMMANDS = {
@@ -29,6 +32,7 @@ COMMANDS = {
         *("--out", "{to}/OUT", "--format", "eaf"),
     ),
     "export": ("export", "{run}", "{to}/run.zip"),
+    "export to onnx": ("export", "{seeing}", "--onnx", "{to}/ONNX"),
     "graph": ("graph", "{run}", "--out", "{to}/order.json"),
     "data steps": ("data", "steps", "{here}/WRONG.csv", "--out", "{to}/STEPS.csv"),
     "data prepare": (
@@ -148,3 +152,20 @@ def test_an_audit_log_goes_on_after_a_full_disk(called, disk, tmp_path, capsys):
     assert called("verify", to) == 0
     assert "log.jsonl: its last line was not whole" in capsys.readouterr().err
     assert len([json.loads(line) for line in log.read_text().splitlines()]) == lines
+
+
+def test_corrected_films_stay_when_the_disk_is_full(disk, run_with_recogniser, world, tmp_path):
+    folder, tags = tmp_path / "disk" / "labels", Tags()
+    data = {"video": "/data/upload/a.mp4", "task": world.taxonomy.tasks[0].name}
+    region = {"type": "timelinelabels", "from_name": "steps", "to_name": "video"}
+    region["value"] = {"ranges": [{"start": 1, "end": 48}], "timelinelabels": ["boil water"]}
+    with disk(50 * PAGE):
+        films = CorrectedFilms(folder, run_with_recogniser, world)
+        films.keep_rows(data["video"], "0" * 64, rows_of(world, 0))
+        films.keep("1", {"id": 1, "data": data}, {"id": 1, "result": [region]}, tags)
+        before = films.corrected
+        with pytest.raises(RunError, match="No space left"):
+            films.keep("1", {"id": 1, "data": data}, {"id": 1, "result": [region] * 5000}, tags)
+        assert (films.corrected, films.learned, films.new) == (before, {}, 1)
+    films = CorrectedFilms(folder, run_with_recogniser, films.videos)
+    assert (films.corrected, films.film(data["video"])) == (before, "0" * 64)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "follow": ("follow:follow", "The present and the next steps of a film or a camera."),
     "recognise": ("recognise:recognise", "The steps of whole videos, with times."),
     "annotate": ("recognise:annotate", "Recognised steps to correct in an annotation tool."),
+    "label": ("serve:label", "Steps proposed and learned in Label Studio (extra serve)."),
     "verify": ("verify:verify", "What was skipped, out of order or done wrongly in videos."),
     "graph": ("verify:graph", "The order of a task's steps: learned, drawn, edited."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (extra serve)."),
@@ -72,7 +73,7 @@ GROUPS = {
     "Data": ("quickstart", "data", "extract", "embed"),
     "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint"),
     "Plan": ("plan", "plan-batch", "serve", "mcp"),
-    "Videos": ("recognise", "follow", "annotate", "verify", "graph"),
+    "Videos": ("recognise", "follow", "annotate", "label", "verify", "graph"),
     "Compare": (
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
         "new-planner",

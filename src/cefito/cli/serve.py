@@ -1,15 +1,18 @@
-"""`cefito serve` and `mcp`: plans over HTTP, and tools for agents over stdin and stdout."""
+"""`cefito serve`, `label` and `mcp`: over HTTP, in Label Studio, for agents on stdin and stdout."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group
+from pydantic import SecretStr
 
 from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
 from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
@@ -18,7 +21,12 @@ from cefito.locks import locked
 from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts that only this machine can reach
+_FILMS = Limits(body_mib=64, upload_mib=16_384, upload_seconds=3600, uploads=1000)
+"""Limits of a back end of Label Studio, whose users are trusted with whole films."""
 _NAMES = {
     "gflop": "--max-gflop",
     "deadline_seconds": "--deadline",
@@ -80,35 +88,47 @@ def serve(
         device: auto, cpu or cuda.
     """
     check_extra(mcp=mcp)
+    service = {
+        **_access(host, token_file, allow_unauthenticated),
+        "runs": (run, *more),
+        "datasets": dataset,
+        "device": device,
+        "encoder": "own" if encoder == "auto" and weights is not None else encoder,
+        "weights": weights,
+        "proxies": trusted_proxy,
+        "session_folder": session_folder,
+        "mcp": mcp,
+        "limits": validated(Limits, vars(limits), place="cefito serve"),
+    }
+    settings = validated(ServiceSettings, service, place="cefito serve")
+    from cefito.serve.app import create_app
+
+    kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
+    with kept:
+        _answer(lambda: create_app(settings), settings, host, port)
+    return 0
+
+
+def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, Any]:
+    """Return who may use a service: its token and its host names."""
     token = read_token(token_file)
-    if token is None and not (allow_unauthenticated or _is_loopback(host)):
+    if token is None and not (open_to_all or _is_loopback(host)):
         raise ConfigError(
             f"--host {host}: without a token this service listens on this machine alone. Put "
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
     hosts = tuple(dict.fromkeys((*_LOOPBACK, host)))
-    service = {
-        "runs": (run, *more),
-        "datasets": dataset,
-        "device": device,
-        "encoder": "own" if encoder == "auto" and weights is not None else encoder,
-        "weights": weights,
-        "token": token,
-        "proxies": trusted_proxy,
-        "session_folder": session_folder,
-        "mcp": mcp,
-        "hosts": None if token or allow_unauthenticated else hosts,
-        "limits": validated(Limits, vars(limits), place="cefito serve"),
-    }
-    settings = validated(ServiceSettings, service, place="cefito serve")
-    from cefito.serve import process
-    from cefito.serve.app import create_app
+    return {"token": token, "hosts": None if token or open_to_all else hosts}
 
-    kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
-    with kept, process.listen(host, port) as listening:
+
+def _answer(make: Callable[[], FastAPI], settings: ServiceSettings, host: str, port: int) -> None:
+    """Serve an application, made once the port is open, until it is ended."""
+    from cefito.serve import process
+
+    with process.listen(host, port) as listening:
         with log_warnings():
-            app = create_app(settings)
+            app = make()
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
 
@@ -118,6 +138,70 @@ def serve(
 
         access = volume() is not Volume.QUIET
         process.serve(app, listening, settings=settings, access=access, ready=ready)
+
+
+def label(
+    run: Path,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9090,
+    folder: Path | None = None,
+    retrain_after: int = 5,
+    dataset: Path | None = None,
+    studio: str | None = None,
+    encoder: str = "own",
+    weights: Path | None = None,
+    token_file: Path | None = None,
+    allow_unauthenticated: Flag = False,
+    device: str = "auto",
+) -> int:
+    """Propose steps in Label Studio, as its ML back end, and learn from what is corrected.
+
+    Args:
+        run: Run with a recogniser, trained on features of films.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any free port.
+        folder: Folder of corrected films and of the runs that learn from them; by default
+            RUN.labels, beside the run. One back end at a time uses it.
+        retrain_after: Corrected films after which a run learns from them; 0 for never.
+        dataset: The run's data set, if it has moved; runs that learn keep its videos.
+        studio: Address of Label Studio, if projects name it wrongly, such as http://studio:8080.
+            The environment variable LABEL_STUDIO_API_KEY then holds a user's token.
+        encoder: Encoder of films, as in cefito extract; own for that of the run's features.
+        weights: Weights file of the encoder s3d.
+        token_file: File that holds the token that Label Studio sends as its password.
+        allow_unauthenticated: Without a token, listen on any address and answer to any host name.
+        device: auto, cpu or cuda, for the proposals.
+    """
+    check_extra()
+    if retrain_after < 0:
+        raise ConfigError(f"--retrain-after {retrain_after}: expected 0 or more films.")
+    values = {
+        **_access(host, token_file, allow_unauthenticated),
+        "runs": (run,),
+        "device": device,
+        "encoder": encoder,
+        "weights": weights,
+        "limits": _FILMS,
+    }
+    settings = validated(ServiceSettings, values, place="cefito label")
+    from cefito.runs.corrected import CorrectedFilms
+    from cefito.runs.run import open_run
+    from cefito.serve.labels import create_label_app
+    from cefito.serve.studio import Studio
+
+    server, key = None, os.environ.get("LABEL_STUDIO_API_KEY", "")
+    if studio is not None:
+        if not key:
+            raise ConfigError("--studio needs a user's token in LABEL_STUDIO_API_KEY.")
+        server = Studio(address=studio, token=SecretStr(key))
+    place = folder or run.with_name(f"{run.name}.labels")
+    with locked(place, "cefito label"):
+        start = open_run(run)
+        films = CorrectedFilms(place, start, start.dataset(dataset))
+        make = partial(create_label_app, settings, films, every=retrain_after, studio=server)
+        _answer(make, settings, host, port)
     return 0
 
 

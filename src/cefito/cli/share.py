@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options, said_as_json
 from cefito.errors import ConfigError
 from cefito.files import check_target
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Licence = Annotated[str, Parameter(name="--license")]
 
 
+_ONE_FORM = "give a zip file (with --license), --checkpoint FIELD.pth or --onnx FOLDER alone."
+
+
 @said_as_json
 def export(
     run: RunFolder,
@@ -28,6 +31,7 @@ def export(
     *,
     license_name: Licence = "",
     checkpoint: Path | None = None,
+    onnx: Path | None = None,
 ) -> dict[str, Any]:
     """Write the files for planning with a run into a zip file, with a model card.
 
@@ -37,9 +41,13 @@ def export(
         checkpoint: Instead of a zip file, a checkpoint (.pth) of the energy field to write, as the
             code of the paper's authors reads it, with the vectors of the actions and the task
             classifier beside it.
+        onnx: Instead of a zip file, a new folder of ONNX to write (extra onnx): recogniser,
+            follower, planner's scores and encoder, for devices with onnxruntime alone.
     """
     from cefito.evaluation.sharing import export_field, export_run
 
+    if onnx is not None:
+        return _export_onnx(run, onnx, alone=not (file or checkpoint or license_name))
     with log_warnings():
         if checkpoint is not None and file is None and not license_name:
             check_target(checkpoint, (".pth",), "checkpoint")
@@ -50,8 +58,27 @@ def export(
             files = [file]
             talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
         else:
-            raise ConfigError("give a zip file (with --license), or --checkpoint FIELD.pth alone.")
+            raise ConfigError(_ONE_FORM)
     return {"files": [{"file": str(path), "bytes": path.stat().st_size} for path in files]}
+
+
+def _export_onnx(run: Path, folder: Path, *, alone: bool) -> dict[str, Any]:
+    """Write a run as a folder of ONNX."""
+    from cefito.export.folder import export_onnx
+    from cefito.runs.run import open_run
+
+    if not alone:
+        raise ConfigError(_ONE_FORM)
+    with log_warnings():
+        exported = export_onnx(open_run(run), folder)
+    rows = [(name, round(one.bytes / 2**20, 1), one.opset) for name, one in exported.files.items()]
+    table("", ("file", "MiB", "opset"), rows)
+    for part, reason in exported.left_out.items():
+        talk(f"no {part}: {reason}")
+    files = [
+        {"file": str(folder / name), "bytes": one.bytes} for name, one in exported.files.items()
+    ]
+    return {"files": files, "left_out": exported.left_out}
 
 
 @said_as_json

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
-from cefito.serve.middleware import DOCS, UPLOAD, Metrics, RequestMiddleware, clean_id
+from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
@@ -50,7 +50,7 @@ from cefito.verification.order import graph_text
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Open the runs and data sets (CefitoError), and make the application that serves them."""
     service = open_service(settings)
-    models, metrics = service.models, service.metrics
+    models = service.models
     sessions, tools = Sessions(service), None
     if settings.mcp:
         from cefito.serve.mcp import ToolServer
@@ -58,20 +58,51 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         tools = ToolServer(sessions)
 
     @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        sessions.resume()
+        async with nullcontext() if tools is None else tools.running():
+            yield
+
+    app = scaffold(service, running, summary="Plans between two observations.")
+    _add_plans(app, service)
+    _add_whole_videos(app, WholeVideos(service))
+    _add_sessions(app, sessions)
+    _add_information(app, service)
+    add_monitoring(app, service)
+    app.include_router(page_router(models))
+    shared = ("cefito.report", "templates")  # look.css
+    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static"), shared]))
+    if tools is not None:
+        app.routes.append(Route("/mcp", tools, methods=["POST"]))
+    return app
+
+
+def scaffold(
+    service: Service, running: Callable[[], AbstractAsyncContextManager[None]], *, summary: str
+) -> FastAPI:
+    """Make an application without routes: access, limits and problems of every request.
+
+    Args:
+        service: The service, which is started and closed with the application.
+        running: Context of what else runs with it.
+        summary: What the application does.
+    """
+    settings, models = service.settings, service.models
+
+    @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         import anyio.to_thread
 
         service.start()
-        sessions.resume()
         try:
-            async with nullcontext() if tools is None else tools.running():
+            async with running():
                 yield
         finally:
             await anyio.to_thread.run_sync(service.close)
 
     app = FastAPIOffline(  # FastAPI, whose page of the routes needs no internet
         title="cefito",
-        summary="Plans between two observations.",
+        summary=summary,
         version=version("cefito"),
         docs_url=DOCS,
         redoc_url=None,
@@ -82,7 +113,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         responses=POSSIBLE_PROBLEMS,
     )
     app.state.service = service
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=service.metrics)
     app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -91,15 +122,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     for kind in (CefitoError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
-    _add_plans(app, service)
-    _add_whole_videos(app, WholeVideos(service))
-    _add_sessions(app, sessions)
-    _add_information(app, service, metrics)
-    app.include_router(page_router(models))
-    shared = ("cefito.report", "templates")  # look.css
-    app.mount("/static", StaticFiles(packages=[("cefito.serve.page", "static"), shared]))
-    if tools is not None:
-        app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
 
 
@@ -180,7 +202,7 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     )
 
 
-def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def _add_information(app: FastAPI, service: Service) -> None:
     models = service.models
 
     @app.get("/v1/model", tags=["models"])
@@ -215,6 +237,10 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """Whether the process is alive."""
         return Health(status="ok")
 
+
+def add_monitoring(app: FastAPI, service: Service) -> None:
+    """Add the routes of monitors to an application, but /health."""
+
     @app.get("/ready", tags=["monitoring"])
     async def ready() -> Health:
         """Whether the service accepts requests, and has loaded its encoder of uploads."""
@@ -224,5 +250,5 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/metrics", response_class=Response, tags=["monitoring"])
     async def prometheus() -> Response:
         """Prometheus metrics."""
-        page = generate_latest(metrics.registry)
+        page = generate_latest(service.metrics.registry)
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -39,7 +39,7 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
     no known format, malformed, or without what `choices` could give is refused (DataError).
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return _source(read(files, choices), files)
+    return source_of(read(files, choices), files)
 
 
 def convert_steps(
@@ -57,12 +57,12 @@ def convert_steps(
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
     tracks = read(files, choices)
-    source = _source(tracks, files)
+    source = source_of(tracks, files)
     write_text(out, steps_table(tracks.tracks))
     return source
 
 
-def _source(tracks: Tracks, files: Sequence[Path]) -> Source:
+def source_of(tracks: Tracks, files: Sequence[Path]) -> Source:
     """Make annotations of the steps of some files."""
     ids = {name: number for number, name in enumerate(tracks.actions)}
     owned: dict[str, set[int]] = defaultdict(set)

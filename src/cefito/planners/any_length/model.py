@@ -149,7 +149,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             target = val_windows.lengths if goal else np.minimum(remaining, self.lengths[-1])
             with torch.inference_mode():
                 blocks = [self.known(block) for block in queries.blocks(_BLOCK) or [queries]]
-                logs = [self._log_lengths_of(inputs, self.lengths) for inputs in blocks]
+                logs = [self.log_lengths_of(inputs, self.lengths) for inputs in blocks]
             logits = np.asarray(torch.cat(logs).double().cpu().numpy())
             videos = len(set(val_windows.video.tolist()))
             scales[place] = _fitted_scale(logits, target - self.lengths[0], videos=videos)
@@ -198,7 +198,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             queries.blocks(_BLOCK), target.split(_BLOCK), tasks.split(_BLOCK), strict=True
         ):
             inputs = self.known(block)
-            logs = self._log_lengths_of(inputs, self.lengths)
+            logs = self.log_lengths_of(inputs, self.lengths)
             usual = self._usual_lengths(inputs[0].history, self.lengths)[range(len(true)), task]
             rows.append((logs, usual, torch.zeros_like(logs), true))
         if not rows:
@@ -309,7 +309,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             lengths: Some neighbouring lengths; None for all.
         """
         lengths = self.lengths if lengths is None else lengths
-        logs = self._log_lengths_of(inputs, lengths)
+        logs = self.log_lengths_of(inputs, lengths)
         by_length = [self._plain_scores(length, inputs) for length in lengths]
         if self.usual is None or inputs[0].usual is None:
             return logs, by_length
@@ -365,7 +365,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         """Return whether the action of each state was done [B, S]."""
         return inputs[0].history.done[:, self.states.actions]
 
-    def _log_lengths_of(self, inputs: tuple[Known, ...], lengths: Sequence[int]) -> Tensor:
+    def log_lengths_of(self, inputs: tuple[Known, ...], lengths: Sequence[int]) -> Tensor:
         """Return log p_n(length | what is known) of queries [B, L'], by the networks alone."""
         members = zip(self.networks, inputs, strict=True)
         logits = torch.stack(

@@ -8,9 +8,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from xml.etree import ElementTree
 
 from pydantic import Field
 
+from cefito.data.annotations import folded
+from cefito.errors import DataError, explained
+from cefito.settings import Record
 from cefito.times import Seconds, parse_seconds
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow, Told
 from cefito.tracks.track import TimedStep, Track
@@ -24,6 +28,7 @@ _MIN = re.compile(r'"annotation_id"\s*:'), re.compile(r'"(?:annotator|lead_time)
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I)
 _SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
+_MEDIA = ("Video", "Audio", "AudioPlus")  # tags that play
 _BOXES = "boxes of tracked objects, which have no steps"
 _FRAME_RATE = 24  # of the Video tag, unless it is changed
 _RECOGNISED = "cefito"  # version of the model in predictions that are written
@@ -138,7 +143,7 @@ def _prediction(document: Document, task: _Task, where: str) -> _Annotation | No
 
     def rank(prediction: _Annotation) -> tuple[bool, str]:
         changed = prediction.updated_at or prediction.created_at or ""
-        return prediction.model_version == _RECOGNISED, changed
+        return (prediction.model_version or "").startswith(_RECOGNISED), changed
 
     return max(reversed(made), key=rank, default=None)
 
@@ -296,35 +301,103 @@ def _recognises(document: Document) -> bool:
     )
 
 
+class Tags(Record):
+    """The tags of a labelling configuration that take steps: a control tag and what it labels."""
+
+    kind: str = "timelinelabels"  # or labels, which count seconds
+    control: str = "steps"
+    media: str = "video"  # name of the tag
+    entry: str = "video"  # of the data, which holds the film's address
+    frame_rate: float | str = _FRAME_RATE  # frames a second, or the entry of the data that says it
+    labels: tuple[str, ...] | None = None  # None for any
+
+    @classmethod
+    def of(cls, configuration: str) -> Tags:
+        """Read a labelling configuration; one that labels no parts of films is a DataError."""
+        place, remedy = "the labelling configuration", "Correct it."
+        problems = ElementTree.ParseError, ValueError, RecursionError
+        with explained(place, "cannot be read", remedy, *problems):
+            tags = list(ElementTree.fromstring(configuration).iter())
+            media = {tag.get("name"): tag for tag in tags if tag.tag in _MEDIA}
+            for control in tags:
+                target = media.get(control.get("toName"))
+                kind = control.tag.lower()
+                if target is None or kind not in ("timelinelabels", "labels"):
+                    continue
+                written = {name.lower(): value for name, value in target.attrib.items()}
+                rate = written.get("framerate", "")
+                return cls(
+                    kind=kind,
+                    control=control.get("name", ""),
+                    media=target.get("name", ""),
+                    entry=target.get("value", "").removeprefix("$"),
+                    frame_rate=rate[1:] if rate[:1] == "$" else float(rate or _FRAME_RATE),
+                    labels=tuple(label.get("value", "") for label in control.iter("Label")),
+                )
+        expected = "TimelineLabels of a Video tag, or Labels of a Video or Audio tag"
+        raise DataError(f"{place}: has no control tag for steps. Add {expected}.")
+
+    def rate(self, data: Mapping[str, Any]) -> float:
+        """Return the frames a second of a task by its data."""
+        rate = data.get(self.frame_rate) if isinstance(self.frame_rate, str) else self.frame_rate
+        return float(rate) if isinstance(rate, int | float) and rate > 0 else _FRAME_RATE
+
+    def label(self, name: str) -> str | None:
+        """Return the label of a step's name; None if there is none."""
+        if self.labels is None:
+            return name
+        return next((label for label in self.labels if folded(label) == folded(name)), None)
+
+
+def prediction(
+    steps: Sequence[TimedStep], tags: Tags, *, rate: float, version: str, score: float
+) -> dict[str, Any]:
+    """Return the prediction of a film's steps; those that the tags have no label for are left out.
+
+    Args:
+        steps: The steps.
+        tags: Tags of the labelling configuration.
+        rate: Frames a second that its timeline counts.
+        version: Version of the model.
+        score: How sure the steps are, 0 to 1.
+    """
+    regions = []
+    for number, step in enumerate(steps, 1):
+        label = tags.label(step.name)
+        if label is None:
+            continue
+        seconds = {"start": round(step.start, 3), "end": round(step.end, 3)}
+        times = {"ranges": [_frames_of(step, rate)]} if tags.kind == "timelinelabels" else seconds
+        region = {
+            "id": f"step{number}",
+            "type": tags.kind,
+            "from_name": tags.control,
+            "to_name": tags.media,
+            "score": round(step.probability, 4),
+            "value": {**times, tags.kind: [label]},
+        }
+        regions.append(region)
+    return {"model_version": version, "score": round(score, 4), "result": regions}
+
+
 def _write(videos: Sequence[Track]) -> str:
     """Return tasks with predictions of the control tag `steps` of a Video tag `video`.
 
     Frames are counted at the tag's own rate, 24 a second, whatever that of the film is.
     """
-    tasks = []
+    tasks, tags = [], Tags()
     for video in videos:
-        regions = [
-            {
-                "id": f"step{number}",
-                "type": "timelinelabels",
-                "from_name": "steps",
-                "to_name": "video",
-                "score": round(step.probability, 4),
-                "value": {"ranges": [_frames_of(step)], "timelinelabels": [step.name]},
-            }
-            for number, step in enumerate(video.steps, 1)
-        ]
-        data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
         mean = sum(step.probability for step in video.steps) / max(len(video.steps), 1)
-        made = {"model_version": _RECOGNISED, "score": round(mean, 4), "result": regions}
-        tasks.append({"data": data, "annotations": [], "predictions": [made]})
+        data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
+        predicted = prediction(video.steps, tags, rate=_FRAME_RATE, version=_RECOGNISED, score=mean)
+        tasks.append({"data": data, "annotations": [], "predictions": [predicted]})
     return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
 
-def _frames_of(step: TimedStep) -> dict[str, int]:
+def _frames_of(step: TimedStep, rate: float) -> dict[str, int]:
     """Return the first and the last frame of a step, counted from 1."""
-    first = round(step.start * _FRAME_RATE) + 1
-    return {"start": first, "end": max(first, round(step.end * _FRAME_RATE))}
+    first = round(step.start * rate) + 1
+    return {"start": first, "end": max(first, round(step.end * rate))}
 
 
 FORMATS = (

@@ -1,0 +1,1 @@
+"""Runs in the format of ONNX, for devices without PyTorch."""

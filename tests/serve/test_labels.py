@@ -1,0 +1,362 @@
+"""The back end of Label Studio, against a server that serves films and asks as it does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.errors import DataError, RunError
+from cefito.inference.proposals import doubt
+from cefito.inference.whole_videos import recognise
+from cefito.runs.corrected import CorrectedFilms, Retraining
+from cefito.runs.run import open_run
+from cefito.serve.labels import create_label_app
+from cefito.serve.settings import ServiceSettings
+from cefito.serve.studio import Studio, fetch_film
+from cefito.tracks.formats.label_studio import Tags
+from serve.label_films import LONGER, PLAN, make_place
+from serve.studios import CONFIG, TOKEN, configuration, studio_of
+
+pytest.importorskip("av")
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("encoding_here")
+
+AUDIO = """<View><Labels name="kind" toName="sound">{labels}</Labels>
+<Audio name="sound" value="$clip"/></View>"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run, and films that have a step more than those of its data set."""
+    folder = tmp_path_factory.mktemp("labels")
+    return folder, make_place(folder)
+
+
+@pytest.fixture
+def films(place, tmp_path):
+    start = open_run(place[0] / "RUN")
+    return CorrectedFilms(tmp_path / "labels", start, start.dataset())
+
+
+@pytest.fixture
+def studio(place):
+    with studio_of(place[0] / "new") as server:
+        yield server
+
+
+@pytest.fixture
+def back_end(place):
+    """Start back ends, which are closed with the test."""
+    from fastapi.testclient import TestClient
+
+    opened = []
+
+    def start(films, *, every=0, **settings):
+        made = ServiceSettings(runs=(place[0] / "RUN",), encoder="own", **settings)
+        app = create_label_app(made, films, every=every, studio=None)
+        client = TestClient(app, raise_server_exceptions=False)
+        opened.append(client.__enter__())
+        return opened[-1]
+
+    yield start
+    for client in opened:
+        client.__exit__(None, None, None)
+
+
+def connect(client, studio, names=LONGER, form=CONFIG):
+    sent = {"project": "7.17", "schema": configuration(names, form)}
+    return client.post("/setup", json={**sent, "hostname": studio.address, "access_token": TOKEN})
+
+
+def asked(client, *films, names=LONGER, form=CONFIG, entry="video", **data):
+    """Proposals for films, as the server asks for them."""
+    tasks = [
+        {"id": number, "project": 7, "data": {entry: film, **data}}
+        for number, film in enumerate(films, 1)
+    ]
+    body = {"tasks": tasks, "label_config": configuration(names, form), "project": "7.17"}
+    return client.post("/predict", json={**body, "params": {"login": None, "context": None}})
+
+
+def hook(action, number, steps, film, **changes):
+    """An event of an annotation at ten frames a second, as the server sends it."""
+    result = [
+        {
+            "id": f"r{place}",
+            "type": "timelinelabels",
+            "from_name": "steps",
+            "to_name": "video",
+            "value": {
+                "ranges": [{"start": 10 * at + 1, "end": 10 * end}],
+                "timelinelabels": [name],
+            },
+        }
+        for place, (name, at, end) in enumerate(steps)
+    ]
+    annotation = {"id": 40 + number, "result": result, "was_cancelled": False, **changes}
+    project = {"id": 7, "label_config": configuration(LONGER)}
+    task = {"id": number, "data": {"video": film}, "project": 7}
+    return {"action": action, "annotation": annotation, "task": task, "project": project}
+
+
+def read_steps(proposal):
+    """Names and times of a proposal's regions, at ten frames a second."""
+    return [
+        (
+            region["value"]["timelinelabels"][0],
+            (region["value"]["ranges"][0]["start"] - 1) / 10,
+            region["value"]["ranges"][0]["end"] / 10,
+        )
+        for region in proposal["result"]
+    ]
+
+
+def about(steps, seconds):
+    """The same names at times that differ by at most so many seconds."""
+    near = [[pytest.approx(time, abs=seconds) for time in times] for _, *times in steps]
+    return [(name, *times) for (name, *_), times in zip(steps, near, strict=True)]
+
+
+def waited(client, done):
+    """The status once it is as wanted."""
+    for _ in range(1200):
+        status = client.get("/health").json()
+        if done(status):
+            return status
+        time.sleep(0.1)
+    raise AssertionError(status)
+
+
+def test_proposals_are_the_steps_of_the_library(place, films, studio, back_end):
+    client = back_end(films)
+    assert connect(client, studio).json() == {"model_version": "cefito RUN v0"}
+    addresses = ["/data/upload/1/n0.mp4", "/data/local-files/?d=x%2Fn1.mp4"]
+    answer = asked(client, *addresses, f"{studio.address}/open/n2.mp4").json()
+    assert [entry["model_version"] for entry in answer["results"]] == ["cefito RUN v0"] * 3
+    for number, proposal in enumerate(answer["results"]):
+        film = place[0] / "new" / f"n{number}.mp4"
+        track = recognise(films.start, film)
+        assert read_steps(proposal) == about([(s.name, s.start, s.end) for s in track.steps], 0.05)
+        assert proposal["score"] == round(1 - doubt(track), 4)
+        scores = [region["score"] for region in proposal["result"]]
+        assert scores == [round(step.probability, 4) for step in track.steps]
+    assert {shown for _, shown in studio.asked} == {f"Token {TOKEN}"}
+
+
+def test_rows_of_a_film_are_kept_by_its_digest(films, studio, back_end, monkeypatch):
+    client = back_end(films)
+    connect(client, studio)
+    first = asked(client, "/data/upload/1/n0.mp4").json()
+    encoded = len(list((films.folder / "features").glob("*.npy")))
+    monkeypatch.setattr(client.app.state.service, "encoding", None)  # nothing can be encoded
+    again = asked(client, "/data/local-files/?d=n0.mp4").json()
+    assert (again, encoded) == (first, 1)
+    refused = asked(client, "/data/upload/1/n1.mp4")
+    assert refused.json()["type"] == "urn:cefito:no-encoder"
+
+
+def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio, back_end):
+    client, form = back_end(films), {"form": AUDIO, "names": ("Boil", "stir")}
+    assert connect(client, studio, **form).status_code == 200
+    (proposal,) = asked(client, "/data/upload/1/n0.mp4", entry="clip", **form).json()["results"]
+    (region,) = proposal["result"]
+    assert (region["type"], region["from_name"], region["to_name"]) == ("labels", "kind", "sound")
+    track = recognise(films.start, Path(studio.films / "n0.mp4"))
+    step = next(step for step in track.steps if step.name == "boil")
+    times = {"start": round(step.start, 3), "end": round(step.end, 3)}
+    assert region["value"] == {**times, "labels": ["Boil"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"tasks": []}, 422, "at least 1 item"),
+        ({"label_config": "<View>"}, 422, "cannot be read"),
+        ({"label_config": "<View><Choices name='a' toName='b'/></View>"}, 422, "no control tag"),
+        ({"tasks": [{"id": 1, "data": {}}]}, 422, "no address of a film in 'video'"),
+        ({"tasks": [{"id": 1, "data": {"video": "s3://b/n.mp4"}}]}, 422, "presigned"),
+        ({"tasks": [{"id": 1, "data": {"video": "file:///etc/passwd"}}]}, 422, "address of http"),
+        ({"tasks": [{"id": 1, "data": {"video": "/data/upload/none"}}]}, 422, "404"),
+        ({"project": "8.1", "tasks": [{"id": 1, "data": {"video": "/a"}}]}, 422, "is unknown"),
+    ],
+)
+def test_what_cannot_be_read_is_a_problem(films, studio, back_end, change, status, words):
+    client = back_end(films)
+    connect(client, studio)
+    body = {
+        "tasks": [{"id": 1, "data": {"video": "/data/upload/1/n0.mp4"}}],
+        "label_config": configuration(LONGER),
+        "project": "7.17",
+    }
+    answer = client.post("/predict", json={**body, **change})
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
+    assert words in answer.json()["detail"]
+
+
+def test_one_film_that_is_missing_leaves_the_others_their_proposals(films, studio, back_end):
+    client = back_end(films)
+    connect(client, studio)
+    missing, there = asked(client, "/data/upload/1/x.mp4", "/data/upload/1/n0.mp4").json()[
+        "results"
+    ]
+    assert missing == []
+    assert there["result"]
+
+
+def test_labels_must_name_steps(films, studio, back_end):
+    answer = connect(back_end(films), studio, names=("dog", "cat"))
+    assert (answer.status_code, answer.json()["field"]) == (422, "schema")
+    assert "boil" in answer.json()["detail"]
+
+
+def test_a_token_is_needed_but_for_health(films, studio, back_end):
+    client = back_end(films, token="a-token-of-24-characters")
+    assert client.get("/health").json()["status"] == "UP"
+    assert connect(client, studio).status_code == 401
+    client.auth = ("cefito", "a-token-of-24-characters")  # as Label Studio shows it
+    assert connect(client, studio).status_code == 200
+
+
+def test_a_film_that_is_too_large_is_refused(place, tmp_path, studio):
+    server = Studio(address=studio.address, token=TOKEN)
+    with pytest.raises(DataError, match="more than 0 MiB"):
+        fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=100)
+
+
+def test_only_the_server_sees_the_token(tmp_path, studio):
+    other = Studio(address="http://127.0.0.1:1", token=TOKEN)
+    fetch_film(f"{studio.address}/open/n0.mp4", tmp_path / "film", studio=other, most=1 << 20)
+    assert studio.asked == [("/open/n0.mp4", None)]
+
+
+def test_a_token_of_long_life_is_exchanged(tmp_path, studio):
+    server = Studio(address=studio.address, token="a.b.c")
+    fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=1 << 20)
+    assert studio.asked == [("/data/upload/1/n0.mp4", "Bearer access")]
+
+
+def test_corrected_films_are_written_down_before_the_answer(place, films, studio, back_end):
+    client, truth = back_end(films), place[1]
+    path = films.folder / "corrected" / "7-1.json"
+    event = hook("ANNOTATION_CREATED", 1, truth["n0.mp4"], "/data/upload/1/n0.mp4")
+    assert client.post("/webhook", json=event).json() == {"status": "ok", "corrected": 1}
+    assert json.loads(path.read_text())["annotations"] == [event["annotation"]]
+    fewer = hook("ANNOTATION_UPDATED", 1, truth["n0.mp4"][:2], "/data/upload/1/n0.mp4")
+    assert client.post("/webhook", json=fewer).json()["corrected"] == 1
+    assert json.loads(path.read_text())["annotations"] == [fewer["annotation"]]
+    other = hook("ANNOTATION_CREATED", 2, truth["n1.mp4"], "/x.mp4", was_cancelled=True)
+    assert client.post("/webhook", json=other).json()["corrected"] == 1
+    gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 41}], "project": None}
+    assert client.post("/webhook", json=gone).json()["corrected"] == 0
+    assert not path.exists()
+    assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json()["corrected"] == 0
+    many = {**event, "action": "ANNOTATIONS_CREATED", "annotation": [event["annotation"]] * 2}
+    assert client.post("/webhook", json={**many, "task": [event["task"]]}).status_code == 422
+
+
+@pytest.mark.slow
+def test_it_learns_from_corrected_films(place, films, studio, back_end):
+    client, truth = back_end(films, every=3), place[1]
+    connect(client, studio)
+    address = "/data/upload/1/n4.mp4"
+    before = read_steps(asked(client, address).json()["results"][0])
+    assert "stir" not in [name for name, *_ in before]
+    for number, name in enumerate(list(truth)[:3], 1):
+        event = hook("ANNOTATION_CREATED", number, truth[name], f"/data/upload/1/{name}")
+        assert client.post("/webhook", json=event).status_code == 200
+    status = waited(client, lambda status: status["model_version"].endswith("v1"))
+    assert status == {
+        **{"status": "UP", "model_class": "cefito", "model_version": "cefito RUN v1"},
+        **{"corrected": 3, "learned": 3, "training": False, "failed": ""},
+    }
+    after = read_steps(asked(client, address).json()["results"][0])
+    assert [name for name, *_ in after] == list(LONGER)
+    assert after == about(truth["n4.mp4"], 1)
+    data = open_run(films.run(1)).dataset()
+    learned = [data.taxonomy.names([s.action for s in video.steps]) for video in data.videos]
+    assert learned == [[*PLAN]] * 8 + [[*LONGER]] * 3
+    again = back_end(CorrectedFilms(films.folder, films.start, films.videos))
+    assert again.get("/").json()["model_version"] == "cefito RUN v1"
+
+
+def test_training_that_is_asked_for_takes_what_the_server_has(place, films, studio, back_end):
+    client, truth = back_end(films), place[1]
+    connect(client, studio)
+    event = hook("ANNOTATION_CREATED", 1, truth["n0.mp4"], "/data/upload/1/n0.mp4")
+    studio.exported = [{**event["task"], "annotations": [event["annotation"]]}]
+    start = {"action": "START_TRAINING", "project": event["project"]}
+    assert client.post("/webhook", json=start).json()["corrected"] == 1
+    waited(client, lambda status: status["learned"] == 1)
+    older = {
+        "annotations": studio.exported,
+        "label_config": configuration(LONGER),
+        "project": "7.1",
+    }
+    assert client.post("/train", json=older).json() == {"status": "ok", "corrected": 1}
+
+
+@pytest.mark.slow
+def test_a_training_that_was_ended_goes_on_to_the_same_weights(place, films, back_end):
+    for number, (name, steps) in enumerate(place[1].items(), 1):
+        keep(films, number, name, steps)
+    number = films.prepare()
+    assert (films.unfinished, films.version, films.new) == (1, 0, 0)
+    shutil.copytree(films.folder, films.folder.with_name("whole"))
+    Retraining(films.folder.with_name("whole"), films.start.folder)(number)
+    client = back_end(films)
+    waited(client, lambda status: status["training"])
+    client.__exit__(None, None, None)  # the process that trains is killed
+    assert films.unfinished == 1
+    waited(back_end(films), lambda status: status["model_version"].endswith("v1"))
+    whole, resumed = films.folder.with_name("whole"), films.folder
+    for path in sorted(whole.glob("versions/1/run/**/*.safetensors")):
+        assert (resumed / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+def keep(films, number, name, steps):
+    event = hook("ANNOTATION_CREATED", number, steps, f"/data/upload/1/{name}")
+    rows = np.random.default_rng(number).standard_normal((40, films.start.own_recogniser.width))
+    films.keep_rows(f"/data/upload/1/{name}", f"{number:064x}", rows.astype(np.float32))
+    films.keep("7", event["task"], event["annotation"], Tags.of(configuration(LONGER)))
+
+
+def test_films_that_cannot_be_used_are_left_out(place, films):
+    steps = place[1]["n0.mp4"]
+    event = hook("ANNOTATION_CREATED", 1, steps, "/data/upload/1/gone.mp4")
+    films.keep("7", event["task"], event["annotation"], Tags.of(configuration(LONGER)))
+    assert films.unread == {"/data/upload/1/gone.mp4": "7"}
+    with pytest.raises(DataError, match="could not be read"):
+        films.prepare()
+    keep(films, 2, "n1.mp4", place[1]["n1.mp4"])
+    assert films.prepare() == 1
+    assert (list(films.learned), films.new) == (["7-2"], 1)
+
+
+def test_rows_of_another_encoder_are_refused(films):
+    (films.folder / "features" / "extract.json").write_text('{"model": "other"}')
+    with pytest.raises(RunError, match="another encoder"):
+        CorrectedFilms(films.folder, films.start, films.videos)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--retrain-after", "-1"], "--retrain-after"),
+        (["--studio", "http://x"], "LABEL_STUDIO_API_KEY"),
+        (["--host", "0.0.0.0"], "token"),
+    ],
+)
+def test_options_are_refused_in_one_line(place, tmp_path, capsys, monkeypatch, more, words):
+    monkeypatch.delenv("LABEL_STUDIO_API_KEY", raising=False)
+    call = ["label", str(place[0] / "RUN"), "--folder", str(tmp_path / "labels"), *more]
+    assert main(call) == 2
+    assert words in capsys.readouterr().err
