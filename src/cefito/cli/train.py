@@ -44,6 +44,7 @@ class TrainingOptions(TrainChoices):
         seed: Seed of weights, batches and negatives.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        keep_checkpoints: Keep what killed trainings go on from once the run is finished.
         recogniser: Train a recogniser of steps, too, for a run of several lengths, if the data set
             has the rows of whole videos.
     """

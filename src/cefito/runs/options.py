@@ -22,6 +22,7 @@ class TrainArguments(TypedDict, total=False):
 
     seed: int
     selection: Selection
+    keep_checkpoints: bool
     errors: Errors
     device: "torch.device | str | None"
     progress: Progress
@@ -39,10 +40,12 @@ class TrainChoices:
         seed: Seed of everything drawn: weights, batches and negatives.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        keep_checkpoints: Keep what killed trainings go on from once the run is finished.
     """
 
     seed: int = 0
     selection: Selection = "held-out"
+    keep_checkpoints: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,7 @@ class TrainOptions(TrainChoices):
     Attributes:
         seed: Seed of everything drawn.
         selection: Where epochs and weights are chosen: "held-out" or "published".
+        keep_checkpoints: Keep checkpoints in the run folder once the run is finished.
         errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
             with an error.
         device: Where to train; the CPU by default.

@@ -33,6 +33,7 @@ from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import Run, open_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
+from cefito.training.checkpoint import CHECKPOINT
 from cefito.training.trainer import TrainingContext
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -130,7 +131,16 @@ def train_run(
             videos=seen(dataset, learned, val),
             **others,
         )
-        return made.written()
+        written = made.written()
+        if not (shared or options.keep_checkpoints):
+            _forget(folder)
+        return written
+
+
+def _forget(folder: Path) -> None:
+    """Remove what killed trainings go on from."""
+    for path in folder.glob(f"*/{CHECKPOINT}"):
+        path.unlink()
 
 
 def _fit_parts(

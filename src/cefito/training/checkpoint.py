@@ -32,6 +32,8 @@ from cefito.files import (
 )
 from cefito.settings import Record
 
+CHECKPOINT = "checkpoint.safetensors"
+"""File of what a killed training goes on from."""
 _REMEDY = "Remove it to train from the beginning."
 
 
@@ -211,7 +213,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def incomplete(folder: Path) -> str:
     """Return how many epochs the metrics of a training have, if their checkpoint has more."""
-    metrics, checkpoint = folder / "metrics.jsonl", folder / "checkpoint.safetensors"
+    metrics, checkpoint = folder / "metrics.jsonl", folder / CHECKPOINT
     if not checkpoint.exists():
         return ""
     there = len(read_metrics(metrics)) if metrics.exists() else 0

@@ -21,7 +21,13 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
-from cefito.training.checkpoint import MetricsLog, TrainingState, load_checkpoint, save_checkpoint
+from cefito.training.checkpoint import (
+    CHECKPOINT,
+    MetricsLog,
+    TrainingState,
+    load_checkpoint,
+    save_checkpoint,
+)
 from cefito.training.settings import TrainingConfig, TrainingResult
 
 logger = logging.getLogger(__name__)
@@ -92,7 +98,7 @@ class Training:
             fused=self.device.type in ("cpu", "cuda"),
         )
         self.state = TrainingState(key=sha256(key.encode()).hexdigest())
-        self.checkpoint = folder / "checkpoint.safetensors" if folder else None
+        self.checkpoint = folder / CHECKPOINT if folder else None
         self.resumed = self.checkpoint is not None and self.checkpoint.exists()
         if self.resumed and self.checkpoint is not None:
             self.state = load_checkpoint(
