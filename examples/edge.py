@@ -47,6 +47,8 @@ def steps(labels, names, rate):
 
 def main():
     """Print the steps of a video, and what its last row shows."""
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     folder, rows = Path(sys.argv[1]), np.load(sys.argv[2]).astype(np.float32)
     about = json.loads((folder / "onnx.json").read_text("utf-8"))
     names, rate = about["actions"], about["rate"]

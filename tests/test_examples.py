@@ -38,6 +38,12 @@ def test_usage(name, given, monkeypatch):
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
+@pytest.mark.parametrize("given", [[], ["--help"]])
+def test_usage_on_a_device(given, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    test_usage("edge.py", given, monkeypatch)
+
+
 def test_plan(run):
     first, task, *plans = run("plan.py")
     assert first.startswith("synthetic world (simulated): success rate ")

@@ -157,8 +157,8 @@ def test_an_audit_log_goes_on_after_a_full_disk(called, disk, tmp_path, capsys):
 def test_corrected_films_stay_when_the_disk_is_full(disk, run_with_recogniser, world, tmp_path):
     folder, tags = tmp_path / "disk" / "labels", Tags()
     data = {"video": "/data/upload/a.mp4", "task": world.taxonomy.tasks[0].name}
-    region = {"type": "timelinelabels", "from_name": "steps", "to_name": "video"}
-    region["value"] = {"ranges": [{"start": 1, "end": 48}], "timelinelabels": ["boil water"]}
+    value = {"ranges": [{"start": 1, "end": 48}], "timelinelabels": ["boil water"]}
+    region = {"type": "timelinelabels", "from_name": "steps", "to_name": "video", "value": value}
     with disk(50 * PAGE):
         films = CorrectedFilms(folder, run_with_recogniser, world)
         films.keep_rows(data["video"], "0" * 64, rows_of(world, 0))
