@@ -35,7 +35,8 @@ WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
 
 
 def train(dataset, folder, **given):
-    return train_run(dataset, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **given})
+    options = {"config": CONFIG, "horizon": 3, "seed": 0, "keep_checkpoints": True, **given}
+    return train_run(dataset, folder, **options)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +186,17 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
     for name in ("field", "classifier", "chain"):
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_a_finished_run_keeps_no_checkpoints(folder, world, trained):
+    kept = set(contents(folder))
+    assert {name for name in kept if name.endswith("checkpoint.safetensors")}
+    train(world, folder, keep_checkpoints=False)
+    assert kept - set(contents(folder)) == {
+        f"{part}/checkpoint.safetensors" for part in ("field", "classifier", "chain")
+    }
+    assert same_weights(folder, trained.folder)
+    assert train(world, folder, keep_checkpoints=False, reuse=True).folder == folder
 
 
 def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, monkeypatch):
