@@ -126,7 +126,8 @@ def test_labelled_mistakes_train_networks(write):
     config = VerifierConfig(online=True, members=1, width=16, training_steps=60)
     verifier = learned_verifier(write("ENOUGH.csv", *rows), Choices(), config=config)
     assert verifier.network is not None
-    assert verifier.orders[0].videos == 8
+    assert verifier.orders[0].videos == 18  # of the others, the steps without an error
+    assert verifier.orders[0].before[0, 1:].tolist() == [8, 8, 8]
     steps = [Step(20.0 * at, 20.0 * at + 10, action) for at, action in enumerate((1, 0, 2, 3))]
     online = verifier.verify(steps, 0, online=True).steps
     whole = verifier.verify(steps, 0).steps  # its networks know the steps before each alone
@@ -149,7 +150,7 @@ def test_files_without_a_task_take_that_of_the_option(tmp_path):
     ("learned", "new", "kind", "words"),
     [
         ([lines("r")], [lines("x", task="soup")], ConfigError, "unknown task 'soup'"),
-        ([lines("r", errors=(1,))], [lines("x")], DataError, "hold errors. Add a right one"),
+        ([lines("r", errors=range(4))], [lines("x")], DataError, "are errors. Add a right video"),
         ([lines("r", split="test")], [lines("x")], DataError, "no video of the split train"),
         ([lines("r")], None, ConfigError, "no videos of the split test. Give another file"),
     ],

@@ -19,7 +19,7 @@ def tea(actions, split="train", errors=(), missing=(), task=0):
 
 
 def test_missed_mistakes_and_promises_of_test_videos():
-    verifier = Verifier.fit([tea([0, 1, 2])] * 30, TEA)
+    verifier = Verifier.fit([tea([0, 1, 2]) for _ in range(30)], TEA)
     swapped, lacking = tea([1, 0, 2], "test", errors=[1]), tea([0, 1], "test", missing=[2])
     new = tea([3], "test", task=1)  # of a task that nothing is known of
     split = verified_split(verifier, [tea([0, 1, 2], "test"), swapped, lacking, new])

@@ -93,3 +93,23 @@ def test_files_that_are_no_orders(tmp_path):
         (tmp_path / "orders.json").write_text(text)
         with pytest.raises(CefitoError, match=match):
             read_orders(tmp_path / "orders.json", TAXONOMY)
+
+
+def test_of_a_video_with_errors_the_right_steps_count():
+    """Orders leave out misplaced steps, lengths all errors; what was missing is usual."""
+
+    def tagged(*rows):
+        steps = [Step(10.0 * at, 10.0 * at + s, a, tags) for at, (a, s, *tags) in enumerate(rows)]
+        return Video("wrong", "train", 0, tuple(steps), missing=(3,))
+
+    wrong = tagged((1, 5, "Order Error"), (0, 5), (2, 90, "Technique Error"), (4, 5, "Extra"))
+    order = TaskOrder.of([video([0, 1, 2]), wrong], [0, 1, 2, 3, 4])
+    assert order.videos == 2
+    assert order.before[:3, :3].tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
+    assert order.occurs.tolist() == [2, 2, 2, 0, 0]  # no video does 3 or 4 rightly
+    assert order.length[2] == order.length[1]  # 5 s, not 90 s
+    assert order.places.tolist() == [[0, 1, 2, -1, -1], [0, -1, 1, -1, -1]]
+    unnamed = tagged((1, 5, "wrong"), (0, 5), (2, 5))  # which may be an error of order
+    order = TaskOrder.of([video([0, 1, 2]), unnamed], [0, 1, 2])
+    assert order.before[[0, 1, 0], [1, 0, 2]].tolist() == [1, 0, 2]
+    assert TaskOrder.of([video([0, 3]), wrong], range(5)).occurs[3] == 2

@@ -85,10 +85,11 @@ def test_right_videos_are_verified_by_the_others_alone():
     """One of ten leaves out a step and one adds lemon, which the other nine know nothing of."""
     rows = [[0, 1, 2]] * 8 + [[0, 2], [0, 1, 2, 3]]
     videos = [tea(f"v{n}", row) for n, row in enumerate(rows)]
-    verifier = Verifier.fit([*videos, tea("wrong", [2, 1, 0], errors=(3,))], TEA)
+    late = [replace(step, errors=("order",)) for step in tea("wrong", [2, 1, 0]).steps]
+    verifier = Verifier.fit([*videos, replace(tea("wrong", []), steps=tuple(late))], TEA)
     held_out = verifier.whole
     assert held_out.hours.sum() == pytest.approx((8 * 80 + 50 + 110) / 3600)
-    usual = (9 + 0.5) / 10  # of pouring, in the nine others of the video without it
+    usual = (10 + 0.5) / 11  # of pouring, in the ten others of the video without it
     lacking = held_out.probability[(held_out.video == 8) & ~held_out.done]
     assert lacking.max() == pytest.approx(usual)
     added = held_out.probability[(held_out.video == 9) & held_out.done]

@@ -286,6 +286,11 @@ class Step:
     action: int
     errors: tuple[str, ...] = field(default=(), compare=False)  # kinds of what was done wrongly
 
+    @property
+    def misplaced(self) -> bool:
+        """Whether it has an error of order."""
+        return any("order" in error.casefold() for error in self.errors)
+
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
     """Make a step of times in seconds (numbers or text), which are checked.

@@ -64,8 +64,8 @@ def learned_verifier(
 ) -> Verifier:
     """Learn a verifier from the steps in a file: those of the split train, or without a split.
 
-    Actions are those of these videos. Errors train networks if there are enough of them; videos
-    without errors show orders.
+    Actions are those of these videos. Errors train networks if there are enough of them; all
+    other steps show orders.
 
     Args:
         path: The file.
@@ -94,9 +94,9 @@ def learned_verifier(
         Video(track.video, "train", track.task_id or 0, stored(track.steps), group=track.group)
         for track in bound(videos, taxonomy)
     ]
-    if not any(video.clean for video in learned):
+    if not any(not step.errors for video in learned for step in video.steps):
         raise DataError(
-            f"{path}: all videos to learn from hold errors. Add a right one of each task."
+            f"{path}: all steps to learn from are errors. Add a right video of each task."
         )
     return Verifier.fit(learned, taxonomy, config=config)
 

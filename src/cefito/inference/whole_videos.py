@@ -346,8 +346,8 @@ def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tupl
     count, more = counted(verifier.orders[task].videos, "video"), seen[task].more
     remedy = "label more of them" if more is None else f"label about {more} more"
     return (
-        f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count} "
-        f"without errors; {remedy}",
+        f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count}; "
+        f"{remedy}",
     )
 
 
@@ -542,7 +542,7 @@ def verified(
     order = verifier.orders[task]
     if not (order.videos or order.given):
         shared = "; other tasks judge its steps" if verifier.knows(task) else ""
-        notes.append(f"no video of the task without errors was seen in training{shared}")
+        notes.append(f"no video of the task was seen in training{shared}")
     return VerifiedVideo(
         **{name: getattr(track, name) for name in Track.model_fields}
         | {"task": taxonomy.tasks[task].name, "steps": judged_steps},

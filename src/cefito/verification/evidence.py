@@ -1,4 +1,4 @@
-"""What the videos without errors say of each step of a video, by name."""
+"""What the right steps of training videos say of each step of a video, by name."""
 
 from __future__ import annotations
 

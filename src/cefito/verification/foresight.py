@@ -89,13 +89,14 @@ class Foresight:
 
         Args:
             orders: Of all tasks.
-            videos: The right videos, which the orders count.
+            videos: The videos that the orders count.
             count: Number of actions, K.
             mistakes: Mistakes a video, m times its mean number of steps.
         """
         learned = cls(summed(orders, count), np.zeros(4), {})
         rows, wrong, weights, names = [np.zeros((0, 3))], list[bool](), list[float](), list[str]()
-        for video in videos:
+        right = [video for video in videos if video.clean and video.steps]
+        for video in right:
             order, actions = orders[video.task], [step.action for step in video.steps]
             whole = NameCounts.of(order, count)
             prior = learned.total.plus(whole, -1)
@@ -115,7 +116,7 @@ class Foresight:
                 known = names[len(names) - len(actions) + place] != "unknown"
                 weights += [float(known), *[1 / len(moved) for _ in moved]]
         table, labels, weight = np.concatenate(rows), np.array(wrong, dtype=bool), np.array(weights)
-        share = min(mistakes * len(videos) / max(len(names), 1), 0.5)
+        share = min(mistakes * len(right) / max(len(names), 1), 0.5)
         odds = share / (1 - share) / _KINDS  # of a mistake of one kind against a right step
         weight[labels] *= odds * len(names) / max(weight[labels].sum(), 1e-9)
         for name in _STRANGE:

@@ -30,7 +30,7 @@ from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import Floats, TaskOrder
 
 _LONGEST_NAME = 60  # letters
-_UNLIKE = "unlike the videos without errors"
+_UNLIKE = "unlike right steps"
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class SeenStep:
 
     @property
     def in_videos(self) -> bool:
-        """Whether a video without errors has its action."""
+        """Whether a training video has its action as a right step."""
         return self.index is not None and bool(self.video.order.occurs[self.index])
 
     @property
@@ -183,6 +183,14 @@ class SeenStep:
     def usual_repetitions(self) -> float:
         """Mean number of repetitions of its action in a video; 0 if it is of another task."""
         return 0.0 if self.index is None else float(self.video.order.repeated[self.index])
+
+    def mistake_by(self, share: float) -> float:
+        """Return p(mistake), at least a share of videos.
+
+        Networks have seen it of each action of the task, and decide alone.
+        """
+        wrong = 1 - self.right
+        return wrong if self.video.learned and self.index is not None else max(wrong, share)
 
     @property
     def length_score(self) -> float:
@@ -336,10 +344,10 @@ class _Omitted(OmittedMistake):
             if order.given:
                 return before
             kept, seen = order.before[index, later], order.before[[index, later], [later, index]]
-            return f"{before} in {kept:.0f} of {counted(round(seen.sum()), 'video')} without errors"
+            return f"{before} in {kept:.0f} of {counted(round(seen.sum()), 'training video')}"
         if not order.videos:
             return "a step of the instruction"
-        return f"in {order.occurs[index]:.0f} of {counted(order.videos, 'video')} without errors"
+        return f"in {order.occurs[index]:.0f} of {counted(order.videos, 'training video')}"
 
 
 class _DoneWrongly(StepMistake):
@@ -430,7 +438,7 @@ class _Repeated(StepMistake):
         )
 
     def probability(self, subject: SeenStep) -> float:
-        return max(1 - subject.right, 1 - subject.usual_repetitions)
+        return subject.mistake_by(1 - subject.usual_repetitions)
 
     def share(self, subject: SeenStep) -> float:
         usual = subject.usual_repetitions
@@ -441,7 +449,7 @@ class _Repeated(StepMistake):
 
 
 class _Added(StepMistake):
-    """A step that no video without errors has."""
+    """A step that no training video has, but as an error."""
 
     name, words = "added", "not a step of the task"
 
@@ -450,13 +458,13 @@ class _Added(StepMistake):
         return strange and subject.video.strange(self.name, subject.usual) > 0
 
     def probability(self, subject: SeenStep) -> float:
-        return max(1 - subject.right, self.share(subject))
+        return subject.mistake_by(self.share(subject))
 
     def share(self, subject: SeenStep) -> float:
         return subject.video.strange(self.name, subject.usual) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
-        return f"in none of {counted(subject.video.order.videos, 'video')} without errors"
+        return f"in none of {counted(subject.video.order.videos, 'training video')}"
 
 
 class _Unknown(_Added):

@@ -1,6 +1,6 @@
-"""The order of a task's steps, counted in videos without errors.
+"""The order of a task's steps, counted in videos, but for the errors in them.
 
-Let n(a, b) be the number of those videos in which the first a came before the first b. A pair was
+Let n(a, b) be the number of videos in which the first a came rightly before the first b. A pair was
 seen n(a, b) + n(b, a) times, and comes in this order with the probability
 
     p(a before b) = (n(a, b) + 1/2) / (n(a, b) + n(b, a) + 1).
@@ -44,7 +44,7 @@ _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or
 
 @dataclass(frozen=True, eq=False)
 class TaskOrder:
-    """What videos of one task without errors show of its steps."""
+    """What videos of one task show of its steps, apart from errors."""
 
     actions: NDArray[np.int64]  # ids [A], ascending
     videos: int
@@ -59,24 +59,37 @@ class TaskOrder:
 
     @classmethod
     def of(cls, videos: Sequence[Video], actions: Sequence[int]) -> Self:
-        """Count the steps of videos."""
+        """Count the steps of videos.
+
+        A step with an error of order has no place, nor has one with any error if no step names one
+        of order. One with another error has no usual length. An action that was never done rightly
+        does not count.
+        """
         ids = np.array(sorted(actions), dtype=np.int64)
         size, index = len(ids), {action: place for place, action in enumerate(sorted(actions))}
         before, follows = np.zeros((size, size)), np.zeros((size + 1, size + 1))
         occurs, lengths = np.zeros(size), [list[float]() for _ in range(size)]
-        firsts = np.full((len(videos), size), -1, dtype=np.int64)
         places = [list[float]() for _ in range(size)]
+        videos = [video for video in videos if video.steps]
+        right = {step.action for video in videos for step in video.steps if not step.errors}
+        named = any(step.misplaced for video in videos for step in video.steps)
+        firsts = np.full((len(videos), size), -1, dtype=np.int64)
         for row_of, video in zip(firsts, videos, strict=True):
-            row = [index[step.action] for step in video.steps]
+            steps = [step for step in video.steps if step.action in right]
+            misplaced = [step.misplaced if named else bool(step.errors) for step in steps]
+            row = [index[s.action] for s, wrong in zip(steps, misplaced, strict=True) if not wrong]
             first = list(dict.fromkeys(row))
             row_of[first] = range(len(first))
+            done = {*(step.action for step in steps), *video.missing} & right & index.keys()
+            occurs[[index[action] for action in done]] += 1
             for number, action in enumerate(first):
-                occurs[action] += 1
                 before[action, first[number + 1 :]] += 1
             np.add.at(follows, ([size, *row], [*row, size]), 1)
-            for number, (action, step) in enumerate(zip(row, video.steps, strict=True)):
-                lengths[action].append(log_length(step.start, step.end))
+            for number, action in enumerate(row):
                 places[action].append((number + 0.5) / len(row))
+            for step in steps:
+                if not step.errors:
+                    lengths[index[step.action]].append(log_length(step.start, step.end))
         all_lengths = [length for values in lengths for length in values]
         usual = float(np.mean(all_lengths)) if all_lengths else np.log(30.0)
         squares, count = _SHRINK

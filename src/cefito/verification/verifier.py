@@ -1,6 +1,6 @@
 """What was wrong in a video: steps skipped, out of order, added, repeated, or done wrongly.
 
-Each step has evidence (`StepEvidence`) from orders and lengths in videos without errors. Networks
+Each step has evidence (`StepEvidence`) from orders and lengths of right steps. Networks
 learn the probabilities of no error, of an error of order and of another error from it, if enough
 training videos name errors; the evidence of a training video comes from the other videos. Videos
 that are held out in turn calibrate these probabilities and count false alarms. Without networks,
@@ -127,9 +127,8 @@ class Verifier:
 
     def _foreseeing(self, videos: Sequence[Video]) -> Self:
         """Learn what right videos say of each step from those before it."""
-        right = [video for video in videos if video.clean and video.steps]
         count = len(self.taxonomy.actions)
-        foresight = Foresight.fit(self.orders, right, count, self.config.mistakes)
+        foresight = Foresight.fit(self.orders, videos, count, self.config.mistakes)
         # without weights, each video would be judged by nothing
         return replace(self, foresight=foresight) if foresight.weights.any() else self
 
@@ -143,7 +142,8 @@ class Verifier:
                 left = [right[place] for place in places[fold::_FOLDS] if place in chosen]
                 if not left:
                     continue
-                kept = [right[place] for n, place in enumerate(places) if n % _FOLDS != fold]
+                held = {id(right[place]) for place in places[fold::_FOLDS]}
+                kept = [v for v in videos if v.task == task and id(v) not in held]
                 changed = TaskOrder.of(kept, order.actions.tolist())
                 orders = (*self.orders[:task], changed, *self.orders[task + 1 :])
                 fitted = replace(self, orders=orders)
@@ -204,9 +204,8 @@ class Verifier:
 
     @staticmethod
     def _orders(videos: Sequence[Video], taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
-        clean = [video for video in videos if video.clean]
         return tuple(
-            TaskOrder.of([video for video in clean if video.task == task.id], task.actions)
+            TaskOrder.of([video for video in videos if video.task == task.id], task.actions)
             for task in taxonomy.tasks
         )
 
@@ -218,17 +217,13 @@ class Verifier:
         advance: Advance,
         name: str,
     ) -> Self:
-        """Train on the evidence of each video by the others without errors."""
+        """Train on the evidence of each video by the others."""
         rows, labels = [], []
         for video in videos:
             if not video.steps:
                 continue
-            order = self.orders[video.task]
-            if video.clean:
-                others = [
-                    one for one in videos if one.clean and one.task == video.task and one != video
-                ]
-                order = TaskOrder.of(others, order.actions.tolist())
+            others = [other for other in videos if other.task == video.task and other != video]
+            order = TaskOrder.of(others, self.orders[video.task].actions.tolist())
             rows.append(self._rows(order, video.steps))
             labels.append(_labels(video))
         network = fit_classifier(
@@ -498,8 +493,9 @@ class Verifier:
 
 def _labels(video: Video) -> NDArray[np.int64]:
     """Return 0 for each step without an error, 1 for one of order, 2 for another [n]."""
-    kinds = ([kind.casefold() for kind in step.errors] for step in video.steps)
-    return np.array([0 if not own else 1 if any("order" in k for k in own) else 2 for own in kinds])
+    return np.array(
+        [1 if step.misplaced else 2 if step.errors else 0 for step in video.steps], dtype=np.int64
+    )
 
 
 def _by_order(misplaced: Floats, wrong: Floats) -> Floats:
