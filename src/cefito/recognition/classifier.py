@@ -317,7 +317,8 @@ class RowClassifier(nn.Module):
     @cached_property
     def _arrays(self) -> tuple[Rows, ...]:
         """Weights of trained members: [M W, F], [M W], [M, K + 1, W] and [M, K + 1]."""
-        inner, outer = ([_affine(member[place]) for member in self.members] for place in (1, 4))
+        members: list[Any] = [*self.members]
+        inner, outer = ([_affine(member[place]) for member in members] for place in (1, 4))
         mean, deviation = self.mean.numpy(), self.deviation.numpy()
         first, last = (tuple(zip(*layers, strict=True)) for layers in (inner, outer))
         joined = np.concatenate(first[0]), np.concatenate(first[1])
