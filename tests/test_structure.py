@@ -36,7 +36,7 @@ BUDGETS = {
     "tests": 48_400,
     "tracks": 3_050,
     "training": 1_720,
-    "verification": 2_250,
+    "verification": 2_260,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -44,12 +44,12 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 301
+MODULES = 299
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
-ENTERED = {"plan": 46, "verify": 31, "graph": 18}
+ENTERED = {"plan": 45, "verify": 30, "graph": 17}
 """Files of src with a function that a command on a run of several lengths calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""

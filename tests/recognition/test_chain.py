@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cefito.recognition.chain import StepChain, likelihoods, softened
+from cefito.recognition.chain import Filtered, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.recognition.plan_chain import PlanChain, aligned
 from cefito.recognition.settings import RecogniserConfig
@@ -215,16 +215,17 @@ def check_random_chain(seed):
         expected = Reference(own).enumerated(seen)
         for one, other in zip(vars(smoothed).values(), expected[:3], strict=True):
             np.testing.assert_allclose(one, other, atol=1e-10)
-        states, latest_first = None, []
+        states, so_far = None, []
         for row in range(len(seen)):  # one after another
             states = own.filtered(seen[row : row + 1], states)
-            latest_first.insert(0, (states.within[0], states.logs[0], seen[row]))
+            so_far.append(states)
             rows, _, shares, nexts = Reference(own).enumerated(seen[: row + 1])
             for one in (states, filtered[row : row + 1]):
                 np.testing.assert_allclose(own.by_label(one.states)[0], rows[-1], atol=1e-10)
                 np.testing.assert_allclose(one.tasks[0], shares, atol=1e-10)
                 np.testing.assert_allclose(own.next_states(one)[0], nexts, atol=1e-10)
-            back = own.by_label(own.backward(latest_first))[::-1]
+            (joint,) = own.backward(Filtered.joined(so_far), seen[: row + 1])
+            back = own.by_label(joint)
             np.testing.assert_allclose(back, own.smoothed(seen[: row + 1]).rows, atol=1e-10)
     plan = rng.choice(tasks[task], size=rng.integers(1, 4)).tolist()
     line, brute = PlanChain.of(chain, plan, task), Reference(chain, task, plan)

@@ -383,7 +383,7 @@ def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():
     network, rows = TemporalNetwork(5, 3, config, causal=True).eval(), torch.randn(90, 5)
     with torch.inference_mode():
         whole, past = network(rows.T[None])[0].T, network.beginning()
-        single = torch.stack([network.ahead(row, past) for row in rows])
+        single = torch.tensor(np.stack([network.ahead(row, past) for row in rows.numpy()]))
         later = network(torch.cat([rows[:40], torch.randn(50, 5)]).T[None])[0].T
     torch.testing.assert_close(single, whole, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(later[:40], whole[:40])  # no row sees those after it

@@ -11,7 +11,7 @@ import pytest
 from cefito.cli import main
 from cefito.errors import ConfigError, RunError
 from cefito.parts.folder import recorded
-from cefito.parts.opening import Opening
+from cefito.parts.opened import Opening
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune
 from cefito.runs.options import TrainArguments, TrainOptions

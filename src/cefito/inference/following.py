@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional as F
 
-from cefito.data.annotations import Step
 from cefito.errors import ConfigError
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import (
@@ -33,7 +32,7 @@ from cefito.recognition.recogniser import step_stream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
-from cefito.verification.findings import Deviation
+from cefito.verification.findings import Deviation, Findings
 
 FINDING = 0.6
 """Least probability of a mistake that is reported."""
@@ -77,9 +76,9 @@ class FilmSession:
             self.stream.doubted()
         self.told: set[float] = set()  # starts of steps that were reported
         self._seen = False  # whether a row was new, or a step was reported
-        # keys and values: sequences drawn (task, rows doubted), and the latest findings (the same,
-        # least probability, steps done)
-        self._drawn: tuple[tuple[int, int], list[tuple[Step, ...]]] = ((-1, 0), [])
+        # keys and values: findings in sequences drawn (task, rows doubted), and the latest ones
+        # (those judged, least probability, steps done)
+        self._drawn = (-1, 0), Findings()
         self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
 
     def copy(self) -> Self:
@@ -209,12 +208,11 @@ class FilmSession:
         steps, tasks = stream.steps(later) if later else self._recognised, stream.tasks
         going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
-        drawn = self._drawn_steps(task)
-        # steps of sequences that were drawn are as probable as they were drawn
-        shown = [(s.action, s.start, s.end) for s in done] if any(drawn) else done
-        state = task, stream.doubted_rows, least, *shown
+        judged = self._judged(done, task)
+        state = judged, least, *((step.action, step.start, step.end) for step in done)
         if state != self._verified[0]:
-            self._verified = state, self._findings(done, task, least, drawn)
+            findings = judged.deviations(stored(done))
+            self._verified = state, [d for d in findings if d.probability >= least]
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
@@ -225,29 +223,25 @@ class FilmSession:
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
-    def _drawn_steps(self, task: int) -> list[tuple[Step, ...]]:
-        """Return sequences of steps of a task, drawn once for the same rows."""
+    def _judged(self, done: list[TimedStep], task: int) -> Findings:
+        """Return what was wrong in the steps of a task; in those drawn, once for the same rows."""
+        if self._run.verifier is None or not done:
+            return Findings()
         key = task, self.stream.doubted_rows
         if key != self._drawn[0]:
-            self._drawn = key, self.stream.drawn_steps(task, _DRAWN)
+            drawn = self.stream.drawn_steps(task, _DRAWN)
+            findings = self._run.verifier.judge(
+                stored(done),
+                task,
+                sure=[step.probability for step in done],
+                drawn=drawn,
+                certainty=float(self.stream.doubted_tasks[task]),
+                finished=False,
+            )
+            if not any(drawn):
+                return findings
+            self._drawn = key, findings
         return self._drawn[1]
-
-    def _findings(
-        self, done: list[TimedStep], task: int, least: float, drawn: list[tuple[Step, ...]]
-    ) -> list[Deviation]:
-        """Return what was wrong in the steps of a task that were recognised."""
-        if self._run.verifier is None or not done:
-            return []
-        found = self._run.verifier.verify(
-            stored(done),
-            task,
-            sure=[step.probability for step in done],
-            drawn=drawn,
-            certainty=float(self.stream.doubted_tasks[task]),
-            finished=False,
-            least=least,
-        )
-        return list(found.deviations)
 
 
 def led(

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from threading import Lock
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -47,7 +48,6 @@ from cefito.parts.folder import (
     unfolded,
     video_ids,
 )
-from cefito.parts.opening import Opening, Part
 from cefito.planners.base import Planner, plans_lengths
 from cefito.planners.methods import (
     METHODS,
@@ -76,6 +76,59 @@ _MALFORMED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, Val
 
 logger = logging.getLogger(__name__)
 
+Opened = TypeVar("Opened")
+
+
+class Opening(Generic[Opened]):
+    """Opens a part once, in whichever thread uses it first; a failure is raised by each use.
+
+    Args:
+        read: Returns the part.
+    """
+
+    def __init__(self, read: Callable[[], Opened]) -> None:
+        self._read: Callable[[], Opened] | None = read
+        self._lock = Lock()
+        self._part: Opened
+
+    def __call__(self) -> Opened:
+        """Return the part."""
+        with self._lock:
+            if self._read is not None:
+                self._part = self._read()
+                self._read = None  # what it was read from is no longer kept
+        return self._part
+
+
+class Part(Generic[Opened]):
+    """A field of a dataclass that holds a part, or its `Opening` until it is used.
+
+    `vars` of an object give the field as it is held.
+
+    Args:
+        default: Its default, of which there may be one at most.
+    """
+
+    def __init__(self, *default: Opened) -> None:
+        self._default = default
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        """Keep the name of the field."""
+        self._name = name
+
+    def __get__(self, owner: Any, kind: type) -> Opened:
+        """Return the part, opened."""
+        if owner is None:
+            if not self._default:
+                raise AttributeError(self._name)
+            return self._default[0]
+        held: Opened | Opening[Opened] = vars(owner)[self._name]
+        return held() if isinstance(held, Opening) else held
+
+    def __set__(self, owner: Any, part: Opened | Opening[Opened]) -> None:
+        """Hold a part."""
+        vars(owner)[self._name] = part
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedRun:
@@ -87,19 +140,19 @@ class OpenedRun:
     """
 
     folder: Path
-    planner: Part[Planner] = Part()  # noqa: RUF009, a descriptor
+    planner: Part[Planner] = Part()
     info: RunInfo  # content of `run.json`
-    config: Part[RunConfig] = Part()  # noqa: RUF009, its settings; defaults are filled in
+    config: Part[RunConfig] = Part()
     taxonomy: Taxonomy  # tasks and actions that it knows
     # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
     chosen_steps: tuple[int, int] | None = None
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     # thresholds of its sets; None if it is not calibrated
-    coverage: Part[CoverageTable | None] = Part(None)  # noqa: RUF009
+    coverage: Part[CoverageTable | None] = Part(None)
     # of steps in whole videos, and of errors in them; None without one
-    recogniser: Part[Recogniser | None] = Part(None)  # noqa: RUF009
-    verifier: Part[Verifier | None] = Part(None)  # noqa: RUF009
+    recogniser: Part[Recogniser | None] = Part(None)
+    verifier: Part[Verifier | None] = Part(None)
     copy_of: str = ""  # the archive that its folder is a copy of
 
     @classmethod

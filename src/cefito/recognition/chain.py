@@ -32,6 +32,7 @@ _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrun
 _AGAINST = 0.05  # factor of transitions against an order that is given
 _FOREVER = 8**11  # rows after which every video has ended
 _NEVER = 1e-200  # share of a transition over many rows that counts as 0
+_TOGETHER = 64  # rows whose states are smoothed at once
 _NEAR = 1e-6  # distance of sums of probabilities from 1
 MOST_PHASES = 32
 """P at most, so that the first of them is never out of a float's range beside the last."""
@@ -51,6 +52,16 @@ class Filtered:
 
     def __getitem__(self, rows: slice) -> Filtered:
         return Filtered(self.within[rows], self.logs[rows], self.growth[rows])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Filtered]) -> Filtered:
+        """Join successive rows."""
+        columns = zip(*((part.within, part.logs, part.growth) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
+    def among(self, tasks: NDArray[np.int64]) -> Filtered:
+        """Return what is known of some tasks."""
+        return Filtered(self.within[:, tasks], self.logs[:, tasks], self.growth[:, tasks])
 
     @property
     def tasks(self) -> Floats:
@@ -175,6 +186,12 @@ class StepChain:
         kept = np.full(len(self.log_tasks), -np.inf)
         kept[list(tasks)] = self.log_tasks[list(tasks)]
         return replace(self, log_tasks=kept - np.logaddexp.reduce(kept))
+
+    def among(self, tasks: NDArray[np.int64]) -> Self:
+        """Return the chain of some tasks alone, which get new places."""
+        names = "actions", "log_tasks", "transitions", "entered", "leave", "pause", "resume"
+        arrays: dict[str, Any] = {name: getattr(self, name)[tasks] for name in names}
+        return replace(self, **arrays)
 
     def with_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
         """Return the chain in which, of pairs of actions (a, b) of a task, a seldom follows b."""
@@ -369,11 +386,14 @@ class StepChain:
         filtered, count = filtered or self.filtered(likelihoods), len(likelihoods)
         first = np.arange(len(self.actions))[:, None] * self.labels.shape[1] + self.entries
         rows, begun = np.empty((count, self.background + 1)), np.empty((count, *first.shape))
-        seen = zip(filtered.within[::-1], filtered.logs[::-1], likelihoods[::-1], strict=True)
-        for place, joint in enumerate(self.backward(seen), start=1):
-            rows[-place], begun[-place] = self.by_label([joint]), joint.take(first)
-            if place == 1:
-                tasks = joint.sum(axis=1)
+        end, tasks = count, np.zeros(len(self.actions))
+        for joint in self.backward(filtered, likelihoods):
+            if end == count:
+                tasks = joint[-1].sum(axis=1)
+            part = slice(end - len(joint), end)
+            rows[part] = self.by_label(joint)
+            begun[part] = joint.reshape(len(joint), -1).take(first, axis=1)
+            end = part.start
         # A step begins at a row if its action is in its first phase there, and not since the row
         # before: α_t−1 (1 − q) · p(row t | label) of α_t. All do so at the first row.
         alphas = filtered.within.reshape(count, -1).take(first, axis=1)
@@ -383,34 +403,37 @@ class StepChain:
         begin = _summed(begun, self.actions, self.background + 1)[:, :-1]
         return Smoothed(rows, begin, tasks / tasks.sum())
 
-    def backward(self, rows: Iterable[tuple[Floats, Floats, Floats]]) -> Iterator[Floats]:
-        """Yield p(state | all rows) [C, S] of successive rows, the latest first.
+    def backward(self, filtered: Filtered, likelihoods: Floats) -> Iterator[Floats]:
+        """Yield p(state | all rows) [m, C, S] of m successive rows, the latest rows first.
 
         β_t−1 = M (p(row t | label) · β_t), and p(state of row t) ∝ α_t · β_t.
 
         Args:
-            rows: `within` [C, S] and `logs` [C, 2] of what was filtered at each row, and its
-                likelihoods [K + 1]; the latest first.
+            filtered: What was filtered at n rows.
+            likelihoods: Their likelihoods [n, K + 1].
         """
-        matrix, labels, scale = self.matrix, self.labels, np.zeros((len(self.actions), 2))
-        after = seen = np.ones((*labels.shape, 1))  # β / e^scale of the task, or of its end
-        for place, (within, logs, likelihoods) in enumerate(rows):
-            if place:
-                after = after * seen
+        matrix, scale = self.matrix, np.zeros((len(self.actions), 2))
+        after = np.ones((*self.labels.shape, 1))  # β / e^scale of the task, or of its end
+        total = np.logaddexp.reduce(filtered.logs[-1], axis=None)  # log p(all rows)
+        of_pauses = np.log(likelihoods[:, self.background])
+        for end in range(len(likelihoods), 0, -_TOGETHER):
+            rows = slice(max(end - _TOGETHER, 0), end)
+            seen = likelihoods[rows][:, self.labels, None]
+            afters, scales = np.empty_like(seen), np.empty((len(seen), *scale.shape))
+            for place in range(len(seen) - 1, -1, -1):
+                afters[place], scales[place] = after, scale
+                scale[:, 1] += of_pauses[rows.start + place]
+                after = after * seen[place]
                 after[:, -1, 0] = np.exp(scale[:, 1] - scale[:, 0])
                 after = matrix @ after
                 most = after[:, :-1].max(axis=1)
                 after /= most[:, None]
                 scale[:, 0] += np.log(most[:, 0])
-            else:
-                total = np.logaddexp.reduce(logs, axis=None)  # log p(all rows)
-            shares = np.exp(logs + scale - total)
-            joint = within * after[:, :, 0]
-            joint *= shares[:, :1]
-            joint[:, -1] = shares[:, 1]
+            shares = np.exp(filtered.logs[rows] + scales - total)
+            joint = filtered.within[rows] * afters[..., 0]
+            joint *= shares[:, :, :1]
+            joint[:, :, -1] = shares[:, :, 1]
             yield joint
-            seen = likelihoods[labels][:, :, None]
-            scale[:, 1] += math.log(likelihoods[self.background])
 
     def drawn(
         self, filtered: Floats, task: int, count: int, generator: np.random.Generator
@@ -426,14 +449,13 @@ class StepChain:
             count: Number of sequences.
             generator: Draws them.
         """
-        moves, size = self.matrix[task], self.labels.shape[1]
+        moves, size = np.ascontiguousarray(self.matrix[task].T), self.labels.shape[1]
         states = np.empty((len(filtered), count), dtype=np.int64)
         states[-1] = generator.choice(size, count, p=filtered[-1] / filtered[-1].sum())
         for row in range(len(filtered) - 2, -1, -1):
-            later, owner = np.unique(states[row + 1], return_inverse=True)
-            sums = (filtered[row] * moves[:, later].T).cumsum(axis=1)  # [states that follow, S]
-            drawn = generator.random(count) * sums[owner, -1]
-            states[row] = np.minimum((sums[owner] <= drawn[:, None]).sum(axis=1), size - 1)
+            sums = (filtered[row] * moves[states[row + 1]]).cumsum(axis=1)  # [count, S]
+            drawn = generator.random(count) * sums[:, -1]
+            states[row] = np.minimum((sums <= drawn[:, None]).sum(axis=1), size - 1)
         labels: NDArray[np.int64] = self.labels[task][states].T
         return labels
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -163,8 +164,23 @@ def _averaged(rows: Rows, shares: NDArray[np.float64]) -> Rows:
     return averages.astype(np.float32)
 
 
-Past = list[deque[Tensor]]
+Past = list[deque[Rows]]
 """What a causal network keeps of each layer's rows."""
+
+
+def _affine(layer: Any) -> tuple[Rows, Rows]:
+    """Return weights [O, k I] and bias [O] of a layer that sees k rows, as arrays."""
+    weight = layer.weight.detach()
+    if weight.ndim == 3:  # [O, I, k]
+        weight = weight.transpose(1, 2).flatten(1)
+    return np.ascontiguousarray(weight.numpy()), layer.bias.detach().numpy()
+
+
+def log_softmax(logits: Rows) -> NDArray[np.float64]:
+    """Return log p of the last axis."""
+    scaled = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
+    logs: NDArray[np.float64] = scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
+    return logs
 
 
 class TemporalNetwork(nn.Module):
@@ -211,18 +227,26 @@ class TemporalNetwork(nn.Module):
     def beginning(self) -> Past:
         """Return what a causal network has seen before the first row: zeros."""
         spans = [2 * span + 1 for _, _, span in self._layers]
-        nothing = torch.zeros(self.config.temporal_channels)
+        nothing = np.zeros(self.config.temporal_channels, dtype=np.float32)
         return [deque([nothing] * span, maxlen=span) for span in spans]
 
-    def ahead(self, row: Tensor, past: Past) -> Tensor:
+    @cached_property
+    def _arrays(self) -> tuple[Any, ...]:
+        """Weights of a trained network: of one row, calls of torch cost more than products."""
+        layers = [(*_affine(dilated), *_affine(joined)) for dilated, joined, _ in self._layers]
+        return _affine(self.inner), layers, _affine(self.outer)
+
+    def ahead(self, row: Rows, past: Past) -> Rows:
         """Return the logits [K + 1] of the next row [P], which is added to the past."""
-        hidden = F.linear(row, self.inner.weight[..., 0], self.inner.bias)
-        for (dilated, joined, span), seen in zip(self._layers, past, strict=True):
+        (inner, inner_bias), layers, (outer, outer_bias) = self._arrays
+        hidden = inner @ row + inner_bias
+        for (dilated, dilated_bias, joined, joined_bias), seen in zip(layers, past, strict=True):
             seen.append(hidden)
-            taps = torch.stack([seen[0], seen[span], seen[-1]])  # t − 2 d, t − d, t
-            made = torch.einsum("oik,ki->o", dilated.weight, taps) + dilated.bias
-            hidden = hidden + F.linear(made.relu(), joined.weight[..., 0], joined.bias)
-        return F.linear(hidden.relu(), self.outer.weight[..., 0], self.outer.bias)
+            taps = np.concatenate([seen[0], seen[len(seen) // 2], hidden])  # t − 2 d, t − d, t
+            made = np.maximum(dilated @ taps + dilated_bias, 0)
+            hidden = hidden + joined @ made + joined_bias
+        logits: Rows = outer @ np.maximum(hidden, 0) + outer_bias
+        return logits
 
 
 class RowClassifier(nn.Module):
@@ -277,21 +301,38 @@ class RowClassifier(nn.Module):
         return logits.log_softmax(dim=2).logsumexp(dim=0) - float(np.log(count))
 
     @torch.inference_mode()
-    def log_probabilities(self, rows: Rows, past: Past | None = None) -> NDArray[np.float64]:
-        """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video.
-
-        With `past`, of the one next row of a video, which is added to it.
-        """
+    def log_probabilities(self, rows: Rows) -> NDArray[np.float64]:
+        """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video."""
         features = torch.from_numpy(rows)
         logs = self(features)
         if self.temporal is not None:
-            plain = features[:, : self.rows]
-            if past is None:
-                seen = self.temporal(plain.T[None])[0].T
-            else:
-                seen = self.temporal.ahead(plain[0], past)[None]
+            seen = self.temporal(features[:, : self.rows].T[None])[0].T
             logs = (logs + seen.log_softmax(dim=1)) / 2
         return np.asarray(logs.double().numpy())
+
+    def beginning(self) -> Past:
+        """Return what a causal network has seen before the first row."""
+        return [] if self.temporal is None else self.temporal.beginning()
+
+    @cached_property
+    def _arrays(self) -> tuple[Rows, ...]:
+        """Weights of trained members: [M W, F], [M W], [M, K + 1, W] and [M, K + 1]."""
+        members: list[Any] = [*self.members]
+        inner, outer = ([_affine(member[place]) for member in members] for place in (1, 4))
+        mean, deviation = self.mean.numpy(), self.deviation.numpy()
+        first, last = (tuple(zip(*layers, strict=True)) for layers in (inner, outer))
+        joined = np.concatenate(first[0]), np.concatenate(first[1])
+        return mean, deviation, *joined, np.stack(last[0]), np.stack(last[1])
+
+    def ahead(self, row: Rows, past: Past) -> NDArray[np.float64]:
+        """Return `log_probabilities` [K + 1] of the next row [F], which is added to the past."""
+        mean, deviation, inner, inner_bias, outer, outer_bias = self._arrays
+        hidden = np.maximum(inner @ ((row - mean) / deviation) + inner_bias, 0)
+        logits = (outer @ hidden.reshape(len(outer), -1, 1))[:, :, 0] + outer_bias
+        logs = np.logaddexp.reduce(log_softmax(logits), axis=0) - np.log(len(outer))
+        if self.temporal is not None:
+            logs = (logs + log_softmax(self.temporal.ahead(row[: self.rows], past))) / 2
+        return np.asarray(logs)
 
 
 def fit_classifier(

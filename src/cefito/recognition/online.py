@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from cefito.data.vocabulary import find_task
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Past, Rows, TemporalNetwork
+from cefito.recognition.classifier import Past, Rows, TemporalNetwork, log_softmax
 from cefito.recognition.scores import Segment, recognised_step
 from cefito.recognition.settings import OnlineConfig, RecogniserConfig
 from cefito.recognition.video_networks import fit_on_videos
@@ -49,10 +49,12 @@ class _Recurrent(nn.Module):
         """Return the state before the first row: zeros."""
         return [torch.zeros(1, self.config.units), torch.zeros(1, self.config.units)]
 
-    def ahead(self, row: Tensor, past: list[Tensor]) -> Tensor:
+    @torch.inference_mode()
+    def ahead(self, row: Rows, past: list[Tensor]) -> Rows:
         """Return the logits [K + 1] of the next row [D], which is added to the past."""
-        hidden, (past[0], past[1]) = self.inner(row[None], (past[0], past[1]))
-        logits: Tensor = self.outer(hidden[0])
+        given = torch.from_numpy(row[None]), (past[0], past[1])
+        hidden, (past[0], past[1]) = self.inner(*given)
+        logits: Rows = self.outer(hidden[0]).numpy()
         return logits
 
 
@@ -84,11 +86,9 @@ class OnlineNetwork(nn.Module):
         """Return log p(label | rows so far) [1, K + 1, n] of rows [1, D, n], of one stage."""
         return [self.network(rows).log_softmax(dim=1)]
 
-    @torch.inference_mode()
     def ahead(self, row: Rows, past: State) -> Floats:
         """Return p(label) [K + 1] of the next row [D], which is added to the past."""
-        logits = self.network.ahead(torch.from_numpy(row), past)
-        probabilities: Floats = logits.double().softmax(dim=0).numpy()
+        probabilities: Floats = np.exp(log_softmax(self.network.ahead(row, past)))
         return probabilities
 
 

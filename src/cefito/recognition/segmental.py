@@ -422,13 +422,17 @@ class SegmentalRecogniser(BaseRecogniser):
     ) -> tuple[Floats, Floats]:
         """Return the same of features [n, F]; of networks without a share, that of the others."""
         share, logs = self.shares[past], list[Floats]()
+
+        def told(network: RowClassifier, features: Rows) -> Floats:
+            if seen is None:
+                return network.log_probabilities(features)
+            return network.ahead(features[0], seen)[None]
+
         if both or share < 1:
-            logs.append((self.past if past else self.whole).log_probabilities(features, seen))
+            logs.append(told(self.past if past else self.whole, features))
         if self.changes is not None and (both or share):
             network = self.changes.past if past else self.changes.whole
-            logs.append(
-                network.log_probabilities(change_features(features, self.changes.directions))
-            )
+            logs.append(told(network, change_features(features, self.changes.directions)))
         prior = self.config.prior_power * self.log_prior
         return logs[0] - prior, logs[-1] - prior
 

@@ -28,6 +28,7 @@ LOST_MORE = 10
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
+_IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
@@ -69,6 +70,7 @@ class _Belief:
         self.recent: list[tuple[Filtered, Floats]] = []  # states and likelihoods of rows
         self.settled: list[tuple[Segment, float]] = []  # with the sums of their probabilities
         self.states: Filtered | None = None
+        self._tasks = np.arange(len(chain.actions)), chain  # those that are possible
 
     def copy(self) -> Self:
         other = copy(self)
@@ -89,26 +91,30 @@ class _Belief:
 
     def settle(self, count: int, first: int) -> None:
         """Fix the steps of the oldest rows, the first of which has the number `first`."""
-        for place, row in enumerate(self.window()[:count]):
-            self.join(self.settled, first + place, row)
+        self.join(self.settled, first, self.window()[:count])
         del self.recent[:count]
 
-    def window(self) -> list[Floats]:
-        """Return p(label) of the recent rows [K + 1], given all rows."""
-        seen = ((states.within[0], states.logs[0], row) for states, row in self.recent[::-1])
-        rows = self.chain.by_label(self.chain.backward(seen))[::-1]
-        return [*softened(rows, self.temperature)]
+    def window(self) -> Floats:
+        """Return p(label) of the recent rows [n, K + 1], given all rows."""
+        if not self.recent:
+            return np.zeros((0, self.chain.background + 1))
+        states, rows = zip(*self.recent, strict=True)
+        tasks = np.flatnonzero(states[-1].tasks[0] > _IMPOSSIBLE)
+        if not np.array_equal(tasks, self._tasks[0]):
+            self._tasks = tasks, self.chain.among(tasks)
+        chain = self._tasks[1]
+        joints = [*chain.backward(Filtered.joined(states).among(tasks), np.stack(rows))]
+        return softened(chain.by_label(np.concatenate(joints[::-1])), self.temperature)
 
-    def join(self, steps: list[tuple[Segment, float]], place: int, row: Floats) -> None:
-        """Add the label of one more row, by p(label) [K + 1], to the segments before it."""
-        action = int(row.argmax())
-        if action == self.chain.background:
-            return
-        if steps and steps[-1][0].action == action and steps[-1][0].end == place:
-            last, total = steps[-1]
-            steps[-1] = last._replace(end=place + 1), total + float(row[action])
-        else:
-            steps.append((Segment(action, place, place + 1), float(row[action])))
+    def join(self, steps: list[tuple[Segment, float]], first: int, rows: Floats) -> None:
+        """Add the labels of more rows, by p(label) [n, K + 1], to the segments before them."""
+        for action, start, end in segments(rows.argmax(axis=1), self.chain.background):
+            total = float(rows[start:end, action].sum())
+            segment = Segment(action, first + start, first + end)
+            if steps and steps[-1][0].action == action and steps[-1][0].end == segment.start:
+                before, sum_before = steps.pop()
+                segment, total = segment._replace(start=before.start), sum_before + total
+            steps.append((segment, total))
 
 
 class StepStream:
@@ -135,7 +141,7 @@ class StepStream:
         self._drawn_from: tuple[int, _Belief, Floats] | None = None
         self._memory = RowMemory(recogniser.config, recogniser.rate)
         self._past, self._seen_ahead = (
-            None if network is None or network.temporal is None else network.temporal.beginning()
+            [] if network is None else network.beginning()
             for network in (recogniser.past, recogniser.ahead)
         )
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
@@ -189,7 +195,7 @@ class StepStream:
         other = copy(self)
         other._memory = copy(self._memory)
         other._past, other._seen_ahead = (
-            None if past is None else [deque(features, features.maxlen) for features in past]
+            [deque(features, features.maxlen) for features in past]
             for past in (self._past, self._seen_ahead)
         )
         other.shown, other._told = [*self.shown], [*self._told]
@@ -250,8 +256,8 @@ class StepStream:
         if row is not None:
             features = self._memory.features(recogniser.standard.scaled(row))
             if recogniser.ahead is not None:
-                ahead = self._memory.ahead(features, self.seconds)[None]
-                self._ahead = recogniser.ahead.log_probabilities(ahead, self._seen_ahead)[0, :-1]
+                ahead = self._memory.ahead(features, self.seconds)
+                self._ahead = recogniser.ahead.ahead(ahead, self._seen_ahead)[:-1]
             logs = recogniser.of_features(features[None], past=True, seen=self._past)
             seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
             if self._doubt is not None:
@@ -352,11 +358,9 @@ class StepStream:
         """
         belief = self._belief
         shown, first = [*belief.settled], self._count - len(belief.recent)
-        rows = belief.window()
-        rows[-1:] = [self.now][: len(rows)]
-        rows, end = rows[: max(len(rows) - later, 0)], self._count - later
-        for place, row in enumerate(rows):
-            belief.join(shown, first + place, row)
+        rows, end = belief.window(), self._count - later
+        rows[-1:] = self.now
+        belief.join(shown, first, rows[: max(len(rows) - later, 0)])
         recogniser, config = self.recogniser, self.recogniser.config
         shortest = config.shortest_step * self._chain.lasting
 
@@ -400,7 +404,7 @@ class StepStream:
         rate, background = self.recogniser.rate, belief.chain.background
         settled = [segment for segment, _ in belief.settled]
         first = rows - len(belief.recent)
-        filtered = np.concatenate([states.of_task(task) for states, _ in belief.recent])
+        filtered = Filtered.joined(states for states, _ in belief.recent).of_task(task)
         generator = np.random.default_rng(0)
         drawn = belief.chain.drawn(filtered, task, count, generator)
         shifted = [

@@ -51,10 +51,7 @@ class StepEvidence:
         """Compute the evidence of steps, in the order of their times."""
         size, count = order.size, len(steps)
         row = np.array([order.index.get(step.action, -1) for step in steps])  # −1: of no action
-        log, seen = -np.log(order.probability), order.before + order.before.T
-        never = (order.before == 0) & (seen >= 2)
-        follows = order.follows.sum(1, keepdims=True)
-        chances = -np.log((order.follows + 0.1) / (follows + 0.1 * max(size, 1)))
+        log, never, chances = order.costs, order.never, order.next_costs
         places, pairs = np.arange(count), np.zeros((count, 6))
         met = np.full(size, count)  # place of the first step of each action
         first = first_steps(order, steps)

@@ -15,7 +15,7 @@ from cefito.verification.mistakes import (
     OmittedMistake,
     SeenStep,
     StepMistake,
-    kind_of,
+    kinds_of,
     step_keys,
 )
 
@@ -75,11 +75,16 @@ class Findings:
     def __init__(self, least_omitted: float = _LEAST) -> None:
         """Leave out actions that were not done with less than a probability."""
         self._least_omitted = least_omitted
+        self._of_steps, self._of_omitted = kinds_of(StepMistake), kinds_of(OmittedMistake)
+        self.of_drawn = False  # whether sequences were drawn
         self._suspects: dict[tuple[int, int], _Suspect] = {}
 
     def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
         """Add a step, or an action that was not done, of a sequence of this probability."""
-        self._suspects.setdefault(subject.key, _Suspect()).add(subject, share)
+        if (key := subject.key) not in self._suspects:
+            self._suspects[key] = _Suspect()
+        done = isinstance(subject, SeenStep)
+        self._suspects[key].add(subject, share, self._of_steps if done else self._of_omitted)
 
     def judgements(self, shown: Sequence[Step]) -> tuple[StepJudgement, ...]:
         """Return how probable it is that each of the steps shown was a mistake."""
@@ -105,13 +110,12 @@ class _Suspect:
     def __init__(self) -> None:
         self._kinds: dict[str, float] = {}  # p(mistake) that is named so
         self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
-        self._kinds_of_steps = [one for one in KINDS.values() if isinstance(one, StepMistake)]
-        self._shares = {kind.name: 0.0 for kind in self._kinds_of_steps}
+        self._shares = {kind.name: 0.0 for kind in kinds_of(StepMistake)[::-1]}
         self._done = 0.0  # p(the step was done)
 
-    def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
-        """Add what a sequence of this probability says."""
-        named = kind_of(subject)
+    def add(self, subject: SeenStep | OmittedAction, share: float, kinds: list[Any]) -> None:
+        """Add what a sequence of this probability says; of the kinds, the first names a mistake."""
+        named = next((kind for kind in kinds if kind.applies(subject)), None)
         mistake = 0.0 if named is None else named.probability(subject)
         share *= subject.certainty
         if named is not None:
@@ -122,7 +126,7 @@ class _Suspect:
             )
         if isinstance(subject, SeenStep):
             self._done += share
-            for kind in self._kinds_of_steps:  # none exceeds the probability of the mistake
+            for kind in kinds:  # none exceeds the probability of the mistake
                 self._shares[kind.name] += share * min(kind.share(subject), mistake)
 
     @property

@@ -99,11 +99,12 @@ class SeenVideo:
         evidence, first = self.evidence, self.first
         blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
         errors = np.zeros(len(blame))
-        for late, b in first.items():
-            for early, a in first.items():
-                if early < late and self.order.probability[a, b] < 0.5:
-                    place = late if blame[late] >= blame[early] else early
-                    errors[place] = max(errors[place], 1 - 2 * self.order.probability[a, b])
+        places, actions = [*first], [*first.values()]  # in order
+        shares = self.order.probability[np.ix_(actions, actions)]
+        for a, b in np.argwhere(np.triu(shares < 0.5, 1)):
+            early, late = places[a], places[b]
+            place = late if blame[late] >= blame[early] else early
+            errors[place] = max(errors[place], 1 - 2 * shares[a, b])
         if self.online:
             needs = needs_of(self.order, first, len(blame) - 1)
             errors[-1] = max(errors[-1], needs.max(initial=0))
@@ -313,13 +314,9 @@ KINDS: dict[str, Mistake[Any]] = {}
 """Each kind by its name; of those that apply, the last one names a mistake."""
 
 
-def kind_of(subject: SeenStep | OmittedAction) -> Mistake[Any] | None:
-    """Return the kind of a mistake of a subject; None if it cannot be one."""
-    base = StepMistake if isinstance(subject, SeenStep) else OmittedMistake
-    kinds: Iterator[Mistake[Any]] = (
-        kind for kind in [*KINDS.values()][::-1] if isinstance(kind, base)
-    )
-    return next((kind for kind in kinds if kind.applies(subject)), None)
+def kinds_of(base: type[Mistake[Any]]) -> list[Any]:
+    """Return the kinds of `StepMistake` or `OmittedMistake`, the one declared last first."""
+    return [kind for kind in [*KINDS.values()][::-1] if isinstance(kind, base)]
 
 
 class _Omitted(OmittedMistake):

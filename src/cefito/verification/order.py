@@ -129,6 +129,25 @@ class TaskOrder:
         return shares
 
     @cached_property
+    def costs(self) -> Floats:
+        """−log p(a before b) [A, A]."""
+        costs: Floats = -np.log(self.probability)
+        return costs
+
+    @cached_property
+    def next_costs(self) -> Floats:
+        """−log p(b comes next after a) [A + 1, A + 1]; the start or end is the last."""
+        sums = self.follows.sum(1, keepdims=True) + 0.1 * max(self.size, 1)
+        costs: Floats = -np.log((self.follows + 0.1) / sums)
+        return costs
+
+    @cached_property
+    def never(self) -> NDArray[np.bool_]:
+        """Whether no video has a before b, of at least two with both [A, A]."""
+        pairs: NDArray[np.bool_] = (self.before == 0) & (self.before + self.before.T >= 2)
+        return pairs
+
+    @cached_property
     def usual(self) -> Floats:
         """p(the action occurs in a video) [A]."""
         shares: Floats = (self.occurs + 0.5) / (self.videos + 1)

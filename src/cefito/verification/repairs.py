@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -69,25 +69,26 @@ def present(
         taxonomy: Names of the actions.
     """
     done, undone = list[int](), list[int]()
-    words = {place: _words(taxonomy, action) for action, place in order.index.items()}
+    words = {place: _words(taxonomy.actions[action].name) for action, place in order.index.items()}
     for action in steps:
         place = order.index.get(action)
         if place is not None and (order.occurs[place] or not order.videos):
             done = [*(other for other in done if other != place), place]
             undone = [other for other in undone if other != place]
             continue
-        name = _words(taxonomy, action)
+        name = _words(taxonomy.actions[action].name)
         taken = [other for other in done if _are_opposite(words[other], name)]
         done = [other for other in done if other not in taken]
         undone += taken
     return done, undone
 
 
-def _words(taxonomy: Taxonomy, action: int) -> list[str]:
-    return re.findall(r"[^\W_]+", taxonomy.actions[action].name.casefold())
+@lru_cache(maxsize=1 << 12)
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[^\W_]+", name.casefold()))
 
 
-def _are_opposite(name: list[str], other: list[str]) -> bool:
+def _are_opposite(name: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """Return whether two names differ in opposite words alone."""
     if len(name) != len(other):
         return False

@@ -334,6 +334,47 @@ class Verifier:
         Raises:
             ConfigError: No step, an unknown task or action, or a number that is none.
         """
+        if not 0 <= least <= np.inf:
+            raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
+        findings = self.judge(
+            steps,
+            task,
+            sure=sure,
+            drawn=drawn,
+            certainty=certainty,
+            finished=finished,
+            online=online,
+        )
+        if not self.knows(task):
+            return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
+        deviations = findings.deviations(steps)
+        undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
+        return Verification(
+            deviations=tuple(d for d in deviations if d.probability >= least),
+            unsure=tuple(
+                UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
+                for d in undecided
+                if findings.of_drawn and d.kind in ("missing", "order")
+            ),
+            steps=findings.judgements(steps),
+            repair=repair(self.orders[task], (step.action for step in steps), self.taxonomy),
+        )
+
+    def judge(
+        self,
+        steps: Sequence[Step],
+        task: int,
+        *,
+        sure: Sequence[float] | None = None,
+        drawn: Sequence[Sequence[Step]] | None = None,
+        certainty: float = 1.0,
+        finished: bool = True,
+        online: bool = False,
+    ) -> Findings:
+        """Say how probable mistakes are; with `drawn`, whatever the steps are.
+
+        Arguments and errors are those of `verify`. Nothing is found in a task without right videos.
+        """
         if not len(steps):
             raise ConfigError("a video without steps cannot be verified.")
         task, count = find_task(self.taxonomy, task), len(self.taxonomy.actions)
@@ -341,48 +382,22 @@ class Verifier:
         certain = np.ones(len(steps)) if sure is None else np.asarray(sure, dtype=np.float64)
         if certain.shape != (len(steps),) or not ((certain >= 0) & (certain <= 1)).all():
             raise ConfigError("sure: expected the probability of each step.", setting="sure")
-        if not 0 <= least <= np.inf:
-            raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
         for place, step in chain(enumerate(steps, 1), *(enumerate(d, 1) for d in drawn)):
             if not (step.action in range(count) and abs(step.start) + abs(step.end) < _MOST):
                 problem = f"step {place} ({step.start} to {step.end} s, action {step.action})"
                 raise ConfigError(f"{problem}: expected seconds, and an action of the taxonomy.")
-        order = self.orders[task]
+        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
+        findings = Findings() if self.foresight is None else Findings(least_omitted=0.5)
         if not self.knows(task):
-            return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        shown = tuple(steps)
+            return findings
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
         films = [
             (n / len(drawn) * certainty, first[key], np.ones(len(key))) for key, n in likely.items()
         ]
-        sequences = films or [(certainty, shown, certain)]
-        findings = self._judged(order, sequences, finished=finished, online=online)
-        deviations = findings.deviations(shown)
-        undecided = (d for d in deviations if self.config.unsure <= d.probability < least and drawn)
-        return Verification(
-            deviations=tuple(d for d in deviations if d.probability >= least),
-            unsure=tuple(
-                UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-                for d in undecided
-                if d.kind in ("missing", "order")
-            ),
-            steps=findings.judgements(shown),
-            repair=repair(order, (step.action for step in steps), self.taxonomy),
-        )
-
-    def _judged(
-        self,
-        order: TaskOrder,
-        sequences: Iterable[tuple[float, Sequence[Step], Floats]],
-        *,
-        finished: bool,
-        online: bool,
-    ) -> Findings:
-        """Judge the steps of sequences, each with its probability and those of its steps."""
-        # beside calibrated probabilities of steps, shares of omitted ones count from the default on
-        findings = Findings() if self.foresight is None else Findings(least_omitted=0.5)
-        for share, sequence, trusted in sequences:
+        findings.of_drawn = bool(films)
+        for share, sequence, trusted in films or [(certainty, tuple(steps), certain)]:
+            order = self.orders[task]
             subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
             for subject in subjects:
                 findings.add(subject, share)
