@@ -33,7 +33,7 @@ BUDGETS = {
     "study": 2_660,
     "testing": 640,
     "tests": 48_400,
-    "tracks": 2_890,
+    "tracks": 3_650,
     "training": 1_720,
     "verification": 2_220,
 }
@@ -43,7 +43,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 293
+MODULES = 299
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
