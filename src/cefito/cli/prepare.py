@@ -133,7 +133,7 @@ def custom(
         like: Data set whose channels, rate and scaling of sensors are taken.
     """
     from cefito.data.readers.custom import prepare as prepare_own
-    from cefito.data.readers.frame_folder import TRUTH, is_frame_folder
+    from cefito.data.readers.frame_folder import is_frame_folder
     from cefito.data.readers.step_source import read_steps
     from cefito.data.source import read_common
 
@@ -149,7 +149,7 @@ def custom(
         raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
     if any(value is not None for value in sensing.values()) or frames:
         if observed.videos is not None or encoder != DEFAULT_ENCODER:
-            kind = f"a folder with {TRUTH}" if frames else "--sensors"
+            kind = "a folder of labels of frames" if frames else "--sensors"
             raise ConfigError(f"{kind} takes no videos. Leave --videos and encoders out.")
         if channels is not None:
             sensing["channels"] = [name.strip().casefold() for name in channels.split(",")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def folder(tmp_path):
     return root
 
 
-ASKED = {"frame_rate": float(RATE), "task_pattern": "_([a-z]+)$"}
+ASKED: dict[str, Any] = {"frame_rate": float(RATE), "task_pattern": "_([a-z]+)$"}
 
 
 def spans(dataset):

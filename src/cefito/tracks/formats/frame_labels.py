@@ -24,8 +24,10 @@ _SIGNS = ',;|"<>{}[]='  # that no label has
 _CODES = {sign: f"%{ord(sign):02X}" for sign in _SIGNS}  # as they are written
 _NUMBER = re.compile(r"[0-9.,:+-]+")
 _NAMED_BACKGROUND = "background"
-_BACKGROUND = (_NAMED_BACKGROUND, "bg", "sil", "null", "void", "no_action")
-_BACKGROUND += ("action_start", "action_end")  # of 50 Salads
+_BACKGROUND = (
+    *(_NAMED_BACKGROUND, "bg", "sil", "null", "void", "no_action"),
+    *("action_start", "action_end"),  # of 50 Salads
+)
 _REPEATED = 0.5  # least share of lines that repeat the one before
 
 
@@ -36,8 +38,8 @@ def _labels(text: str) -> list[str]:
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield each run of equal labels that is no background."""
     names, chosen = _mapping(document.path), document.choices.background
-    none = _BACKGROUND if chosen is None else [name.strip() for name in chosen.split(",")]
-    none = {name.casefold() for name in none}
+    none = _BACKGROUND if chosen is None else chosen.split(",")
+    no_steps = {name.strip().casefold() for name in none}
     labels = _labels(document.text)
     rate, split = document.rate(document.video), _split(document)
     first = 0
@@ -49,7 +51,7 @@ def _read(document: Document) -> Iterator[StepRow]:
         place = document.place(f"line {first + 1} to line {after}")
         if _NUMBER.fullmatch(name):
             raise document.wrong(f"has the label '{name}'. Put mapping.txt beside its folder.")
-        if name.casefold() in none:
+        if name.casefold() in no_steps:
             document.left_out[f"runs of '{name}'"] += 1
         else:
             yield StepRow(document.video, name, first / rate, after / rate, place, split=split)
