@@ -34,7 +34,7 @@ BUDGETS = {
     "study": 2_660,
     "testing": 640,
     "tests": 48_400,
-    "tracks": 3_050,
+    "tracks": 3_650,
     "training": 1_720,
     "verification": 2_260,
 }

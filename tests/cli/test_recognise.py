@@ -207,14 +207,18 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_proposals_of_every_format_that_is_written(form, films, ran, tmp_path):
+def test_proposals_of_every_format_that_is_written(form, films, ran, refused, tmp_path):
     annotate = ("annotate", films / "RUN", "--out", tmp_path)
-    ran(*annotate, "v10", "v11", "--format", form)
-    files = [path for path in tmp_path.iterdir() if path.name not in (PROPOSALS, TASKS)]
+    rate = ("--frame-rate", "10") if WRITERS[form].frames else ()
+    ran(*annotate, "v10", "v11", "--format", form, *rate)
+    folder = tmp_path / WRITERS[form].folder
+    files = [path for path in folder.iterdir() if path.name not in (PROPOSALS, TASKS)]
     assert len(files) == (1 if form == "csv" else 2)
     assert {path.suffix for path in files} == {WRITERS[form].ending}
     both = [part for file in files for part in ("--corrected", file)]
-    assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
+    assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both, *rate).err
+    if rate:
+        assert "(--frame-rate)" in refused(*annotate[:3], tmp_path / "X", "v10", "--format", form)
 
 
 def test_each_film_keeps_its_task(films, ran, tmp_path):
@@ -259,7 +263,7 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", *known, "cut"), "action 'cut' is not one of the task 'tea' but of 'toast'."),
         (("v1", *known, ","), "not steps of one task"),
         (("v1", "--min-probability", "2"), "expected 0 to 1."),
-        (("v1", "--out", tmp_path / "x.txt"), "expected a file that ends in .csv, .eaf, .json"),
+        (("v1", "--out", tmp_path / "x.doc"), "expected a file that ends in .csv, .eaf, .edl"),
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),
         (("v1", "--out", tmp_path / "x"), "or --format"),
         (("v1", "--format", "csv"), "Give --out, too."),

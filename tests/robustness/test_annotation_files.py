@@ -264,6 +264,91 @@ def observer(draw, videos):
     return [("observer.csv", "\n".join(lines) + "\n")], {}
 
 
+def segments(draw, videos):
+    sign = draw.choice(["\t", " "])
+    return [
+        (f"{v}.txt", "".join(f"{s / 1000:.3f}{sign}{e / 1000:.3f}{sign}{n}\n" for n, s, e in steps))
+        for v, steps in videos
+    ], {}
+
+
+def code(frame: int, sign: str = ":") -> str:
+    rest, frames = divmod(frame, RATE)
+    parts = rest // 3600, rest // 60 % 60, rest % 60, frames
+    return sign.join(f"{part:02d}" for part in parts)
+
+
+def premiere(draw, videos):
+    sign, found = draw.choice(":;"), []
+    for video, steps in videos:
+        lines = ["Marker Name\tDescription\tIn\tOut\tDuration\tMarker Type"]
+        for name, *times in steps:
+            start, end = (time // FRAME for time in times)
+            codes = [code(frame, sign) for frame in (start, end, end - start)]
+            lines.append("\t".join([cell(name), "", *codes, "Comment"]))
+        found.append((f"{video}.csv", "\n".join(lines) + "\n"))
+    return found, {"frame_rate": RATE}
+
+
+def edl_markers(draw, videos):
+    hour, found = draw.choice([0, 3600 * RATE]), []
+    for video, steps in videos:
+        late = all(start >= 3_600_000 for _, start, _ in steps)
+        begin = 3600 * RATE if late else hour
+        lines = [f"TITLE: {video}", "FCM: NON-DROP FRAME", ""]
+        for number, (name, start, end) in enumerate(steps, 1):
+            first = begin + start // FRAME
+            codes = " ".join([code(first), code(first + 1)] * 2)
+            length = (end - start) // FRAME
+            lines += [f"{number:03d}  001      V     C        {codes}"]
+            lines += [f" |C:ResolveColorBlue |M:{name} |D:{length}", ""]
+        found.append((f"{video}.edl", "\r\n".join(lines) + "\r\n"))
+    return found, {"frame_rate": RATE}
+
+
+def fiftyone(draw, videos):
+    classes = [*dict.fromkeys(name for _, steps in videos for name, *_ in steps)]
+    numbered, frames = draw.random() < 0.5, draw.random() < 0.5
+    labels = {
+        video: [
+            {"label": classes.index(n) if numbered else n}
+            | (
+                {"support": [s // FRAME + 1, e // FRAME]}
+                if frames
+                else {"timestamps": [s / 1000, e / 1000]}
+            )
+            for n, s, e in steps
+        ]
+        for video, steps in videos
+    }
+    export = {"classes": classes} if numbered else {}
+    text = json.dumps({**export, "labels": labels}, indent=draw.choice([None, 4]))
+    return [("labels.json", text)], {"frame_rate": RATE}
+
+
+def fiftyone_samples(draw, videos):
+    samples = [
+        {
+            "filepath": f"/data/{video}.mp4",
+            "tags": [],
+            "metadata": {"_cls": "VideoMetadata", "frame_rate": RATE},
+            "events": {
+                "_cls": "TemporalDetections",
+                "detections": [
+                    {
+                        "_cls": "TemporalDetection",
+                        "label": n,
+                        "support": [s // FRAME + 1, e // FRAME],
+                    }
+                    for n, s, e in steps
+                ],
+            },
+        }
+        for video, steps in videos
+    ]
+    return [("samples.json", json.dumps({"samples": samples}, indent=1))], {}
+
+
 WRITERS: dict[str, Callable] = {
     **{"table": table, "tables by file": tables_by_file, "ELAN": elan, "ELAN text": elan_text},
     **{
@@ -273,12 +358,15 @@ WRITERS: dict[str, Callable] = {
         "Label Studio CSV": label_studio_csv,
     },
     **{"captions": captions, "chapters": chapters, "CVAT": cvat, "ActivityNet": activitynet},
-    **{"labels of frames": frame_labels, "Observer XT": observer},
+    **{"labels of frames": frame_labels, "Observer XT": observer, "segments": segments},
+    **{"Premiere": premiere, "EDL markers": edl_markers},
+    **{"FiftyOne": fiftyone, "samples of FiftyOne": fiftyone_samples},
 }
 TOUCHING = ("labels of frames",)
 PLAIN = {  # names that a format cannot hold
     "chapters": lambda name: name[0].isalpha() and ":" not in name and name[-1].isalpha(),
     "labels of frames": lambda name: not set(name) & set(',;|"=') and name[0].isalpha(),
+    "EDL markers": lambda name: "|" not in name,
 }
 
 

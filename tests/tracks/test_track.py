@@ -1,6 +1,7 @@
 """Tracks: names and ids, and formats that cannot be declared without their meaning."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -122,3 +123,40 @@ def test_missing_files_of_steps_are_told_by_every_ending(tmp_path):
     assert holds_steps(tmp_path / "empty.csv")  # whose reader says that it is empty
     (tmp_path / "film").write_bytes(b"\x00\x01")
     assert not holds_steps(tmp_path / "film")
+
+
+def test_tables_of_pandas_and_back():
+    pandas = pytest.importorskip("pandas")
+    (known,) = bound([track()], TAXONOMY)
+    late = TimedStep(name="juggle", start=9, end=12, probability=0.5, errors=("order", "time"))
+    facts = {"split": "train", "group": "Ann", "file": "v.mp4", "task_probability": 0.75}
+    full = known.model_copy(update={"steps": (*known.steps, late), "recognised": True, **facts})
+    for one in (track(), known, full):
+        frame = one.to_frame()
+        assert list(frame["step"]) == [step.name for step in one.steps]
+        assert Track.from_frame(frame) == one
+    both = pandas.concat([full.to_frame(), track().model_copy(update={"video": "w"}).to_frame()])
+    assert [Track.from_frame(part).video for _, part in both.groupby("video")] == ["v", "w"]
+    small = pandas.DataFrame({"video": ["v"], "step": ["boil"], "start": [0], "end": [4.5]})
+    assert Track.from_frame(small) == Track(
+        video="v",
+        task="",
+        seconds=4.5,
+        steps=(TimedStep(name="boil", start=0, end=4.5),),
+        recognised=False,
+    )
+    for wrong, message in (
+        (both, "holds 2 videos"),
+        (small.drop(columns="end"), "has no column 'end'"),
+        (small[:0], "holds 0 videos"),
+        (small.assign(start="soon"), "start"),
+        (small.assign(step=None), "name"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Track.from_frame(wrong)
+
+
+def test_tables_need_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        track().to_frame()

@@ -9,6 +9,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.readers.step_source import convert_steps, read_steps
+from cefito.errors import ConfigError
 from cefito.files import file_names
 from cefito.markup import plain
 from cefito.recognition.plan_chain import aligned
@@ -16,9 +17,12 @@ from cefito.report.picture import timeline_picture, verified_picture
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices
 from cefito.tracks.formats import WRITERS
+from cefito.tracks.reading import read
+from cefito.tracks.writing import write_tracks
 from odd_names import ODD as NAMES
 
 ODD = 'pour "milk" & <whisk>, --> 2'
+RATE = 4  # frames a second, with which the times of steps are whole frames
 
 
 def step(name, start, end, probability=0.5):
@@ -39,7 +43,7 @@ def video(name="a", *, steps=(("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)), **more):
 
 def written(folder, name, videos):
     path = folder / f"x{WRITERS[name].ending}"
-    path.write_text(WRITERS[name].write(videos), encoding="utf-8")
+    path.write_text(WRITERS[name].text(videos, RATE), encoding="utf-8")
     return path
 
 
@@ -61,9 +65,70 @@ def test_every_format_of_annotations_is_read_back(name, tmp_path):
     single = WRITERS[name].single
     videos = [video()] if single else [video(), video("b.c", steps=(("boil", 0.0, 2.0),))]
     path = written(tmp_path, name, videos)
-    found = read_back(path, task=None if name in ("csv", "labelstudio", "jsonl") else "make, tea")
-    expected = {"x" if name == "vtt" else "a": STEPS}
+    holds_tasks = name in ("activitynet", "csv", "labelstudio", "jsonl")
+    rate = RATE if WRITERS[name].frames else None
+    found = read_back(path, task=None if holds_tasks else "make, tea", frame_rate=rate)
+    steps = [(label.replace(" ", "_"), *times) for label, *times in STEPS]
+    expected = {"a" if not single or name == "eaf" else "x": steps if name == "frames" else STEPS}
     assert found == expected | ({} if single else {"b.c": [("boil", 0.0, 2.0)]})
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(WRITERS) if WRITERS[name].frames])
+@pytest.mark.parametrize("rate", [24000 / 1001, 25, 30000 / 1001, 60])
+def test_frames_are_those_of_any_rate(name, rate, tmp_path):
+    steps = (("boil", 10 / rate, 250 / rate), ("pour", 4000 / rate, 120_000 / rate))
+    path = tmp_path / f"x{WRITERS[name].ending}"
+    path.write_text(WRITERS[name].text([video(steps=steps)], rate), encoding="utf-8")
+    (back,) = read_back(path, task="tea", frame_rate=rate).values()
+    rounded = [(label, *(round(time, 6) for time in times)) for label, *times in back]
+    assert rounded == [(label, round(start, 6), round(end, 6)) for label, start, end in steps]
+    with pytest.raises(ConfigError, match="Give the frames per second"):
+        WRITERS[name].text([video()])
+
+
+def test_splits_of_activitynet(tmp_path):
+    videos = [video(split, split=split) for split in ("train", "val", "test")]
+    (track, *others) = read([written(tmp_path, "activitynet", videos)], Choices()).tracks
+    assert [each.split for each in (track, *others)] == ["train", "val", "test"]
+    assert (track.task, track.seconds) == ("make, tea", 3725.25)
+
+
+def test_a_frame_has_one_label():
+    steps = (("boil", 1.0, 4.5), ("pour", 4.0, 9.0))
+    with pytest.raises(ConfigError, match=r"'a': 'pour' and another step are in frame 16"):
+        WRITERS["frames"].text([video(steps=steps)], RATE)
+
+
+def test_a_folder_of_labels_of_frames(tmp_path):
+    videos = [video("a", split="train"), video("b", steps=(("sit down", 0.0, 2.0),), split="test")]
+    write_tracks(videos, tmp_path / "DATA", WRITERS["frames"], frame_rate=RATE)
+    assert (tmp_path / "DATA/mapping.txt").read_text().split()[:4] == [
+        "0",
+        "background",
+        "1",
+        "boil",
+    ]
+    assert (tmp_path / "DATA/splits/test.split1.bundle").read_text() == "b.txt\n"
+    lines = (tmp_path / "DATA/groundTruth/b.txt").read_text().splitlines()
+    assert lines[:9] == ["sit_down"] * 8 + ["background"]
+    assert len(lines) == 4000 * RATE
+    files = sorted((tmp_path / "DATA/groundTruth").iterdir())
+    tracks = read(files, Choices(task="tea", frame_rate=RATE)).tracks
+    assert [track.split for track in tracks] == ["train", "test"]
+    alike = video(steps=(("sit down", 0.0, 2.0), ("sit_down", 2.0, 3.0)))
+    with pytest.raises(ConfigError, match="are one label, 'sit_down'"):
+        write_tracks([alike], tmp_path / "OTHER", WRITERS["frames"], frame_rate=RATE)
+
+
+@pytest.mark.parametrize("form", sorted(WRITERS))
+def test_files_are_converted_to_every_format(form, tmp_path):
+    path = written(tmp_path, "csv", [video(steps=(("boil", 1.0, 4.5), ("pour", 5.0, 9.25)))])
+    out = tmp_path / f"again{WRITERS[form].ending}"
+    convert_steps([path], out, choices=Choices(frame_rate=RATE), form=form)
+    held = form in ("activitynet", "csv", "labelstudio", "jsonl")
+    rate = None if form == "labelstudio" else RATE
+    (back,) = read_back(out, task=None if held else "make, tea", frame_rate=rate).values()
+    assert back == [("boil", 1.0, 4.5), ("pour", 5.0, 9.25)]
 
 
 def test_tables_hold_task_and_probability(tmp_path):

@@ -12,13 +12,17 @@ import numpy as np
 from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Columns, Row
-from cefito.data.readers.feature_files import load_features
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
 from cefito.inference.answer import Answer, answers
 from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import PlanRow
-from cefito.inference.query import Precision, query_from_features, query_from_files
+from cefito.inference.query import (
+    Precision,
+    features_of,
+    query_from_features,
+    query_from_files,
+)
 from cefito.inference.question import Question, planning
 from cefito.planners.base import Queries
 from cefito.planners.checks import check_partial
@@ -209,7 +213,7 @@ def _query_from_files(
             None if path is None else folder / path for path in (columns.initial, columns.goal)
         )
         return query_from_files(initial, goal, run)
-    features = load_features(folder / columns.features)
+    features = features_of(run, folder / columns.features)
     start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)
     how = settings.model_dump(include={"seconds", "precision"})
     return query_from_features(run, features, start=start, end=end, **how)

@@ -13,7 +13,7 @@ from inspect import signature
 from io import StringIO
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
@@ -26,6 +26,7 @@ from cefito.runtime import pick_device
 from cefito.settings import validated
 from cefito.times import TIME_FORMS, parse_seconds
 from cefito.tracks.document import Choices
+from cefito.tracks.formats import WRITERS
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
     from cefito.inference.whole_videos import Reading
 
+    Written = str
+else:
+    Written = Literal[tuple(sorted(WRITERS))]
+"""Name of a format of steps that is written."""
 
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)

@@ -15,6 +15,7 @@ from cefito.cli.options import (
     NO_CHOICES,
     Flag,
     StepOptions,
+    Written,
     field_options,
     given_names,
     option_name,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _OBSERVING = [  # whether rows are kept has another default for your own data
-    (name, kind, None if name == "timeline" else default)
+    (name, kind, None if name in ("timeline", "transposed") else default)
     for name, kind, default in field_options(
         ObservationOptions.model_fields, kinds={bool: bool | None}
     )
@@ -65,20 +66,28 @@ class Observed:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag = False) -> None:
-    """Convert annotations to a table of steps, which cefito data prepare custom reads.
+def steps(
+    *files: Path,
+    out: Path,
+    format_: Written | None = None,
+    options: StepOptions = NO_CHOICES,
+    json: Flag = False,
+) -> None:
+    """Convert annotations to a table of steps or another format; all of them are read again.
 
     Files are exports of annotation tools, captions, chapters, or tables with the columns video,
     task, step, start, end (seconds), and optionally split and group.
 
     Args:
         files: One or several files, each with one or several videos.
-        out: CSV to write.
+        out: File to write, whose ending is its format: .csv (a table), or as of cefito recognise.
+            A folder, with --format, gets one file a video.
+        format_: Format of the files.
         json: Print what was read as JSON instead of a table.
     """
     from cefito.data.readers.step_source import convert_steps
 
-    source = convert_steps(files, out, choices=options.choices)
+    source = convert_steps(files, out, choices=options.choices, form=format_)
     _say(source.notes)
     counts = {
         "tasks": len(source.annotations.taxonomy.tasks),
@@ -114,8 +123,9 @@ def custom(
     Args:
         paths: Files of annotated steps, as cefito data steps reads them; or a folder with
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
-            observations in features.npz, and optionally action_text_features.npy. Last, the new
-            folder.
+            observations in features.npz, and optionally action_text_features.npy; or a folder with
+            groundTruth, features and splits, labels of frames as MS-TCN uses them, of which
+            --frame-rate is the rate of labels and features. Last, the new folder.
         sensors: Folder with a table of sensor values a video, VIDEO.csv with a column time
             (seconds, or dates and times), or a folder VIDEO of such tables; rows are made of them,
             one a second, or --feature-rate.
@@ -123,6 +133,7 @@ def custom(
         like: Data set whose channels, rate and scaling of sensors are taken.
     """
     from cefito.data.readers.custom import prepare as prepare_own
+    from cefito.data.readers.frame_folder import is_frame_folder
     from cefito.data.readers.step_source import read_steps
     from cefito.data.source import read_common
 
@@ -130,14 +141,16 @@ def custom(
         raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
+    frames = folder is not None and is_frame_folder(folder)
     finished = observed.features is None and observed.videos is None
     sensing: dict[str, Any] = {"sensors": sensors, "channels": channels, "like": like}
-    if folder is not None and (chosen := given_names(steps)):
+    if folder is not None and not frames and (chosen := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
         raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
-    if any(value is not None for value in sensing.values()):
+    if any(value is not None for value in sensing.values()) or frames:
         if observed.videos is not None or encoder != DEFAULT_ENCODER:
-            raise ConfigError("--sensors takes no videos. Leave --videos and encoders out.")
+            kind = "a folder of labels of frames" if frames else "--sensors"
+            raise ConfigError(f"{kind} takes no videos. Leave --videos and encoders out.")
         if channels is not None:
             sensing["channels"] = [name.strip().casefold() for name in channels.split(",")]
         sensing |= {"name": observed.name, "features": observed.features}

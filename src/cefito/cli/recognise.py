@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,23 +18,20 @@ from cefito.cli.options import (
     FileOptions,
     Json,
     RecordingOptions,
+    Written,
     said_as_json,
 )
 from cefito.data.annotations import json_lines
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_target, file_names, write_text
+from cefito.files import check_target, write_text
 from cefito.markup import counted, in_csv, percent
 from cefito.settings import parse_record
 from cefito.tracks.formats import WRITERS
+from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
-
-    Written = str
-else:
-    Written = Literal[tuple(sorted(WRITERS))]
-"""Name of a format of steps that is written."""
 
 PROPOSALS = "proposals.jsonl"
 """What was proposed, in the folder of the proposals."""
@@ -51,7 +48,8 @@ def recognise(
     min_probability: float = 0.0,
     reading: RecordingOptions = AS_RECORDED,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
-    format_: Annotated[Written | None, Parameter(name="--format", group=OUTPUT)] = None,
+    format_: Annotated[Written | None, Parameter(group=OUTPUT)] = None,
+    frame_rate: Annotated[float | None, Parameter(group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
@@ -68,9 +66,11 @@ def recognise(
             "boil,pour": only their times are recognised. Needs --task.
         min_probability: Leave out steps below this probability.
         out: File to write, whose ending is its format: .csv (a table, as cefito data prepare custom
-            reads it), .eaf (ELAN), .json (Label Studio, predictions), .vtt (WebVTT) or .jsonl. A
-            folder, with --format, gets one file a video.
+            reads it), .eaf (ELAN), .json (Label Studio, predictions), .vtt (WebVTT), .edl
+            (markers), .txt (start, end and label a line) or .jsonl. A folder, with --format, gets
+            one file a video.
         format_: Format of the files.
+        frame_rate: Frames per second, of the formats edl, frames and premiere, which count them.
         plot: Picture of the steps over time to write, .svg; with the annotated steps, if known.
     """
     from cefito.inference.whole_videos import recognised_videos, with_orders
@@ -80,7 +80,9 @@ def recognise(
         raise ConfigError("give files of features, video files, or ids of videos.")
     if not 0 <= min_probability <= 1:
         raise ConfigError(f"--min-probability {min_probability:g}: expected 0 to 1.")
-    chosen = None if out is None else _format(out, format_, len(inputs))
+    chosen = None if out is None else format_of(out, format_, len(inputs))
+    if chosen is not None:
+        chosen.check_rate(frame_rate)
     if chosen is None and format_ is not None:
         raise ConfigError("--format is of a file. Give --out, too.")
     if plot is not None:
@@ -102,7 +104,7 @@ def recognise(
             **reading.reading(),
         )
     if out is not None and chosen is not None:
-        _write(tracks, out, chosen)
+        _write(tracks, out, chosen, frame_rate)
     if plot is not None:
         from cefito.report.picture import timeline_picture
 
@@ -114,35 +116,11 @@ def recognise(
         _show(tracks)
 
 
-def _format(out: Path, name: str | None, count: int) -> Format:
-    """Return the format of a file or of a folder of files; refuse what cannot be written."""
-    endings = {writer.ending: writer for writer in WRITERS.values()}
-    writer = endings.get(out.suffix) if name is None else WRITERS[name]
-    if writer is None:
-        expected = f"a file that ends in {', '.join(sorted(endings))}, or --format"
-        raise ConfigError(f"--out {out}: expected {expected} ({', '.join(sorted(WRITERS))}).")
-    if _is_folder(out):
-        return writer
-    if writer.single and count > 1:
-        problem = f"holds one video, not {count}. Give a folder, and --format"
-        raise ConfigError(f"--out {out}: a file of this format {problem}.")
-    check_target(out, (writer.ending,), "out")
-    return writer
-
-
-def _is_folder(out: Path) -> bool:
-    return out.is_dir() or not out.suffix
-
-
-def _write(tracks: Sequence[Track], out: Path, writer: Format) -> None:
-    """Write one file, or one of each video into a folder."""
-    files = {out: tracks}
-    if _is_folder(out):
-        names = file_names([video.video for video in tracks])
-        files = {out / f"{names[video.video]}{writer.ending}": [video] for video in tracks}
-        out.mkdir(parents=True, exist_ok=True)
-    for path, videos in files.items():
-        write_text(path, writer.write(videos))
+def _write(
+    tracks: Sequence[Track], out: Path, writer: Format, frame_rate: float | None = None
+) -> None:
+    """Write one file, or one of each video into a folder, and say so."""
+    write_tracks(tracks, out, writer, frame_rate=frame_rate)
     steps = sum(len(track.steps) for track in tracks)
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
 
@@ -197,11 +175,13 @@ def annotate(
 
     if (out / PROPOSALS).exists():
         raise DataError(f"{out}: holds proposals already. Choose another folder.", setting="out")
+    rate = files.choices.frame_rate
+    WRITERS[format_].check_rate(rate)
     with log_warnings():
         tracks = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
     tracks.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
-    _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_])
+    _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_], rate)
     write_text(out / PROPOSALS, write(tracks))
     if format_ != "csv":
         _write_tasks(tracks, out / TASKS)

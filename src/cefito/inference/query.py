@@ -109,8 +109,7 @@ def query_from_features(
         DataError: The file is missing, damaged, or holds NaN in the rows that are needed.
         RunError: The run does not say how its observations were made, or rows of another width.
     """
-    rate = float((run.info.dataset.observed or {}).get("feature_rate", 1))
-    loaded = features if isinstance(features, FeatureArray) else load_features(Path(features), rate)
+    loaded = features if isinstance(features, FeatureArray) else features_of(run, Path(features))
     layout = _layout_of(run, loaded, seconds, precision)
     _check_times(loaded, start, end)
     observed = observe(
@@ -126,6 +125,24 @@ def query_from_features(
             "assumed, the default of data sets"
         )
     return query_of_ends(observed[:, 0], start, end, size=run.planner.observation_dim)
+
+
+def run_rate(run: OpenedRun) -> float | None:
+    """Return the rows of features a second of a run's data set; None if it does not say it."""
+    rate = (run.info.dataset.observed or {}).get("feature_rate")
+    return None if rate is None else float(rate)
+
+
+def features_of(run: OpenedRun, path: Path, rate: float | None = None) -> FeatureArray:
+    """Load a file of features with the axes of the files that a run was trained on.
+
+    Args:
+        run: The run.
+        path: The file.
+        rate: Its rows a second; those of the run's features by default.
+    """
+    transposed = bool((run.info.dataset.observed or {}).get("transposed"))
+    return load_features(path, rate or run_rate(run) or 1.0, transposed=transposed)
 
 
 def query_of_ends(

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
-from cefito.data.readers.feature_files import is_features, load_features
+from cefito.data.readers.feature_files import is_features
 from cefito.data.sensors import recipe_of
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.inference.query import find_video
+from cefito.inference.query import features_of, find_video, run_rate
 from cefito.markup import listed
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
@@ -142,7 +142,7 @@ def open_recordings(
         elif recipe is not None and source in tables:
             yield Recording(ends[_address(path)], source, recipe.rows(path), recipe.rate)
         elif is_features(path):
-            features = load_features(path, rate)
+            features = features_of(run, path, rate)
             yield Recording(ends[_address(path)], source, features.values, features.rate)
         elif recipe is not None:
             wanted = f"expected tables with the channels {listed(recipe.channels, most=5)}"
@@ -162,8 +162,7 @@ def row_rate(run: OpenedRun, feature_rate: float | None) -> float:
     A rate is from 0.01 to 1000.
     """
     if feature_rate is None:
-        observed = run.info.dataset.observed or {}
-        return float(observed.get("feature_rate", run.own_recogniser.rate))
+        return run_rate(run) or run.own_recogniser.rate
     if not RATES[0] <= feature_rate <= RATES[1]:
         problem = f"{feature_rate:g}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
         raise ConfigError(f"{problem}.", setting="feature_rate")

@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.annotations import nfc
 from cefito.data.csv_file import decoded, table_columns
-from cefito.errors import DataError, explained
+from cefito.errors import ConfigError, DataError, explained
 from cefito.files import NOT_JSON, parse_json, read_bytes
 from cefito.markup import counted
 from cefito.settings import Record, Settings, first_error
@@ -56,18 +56,6 @@ class StepRow:
     origin: str = ""  # the file, for messages
     group: str = ""  # of the video: a person, a day, a machine
     errors: tuple[str, ...] = ()  # kinds of what was done wrongly
-
-
-_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
-
-
-def error_kinds(label: str) -> tuple[str, ...]:
-    """Return the kinds of errors that a label says: none, "error", or what it names."""
-    word = label.casefold()
-    if word in _NO:
-        return ()
-    kinds = (kind.strip() for kind in label.split(";"))
-    return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
 
 
 def film_address(location: str, folder: str = "") -> str:
@@ -192,6 +180,41 @@ class Choices(Settings):
         description="Name each video by its file of annotations, not by the film that the file "
         "names.",
     )
+    task_pattern: str | None = Field(
+        None,
+        description="Regular expression with a group, which is the task in names of videos, of "
+        "files that hold no tasks: _([a-z]+)$ in P03_cam01_P03_cereals.",
+    )
+    background: str | None = Field(
+        None,
+        description="Labels that are no steps, separated by commas, of labels of frames; by "
+        "default background, bg, SIL, null, void, no_action, action_start and action_end.",
+    )
+    bundle: int | None = Field(
+        None,
+        ge=0,
+        description="Number of the split of labels of frames, as in train.split2.bundle; by "
+        "default the first.",
+    )
+
+    def task_of(self, video: str) -> str:
+        """Return the task of a video: that of all, or as its name has it; empty if unknown.
+
+        Raises:
+            ConfigError: The pattern is no regular expression, or has no single group.
+        """
+        if self.task or not self.task_pattern:
+            return " ".join(nfc(self.task or "").split())
+        expected = "Give a regular expression with one group, as in _([a-z]+)$."
+        how: dict[str, Any] = {"error": ConfigError, "setting": "task_pattern"}
+        with explained(
+            self.task_pattern, "is no such pattern", expected, ValueError, re.error, **how
+        ):
+            pattern = re.compile(self.task_pattern)
+            if pattern.groups != 1:
+                raise ValueError(f"it has {pattern.groups} groups")
+        match = pattern.search(video.rpartition("/")[2])
+        return " ".join((match[1] or "").split()) if match else ""
 
 
 class LooseRecord(Record):
@@ -396,6 +419,10 @@ def _unwritten(tracks: Sequence[Track]) -> str:
     raise NotImplementedError("a format without a key is not written")
 
 
+def _nothing_beside(tracks: Sequence[Track]) -> Mapping[str, str]:  # noqa: ARG001
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """A form of annotations: how it is recognised, and how it is read and written, or refused.
@@ -421,8 +448,13 @@ class Format:
     step: str = ""  # word for what becomes a step; empty for tables of steps
     tier: str = ""  # word for what groups steps, of which one is chosen; empty if there is no such
     key: str = ""  # name in options, of a format that is written
-    write: Callable[[Sequence[Track]], str] = _unwritten
+    # returns the text of a file of tracks; with `frames`, of tracks and frames a second
+    write: Callable[..., str] = _unwritten
     single: bool = False  # whether a file that is written holds one video alone
+    frames: bool = False  # whether times are written as numbers of frames
+    # text of further files of a folder, by path, of all tracks
+    beside: Callable[[Sequence[Track]], Mapping[str, str]] = _nothing_beside
+    folder: str = ""  # of the files of videos in that folder
 
     def __post_init__(self) -> None:
         patterns = [re.compile(mark, re.MULTILINE | re.DOTALL) for mark in self.marks]
@@ -443,6 +475,21 @@ class Format:
         """Ending of files that are written."""
         return self.endings[0]
 
+    def text(self, tracks: Sequence[Track], frame_rate: float | None = None) -> str:
+        """Return the text of a file of tracks; errors are those of `check_rate`, or a ConfigError.
+
+        The latter is of tracks with what the format cannot hold.
+        """
+        self.check_rate(frame_rate)
+        return self.write(tracks, frame_rate) if self.frames else self.write(tracks)
+
+    def check_rate(self, frame_rate: float | None) -> None:
+        """Refuse to count frames without their number a second (ConfigError)."""
+        if self.frames and (frame_rate is None or not 0 < frame_rate <= MAX_RATE):
+            expected = f"Give the frames per second, at most {MAX_RATE:,}"
+            problem = f"{self.name}: times are written in frames. {expected}"
+            raise ConfigError(f"{problem}.", setting="frame_rate")
+
     def matches(self, document: Document) -> bool:
         """Whether a file has the content of the format."""
         if self.recognises is not None:
@@ -453,6 +500,15 @@ class Format:
             return any(document.tags[: len(tags)] == tags for tags in self.tags)
         patterns: list[re.Pattern[str]] = vars(self)["_patterns"]
         return bool(patterns) and all(pattern.search(document.head) for pattern in patterns)
+
+
+def timecode(frame: int, rate: float) -> str:
+    """Return the code of a frame, "00:00:04:12", by a rate of at most 100 (ConfigError)."""
+    if rate > 100:
+        problem = f"{rate:g} frames per second: a timecode has two digits for frames"
+        raise ConfigError(f"{problem}. Give at most 100.", setting="frame_rate")
+    whole, frames = divmod(frame, math.ceil(rate))
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}:{frames:02d}"
 
 
 def whole_number(text: str) -> int:

@@ -36,13 +36,12 @@ from cefito.tracks.document import (
     Document,
     Format,
     StepRow,
-    error_kinds,
     film_address,
     named_films,
 )
 from cefito.tracks.formats import FORMATS
 from cefito.tracks.formats.table import SHAPE
-from cefito.tracks.track import TimedStep, Track
+from cefito.tracks.track import TimedStep, Track, error_kinds
 
 _TABLE = "Expected the columns video and any of task, split, group, seconds and frame_rate."
 _shown = partial(listed, most=12)
@@ -400,9 +399,10 @@ class _VideoTable:
         kept = []
         for row in rows:
             facts = self._find(row.video)
-            task = " ".join(nfc(choices.task or "").split()) or facts.task
+            task = choices.task_of(row.video) or facts.task
             if row.task and task and row.task != task:
-                setting = "task" if choices.task else "video_table"
+                chosen = [name for name in ("task", "task_pattern") if getattr(choices, name)]
+                setting = (*chosen, "video_table")[0]
                 problem = f"holds the task '{row.task}', not '{task}'. Leave that out"
                 raise DataError(f"{row.place}: {problem}.", setting=setting)
             if not row.task and not task:

@@ -6,14 +6,42 @@ Names are bound to the ids of a taxonomy here alone, and so are ids to names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, PlainSerializer, ValidationError
 
 from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import find_actions, find_task
-from cefito.errors import ConfigError
-from cefito.settings import Record
+from cefito.errors import ConfigError, explained
+from cefito.settings import Record, first_error
+
+if TYPE_CHECKING:
+    import pandas
+
+
+_FACTS = ("task_id", "task_probability", "recognised", "seconds", "split", "group", "file")
+"""Facts of a video in tables of pandas, beside its name and task."""
+
+
+def _pandas() -> ModuleType:
+    with explained(
+        "pandas", "is needed", "Run: pip install pandas", ImportError, error=ConfigError
+    ):
+        return import_module("pandas")
+
+
+_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
+
+
+def error_kinds(label: str) -> tuple[str, ...]:
+    """Return the kinds of errors that a label says: none, "error", or what it names."""
+    word = label.casefold()
+    if word in _NO:
+        return ()
+    kinds = (kind.strip() for kind in label.split(";"))
+    return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
 
 
 class TimedStep(Record):
@@ -66,6 +94,62 @@ class Track(Record):
     def to_dict(self) -> dict[str, Any]:
         """Convert to a value for JSON."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Convert to a pandas table of one line a step, which repeats the facts of the video.
+
+        Its columns are video, task, step, start, end (seconds) and probability, and task_id,
+        action, error (kinds with ";" between), split, group, seconds, task_probability, recognised
+        and file. Annotated and drawn steps are left out.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        facts = {name: getattr(self, name) for name in _FACTS}
+        rows = [
+            {
+                **{"video": self.video, "task": self.task, "step": step.name},
+                **{"start": step.start, "end": step.end, "probability": step.probability},
+                **{"action": step.action, "error": ";".join(step.errors), **facts},
+            }
+            for step in self.steps
+        ]
+        columns = ["video", "task", "step", "start", "end", "probability", "action", "error"]
+        return _pandas().DataFrame(rows, columns=[*columns, *_FACTS])
+
+    @classmethod
+    def from_frame(cls, frame: pandas.DataFrame) -> Self:
+        """Make a track of a pandas table of the steps of one video, as `to_frame` makes it.
+
+        Columns video, step, start and end are needed; without `recognised`, people annotated the
+        steps. Tables of several videos are first taken apart: `frame.groupby("video")`.
+
+        Raises:
+            ConfigError: pandas is not installed; no line, lines of several videos, a column is
+                missing, or a value is not of its kind.
+        """
+        missing = {"video", "step", "start", "end"} - {*frame.columns}
+        videos = [] if "video" in missing else list(frame["video"].unique())
+        if missing or len(videos) != 1:
+            fault = f"has no column '{min(missing)}'" if missing else f"holds {len(videos)} videos"
+            expected = "Give lines with video, step, start and end, of one video"
+            raise ConfigError(f"the table of steps {fault}. {expected}.")
+        empty = _pandas().isna
+        lines = [
+            {name: value for name, value in line.items() if not empty(value)}
+            for line in frame.to_dict("records")
+        ]
+        facts = {name: lines[0][name] for name in ("task", *_FACTS) if name in lines[0]}
+        steps = [
+            {name: line[name] for name in ("action", "start", "end", "probability") if name in line}
+            | {"name": line.get("step"), "errors": error_kinds(str(line.get("error", "")))}
+            for line in lines
+        ]
+        facts = {"task": "", "recognised": False, "seconds": max(frame["end"]), **facts}
+        try:
+            return cls.model_validate({"video": videos[0], "steps": steps, **facts})
+        except ValidationError as problem:
+            raise ConfigError(f"the table of steps: {first_error(problem)}.") from problem
 
 
 def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:

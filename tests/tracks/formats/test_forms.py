@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cefito.data.readers.step_source import read_steps
-from cefito.errors import DataError
-from cefito.tracks.document import Choices
+from cefito.errors import ConfigError, DataError
+from cefito.tracks import TimedStep, Track
+from cefito.tracks.document import Choices, Document
+from cefito.tracks.formats import FORMATS, WRITERS
 from refusals import refusal
 from tracks.formats.samples import spans
 
@@ -93,6 +95,26 @@ def activitynet(*names, key="annotations", label="label", **video):
 
 
 LABELS = "boil\n" * 4 + "pour\n" * 5 + "stir\n" * 3
+MARKER = "{0}  001      V     C        {1} {1} {1} {1}  \n |C:ResolveColorBlue |M:{2} |D:{3}\n\n"
+
+
+def markers(*rows, title="TITLE: t\nFCM: NON-DROP FRAME\n\n"):
+    """Markers of Resolve: code, name and frames of each."""
+    return title + "".join(MARKER.format(f"{n:03d}", *row) for n, row in enumerate(rows, 1))
+
+
+def fiftyone(*detections, **export):
+    return json.dumps({**export, "labels": {"tea1": detections}})
+
+
+def sample(*fields, **facts):
+    detections = {
+        field: {"_cls": "TemporalDetections", "detections": [{"label": label, "support": support}]}
+        for field, label, support in fields
+    }
+    return json.dumps({"samples": [{"filepath": "/d/tea1.mp4", **facts, **detections}]})
+
+
 READ: dict[str, Any] = {
     # times at other places than chapters have them
     "SBV": ("0:00:00.000,0:00:04.000\nboil\n\n0:00:04.000,0:00:09.000\npour\n", {}, TWO),
@@ -253,6 +275,62 @@ READ: dict[str, Any] = {
         [("boil", 0, 4), ("boil", 4, 9)],
     ),
     "labels of frames": (LABELS, {"frame_rate": 1}, ABC),
+    "labels of another background": (
+        LABELS,
+        {"frame_rate": 1, "background": "Pour, wait"},
+        [ABC[0], ABC[2]],
+    ),
+    "labels of 50 Salads": (
+        "action_start\n" * 4 + LABELS + "action_end\n",
+        {"frame_rate": 1},
+        [(n, s + 4, e + 4) for n, s, e in ABC],
+    ),
+    "segments of Audacity": ("0.000000\t4.000000\tboil\n4.0\t9.0\tpour\n", {}, TWO),
+    "segments with spaces": (
+        "# start end label\n0 4.0 boil\n4.0 9 add 2 eggs\n",
+        {},
+        [
+            ABC[0],
+            ("add 2 eggs", 4, 9),
+        ],
+    ),
+    "segments in frames": ("0 100 boil\n100 225 pour\n", {"frame_rate": 25}, TWO),
+    "segments without a label": ("0.0 4.0 boil\n4.0 9.0\n", {}, ABC[:1]),
+    "markers of Resolve": (
+        markers(("01:00:00:00", "boil", 100), ("01:00:04:00", "pour", 125)),
+        {"frame_rate": 25},
+        TWO,
+    ),
+    "markers from nought": (
+        markers(("00:00:00:00", "boil", 100), ("01:00:04:00", "pour", 125)),
+        {"frame_rate": 25},
+        [ABC[0], ("pour", 3604, 3609)],
+    ),
+    "markers of drop frames": (
+        markers(("01;00;00;00", "boil", 60), title="TITLE: t\nFCM: DROP FRAME\n\n"),
+        {"frame_rate": 30000 / 1001},
+        [("boil", 0, 2.002)],
+    ),
+    "FiftyOne in frames": (
+        fiftyone({"label": 1, "support": [1, 100]}, classes=["pour", "boil"]),
+        {"frame_rate": 25},
+        ABC[:1],
+    ),
+    "FiftyOne in seconds": (
+        fiftyone(*({"label": n, "timestamps": [s, e], "confidence": 0.5} for n, s, e in TWO)),
+        {},
+        TWO,
+    ),
+    "samples of FiftyOne": (
+        sample(("events", "boil", [1, 100]), tags=["train"], metadata={"frame_rate": 25}),
+        {},
+        ABC[:1],
+    ),
+    "a field of FiftyOne": (
+        sample(("events", "boil", [1, 100]), ("found", "x", [1, 2])),
+        {"frame_rate": 25, "tier": "events"},
+        ABC[:1],
+    ),
     "labels and background": (
         "SIL\n" * 4 + LABELS + "background\n",
         {"frame_rate": 1},
@@ -314,6 +392,45 @@ REFUSED: dict[str, Any] = {
     "cue sheet": ("TRACK 01 AUDIO\n  INDEX 01 00:00:00\n", {}, "a cue sheet"),
     "frames as seconds": (activitynet("boil", duration=0.16), {}, "ends at 4 of 0.16 s"),
     "Breakfast": ("1-30 SIL\n31-150 take_cup\n", {}, "ranges of frames"),
+    "segments, seconds or frames": ("0 4 boil\n4 9 pour\n", {}, "holds whole numbers alone"),
+    "a line that is no segment": ("0.0 4.0 boil\n4.0 pour\n", {}, "line 2: is not a start, an end"),
+    "segments backwards": ("0.0 4.0 boil\n9.0 4.0 pour\n", {}, "line 2: the step runs from 9.0"),
+    "markers without a rate": (markers(("01:00:00:00", "boil", 9)), {}, "holds no frame rate"),
+    "markers of one frame": (
+        markers(("01:00:00:00", "boil", 1), ("01:00:04:00", "pour", 1)),
+        {"frame_rate": 25},
+        "markers of one frame alone",
+    ),
+    "markers without a time": (
+        markers(("01:00:00:99", "boil", 1)).replace("01:00:00:99", "soon"),
+        {"frame_rate": 25},
+        "line 5: names no time",
+    ),
+    "markers of another rate": (
+        markers(("01:00:00:29", "boil", 9)),
+        {"frame_rate": 25},
+        "has 29 of 25 frames",
+    ),
+    "FiftyOne without frames": (
+        fiftyone({"label": "boil", "timestamps": [0, 4]}, {"label": "pour"}),
+        {},
+        "has neither support nor timestamps",
+    ),
+    "FiftyOne of no rate": (
+        fiftyone({"label": "boil", "support": [1, 9]}),
+        {},
+        "video 'tea1', detection 1: counts frames",
+    ),
+    "FiftyOne of an unknown class": (
+        fiftyone({"label": 4, "timestamps": [0, 4]}, classes=["boil"]),
+        {},
+        "(FiftyOne): is damaged or not whole",
+    ),
+    "FiftyOne of two fields": (
+        sample(("events", "boil", [1, 100]), ("found", "x", [1, 2]), metadata={"frame_rate": 25}),
+        {},
+        "has 2 fields: 'events' (1), 'found' (1)",
+    ),
     # units
     "one column in milliseconds": (
         table("video,step,start_ms,end", "0,4"),
@@ -423,3 +540,39 @@ def test_predictions_beside_annotations_are_left_out(read):
     assert "left out 1 tasks with predictions alone" in " ".join(source.notes)
     _, alone = read(json.dumps(both[1:]), frame_rate=25)
     assert "predictions of 'other' that nobody has checked" in " ".join(alone.notes)
+
+
+@pytest.mark.parametrize("key", sorted(WRITERS))
+def test_what_is_written_is_recognised_as_no_other_format(key, tmp_path):
+    """Also in a file without a telling ending."""
+    steps = tuple(TimedStep(name=name, start=s, end=e) for name, s, e in ABC)
+    track = Track(video="tea1", task="tea", seconds=12, steps=steps)
+    for number, tracks in enumerate([[track], [track.model_copy(update={"recognised": False})]]):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(WRITERS[key].text(tracks, 25), encoding="utf-8")
+        document = Document(path, Choices(frame_rate=25), lambda _: None)
+        first = next(form for form in FORMATS if form.matches(document))
+        others = [
+            form.name for form in FORMATS if form.told <= first.told and form.matches(document)
+        ]
+        assert (first.key or first.name, others) == (key, [WRITERS[key].name])
+
+
+def test_the_task_of_the_name_of_a_video(read):
+    pattern = {"task": None, "frame_rate": 1, "task_pattern": "_([a-z]+)$"}
+    _, source = read(LABELS, "P03_cam01_P03_cereals.txt", **pattern)
+    assert [task.name for task in source.annotations.taxonomy.tasks] == ["cereals"]
+    assert "holds no task" in refusal(DataError, read, LABELS, "P03.txt", **pattern)
+    for wrong in ("_[a-z]+", "_(", "(_)([a-z])"):
+        with pytest.raises(ConfigError, match="with one group") as caught:
+            read(LABELS, **{**pattern, "task_pattern": wrong})
+        assert caught.value.setting == "task_pattern"
+
+
+def test_a_number_of_the_bundles(read, tmp_path):
+    (tmp_path / "splits").mkdir()
+    for number, split in ((1, "train"), (2, "test")):
+        (tmp_path / f"splits/{split}.split{number}.bundle").write_text("groundTruth/tea1.txt\n")
+    for number, split in ((None, "train"), (1, "train"), (2, "test")):
+        _, source = read(LABELS, "groundTruth/tea1.txt", frame_rate=1, bundle=number)
+        assert source.annotations.videos[0].split == split

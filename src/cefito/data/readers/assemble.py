@@ -64,8 +64,20 @@ class ObservationOptions(Settings):
 
     timeline: bool = Field(
         False,
-        description="Keep the rows of whole videos, one a second, to recognise steps in them; the "
-        "default for your own data.",
+        description="Keep the rows of whole videos, to recognise steps in them; the default for "
+        "your own data.",
+    )
+    row_rate: float | None = Field(
+        None,
+        ge=0.01,
+        le=1000,
+        description="Rows a second of whole videos that are kept; by default one, or, of sensors "
+        "and of labels of frames, those that there are.",
+    )
+    transposed: bool = Field(
+        False,
+        description="Features are [D, rows], as of MS-TCN; the default for a folder of labels of "
+        "frames.",
     )
 
     @field_validator("seconds")
@@ -109,7 +121,6 @@ def prepare(
     *,
     name: str | None = None,
     videos: Path | str | None = None,
-    keep_rate: bool = False,
     progress: Progress = silent,
     **options: Any,
 ) -> PreparedDataset:
@@ -124,7 +135,6 @@ def prepare(
         target: New folder.
         name: Name shown in tables; by default the one of the annotations.
         videos: Folder of the videos, which the data set records so that frames can be shown.
-        keep_rate: Whether all rows of whole videos are kept, instead of one a second.
         progress: Shows progress.
         options: Settings of `ObservationOptions`.
     """
@@ -140,7 +150,7 @@ def prepare(
     paths, unused, notes = _files(source, FileFolder(features))
     with progress("videos", total=len(paths)) as advance, ThreadPoolExecutor(_THREADS) as pool:
         outcomes = []
-        for outcome in pool.map(partial(_observed, recipe, keep_rate), *zip(*paths, strict=True)):
+        for outcome in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
             outcomes.append(outcome)
             advance()
     seen = [outcome for outcome in outcomes if all(outcome.shape)]
@@ -163,7 +173,7 @@ def prepare(
         start=start,
         end=end,
         action_text=text,
-        timeline=Timeline(whole, recipe.rate if keep_rate else 1.0) if recipe.timeline else None,
+        timeline=Timeline(whole, recipe.row_rate or 1.0) if recipe.timeline else None,
         provenance={
             "observations": (
                 f"features of {recipe.seconds} s around the rounded start and end of each step, "
@@ -175,6 +185,7 @@ def prepare(
                 "features": _made_with(features),
                 **({} if recipe.border == "nearest" else {"border": recipe.border}),
                 **({} if recipe.rate == 1 else {"feature_rate": recipe.rate}),
+                **({"transposed": True} if recipe.transposed else {}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
             "preparation": _account(source, features, used, refused, recipe.beyond),
@@ -242,15 +253,15 @@ def _files(
     return paths, unused, [f"{note} {partial_names[0]}."]
 
 
-def _observed(recipe: ObservationOptions, keep_rate: bool, video: Video, path: Path) -> _Observed:
+def _observed(recipe: ObservationOptions, video: Video, path: Path) -> _Observed:
     """Observe the steps of a video."""
     outcome = _Observed(video, path)
     try:
-        features = load_features(path, recipe.rate)
+        features = load_features(path, recipe.rate, transposed=recipe.transposed)
         outcome = replace(outcome, shape=(len(features.values), features.width))
         outcome = _with_rows(outcome, features, recipe)
         if recipe.timeline:
-            whole = features.values if keep_rate else features.read(np.arange(features.rows))
+            whole = features.at_rate(recipe.row_rate or 1.0)
             outcome = replace(outcome, whole=whole.astype(np.float16))
         return outcome
     except FeatureError as problem:

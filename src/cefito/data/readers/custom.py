@@ -25,6 +25,7 @@ from cefito.data.prepared import (
 )
 from cefito.data.readers.assemble import ObservationOptions
 from cefito.data.readers.assemble import prepare as prepare_source
+from cefito.data.readers.frame_folder import is_frame_folder, read_frame_folder
 from cefito.data.readers.step_source import read_steps
 from cefito.data.sensors import sensor_features
 from cefito.data.source import read_common
@@ -61,7 +62,8 @@ def prepare(
         source: One or several files of annotated steps: exports of annotation tools, or CSV or
             Parquet with the columns video, task, step, start, end (seconds), and optionally split
             and group; or a folder with taxonomy.json and videos.jsonl. Without `features`, the
-            folder also holds finished observations, and only `name` applies.
+            folder also holds finished observations, and only `name` applies. Or a folder of labels
+            of frames, as of `read_frame_folder`, which has features of its own.
         target: New folder.
         features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], as `cefito
             extract` writes them.
@@ -71,9 +73,9 @@ def prepare(
         like: Data set whose channels, rate and scaling of sensors are taken.
         name: Name shown in tables; by default the one of the annotations.
         progress: Shows progress.
-        options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, `video_table`,
-            `encoding`, `by_file`) for files, and of `ObservationOptions` (`feature_rate`, `beyond`,
-            `seconds`, `precision`, `timeline`, which is true by default).
+        options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, …) for files, and
+            of `ObservationOptions` (`feature_rate`, `row_rate`, `beyond`, …); `timeline` is true by
+            default.
 
     Returns:
         The data set; with features, `provenance["preparation"]` lists what was left out.
@@ -89,6 +91,7 @@ def prepare(
         raise ConfigError("this is of sensors. Give their folder, too.", setting=setting)
     if sensors is not None and features is not None:
         raise ConfigError("rows are made of features or of sensors. Give one.", setting="sensors")
+    frames = len(paths) == 1 and is_frame_folder(paths[0])
     if sensors is features is None and (len(paths) != 1 or paths[0].is_file()):
         problem = "a table holds no observations. Give the folder with one file a video"
         raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
@@ -104,16 +107,19 @@ def prepare(
         with TemporaryDirectory() as place:
             for file, array in zip(files.values(), rows.videos, strict=True):
                 np.save(Path(place) / f"{file}.npy", array)
-            options = {"feature_rate": rows.rate, **options}
-            return prepare_source(
-                annotated, place, target, name=name, keep_rate=True, progress=progress, **options
-            )
-    if sensors is features is None:
+            options = {"feature_rate": rows.rate, "row_rate": rows.rate, **options}
+            return prepare_source(annotated, place, target, name=name, progress=progress, **options)
+    if sensors is features is None and not frames:
         return prepare_custom(paths[0], target, name=name, timeline=options["timeline"])
     chosen = {key: options.pop(key) for key in Choices.model_fields if key in options}
     choices = validated(Choices, chosen, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
-    read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
+    if frames:
+        own = None if features is None else Path(features)
+        read, defaults = read_frame_folder(paths[0], own, choices=choices, options=options)
+        features, options = own or read.features, {**defaults, **options}
+    else:
+        read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
     if sensors is None:
         return prepare_source(
             read, Path(features or ""), target, name=name, progress=progress, **options
@@ -123,10 +129,8 @@ def prepare(
     with TemporaryDirectory() as place:
         asked: dict[str, Any] = {"rate": recipe.rate, "channels": channels, "like": like}
         read, rate = sensor_features(read, Path(sensors), Path(place), **asked)
-        options = {**options, "feature_rate": rate}
-        return prepare_source(
-            read, place, target, name=name, keep_rate=True, progress=progress, **options
-        )
+        options = {"row_rate": rate, **options, "feature_rate": rate}
+        return prepare_source(read, place, target, name=name, progress=progress, **options)
 
 
 def prepare_custom(

@@ -51,6 +51,11 @@ class FeatureArray:
         """Number of seconds whose middle is within the features, at least 1; N at one a second."""
         return max(1, math.ceil(len(self.values) / self.rate - 0.5))
 
+    def at_rate(self, rate: float) -> NDArray[np.float32]:
+        """Return rows at another number a second, as `read` does of seconds, float32 [R, D]."""
+        scaled = FeatureArray(self.path, self.values, self.rate / rate)
+        return scaled.read(np.arange(scaled.rows))
+
     @property
     def width(self) -> int:
         """Numbers a second, D."""
@@ -76,8 +81,17 @@ def is_features(path: Path) -> bool:
     return has_ending(path, _ENDINGS)
 
 
-def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
-    """Load the feature file of one video: one array, or an archive or a mapping that holds it."""
+def load_features(path: Path, rate: float = 1.0, *, transposed: bool = False) -> FeatureArray:
+    """Load the feature file of one video: one array, or an archive or a mapping that holds it.
+
+    Args:
+        path: The file.
+        rate: Rows a second.
+        transposed: Whether the array is [D, rows].
+
+    Raises:
+        FeatureError: Damaged, or not floating-point numbers of two axes.
+    """
     try:
         values = _stored(path)
     except (DataError, RunError) as problem:
@@ -86,7 +100,7 @@ def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
         fault = f"holds {values.dtype} {list(values.shape)}"
         expected = "expected floating-point numbers [seconds, D]. Save one row a second."
         raise FeatureError("wrong shape", f"{path}: {fault}; {expected}")
-    return FeatureArray(path, values, rate)
+    return FeatureArray(path, values.T if transposed else values, rate)
 
 
 def _stored(path: Path) -> NDArray[Any]:

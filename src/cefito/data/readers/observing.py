@@ -68,10 +68,10 @@ def check_layout(
             listed = ", ".join(str(list(shape)) for shape, _ in pairs[:_SHOWN])
             problem = f"the files hold {listed}{' …' * (len(pairs) > _SHOWN)}"
             problem += ", with the same first axis in all: this looks like [D, seconds]"
-            remedy = "Transpose them (array.T)"
+            remedy, setting = "Say that they are transposed", "transposed"
             if not differs:
-                remedy += ", or give the rows a second"
-            raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
+                remedy, setting = f"{remedy}, or give the rows a second", "feature_rate, transposed"
+            raise DataError(f"{features}: {problem}. {remedy}.", setting=setting)
     if rate is not None:
         return []
     # of files with one rate, rows vary as ends do; steps may end early in all films alike

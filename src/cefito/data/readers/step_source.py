@@ -19,12 +19,11 @@ from cefito.data.annotations import Annotations, Taxonomy, Video, folded
 from cefito.data.folds import FEW_VIDEOS, are_grouped, group_numbers
 from cefito.data.source import Source, draw_split
 from cefito.errors import DataError
-from cefito.files import check_target, write_text
 from cefito.markup import listed, word_vectors
 from cefito.tracks.document import Choices
-from cefito.tracks.formats.table import steps_table
 from cefito.tracks.reading import Tracks, read
 from cefito.tracks.track import bound, stored
+from cefito.tracks.writing import format_of, write_tracks
 
 _SHOWN = 10  # pairs of names that are reported one by one
 _SIMILAR = 90  # per cent of letters that near names have in common
@@ -43,22 +42,28 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
 
 
 def convert_steps(
-    paths: Sequence[Path | str], out: Path | str, *, choices: Choices = _NOTHING
+    paths: Sequence[Path | str],
+    out: Path | str,
+    *,
+    choices: Choices = _NOTHING,
+    form: str | None = None,
 ) -> Source:
-    """Write the steps of files of any known format as a new table, CSV, and return them.
+    """Write the steps of files of any known format in another format, and return them.
 
     Args:
         paths: Files of steps.
-        out: New table.
-        choices: How the files are read.
+        out: New file, whose ending is its format, or new folder of one file a video.
+        choices: How the files are read, and the frames a second of formats that count them.
+        form: Name of the format that is written; of a folder, it is needed.
     """
     out, files = Path(out), [Path(path) for path in paths]
-    check_target(out, (".csv",), "out")
+    writer = format_of(out, form, 1)
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
     tracks = read(files, choices)
     source = source_of(tracks, files)
-    write_text(out, steps_table(tracks.tracks))
+    format_of(out, form, len(tracks.tracks))
+    write_tracks(tracks.tracks, out, writer, frame_rate=choices.frame_rate)
     return source
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import AliasChoices, Field
 
 from cefito.times import Seconds
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow
+from cefito.tracks.track import Track
 
 _BEYOND = 1.5  # times a video's length; what ends later is not in seconds
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
@@ -52,6 +54,26 @@ def _read(document: Document) -> Iterator[StepRow]:
             yield StepRow(film, segment.label, *segment.segment, place, video.task, split)
 
 
+def _write(videos: Sequence[Track]) -> str:
+    """Return the segments of all videos; the task is the entry `class`."""
+    subsets = {split: subset for subset, split in _SPLITS.items()}
+    database = {
+        video.video: {
+            **({"subset": subsets[video.split]} if video.split else {}),
+            "duration": video.seconds,
+            "class": video.task,
+            "annotations": [
+                {"segment": [step.start, step.end], "label": step.name}
+                | ({"score": round(step.probability, 4)} if video.recognised else {})
+                for step in video.steps
+            ],
+        }
+        for video in videos
+    }
+    value = {"version": "cefito", "database": database}
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
 FORMATS = (
     Format(
         name="ActivityNet",
@@ -59,5 +81,7 @@ FORMATS = (
         marks=(r'"database"\s*:\s*\{', r'"segment"\s*:'),
         read=_read,
         step="segment",
+        key="activitynet",
+        write=_write,
     ),
 )

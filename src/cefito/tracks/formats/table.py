@@ -23,14 +23,15 @@ from cefito.data.csv_file import Faults, check_columns, csv_rows, is_number
 from cefito.errors import DataError, explained, install_command
 from cefito.markup import in_csv
 from cefito.times import TIME_FORMS
-from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told, error_kinds
-from cefito.tracks.track import Track
+from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
+from cefito.tracks.track import Track, error_kinds
 
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (
     "Expected the columns video, task, step, start, end (seconds) and, optionally, split (train, "
     "val or test), group (a person, a day) and error (no, yes, or kinds with ';' between)."
 )
+_NEEDED = {"video", "step", "start"}  # by which a table of steps is recognised
 _FREE = ("split", "group", "error", "duration", "tier")  # columns that may be absent
 _EMPTY = ("error", "tier", "group")  # whose cells may be empty
 _ENDINGS = (".parquet", ".pq")
@@ -58,7 +59,7 @@ _UNITS: tuple[tuple[str, float, re.Pattern[str]], ...] = (  # name, seconds or 0
 )
 
 
-class _Tool(NamedTuple):
+class Tool(NamedTuple):
     """A table of a tool: its names of columns by ours, in the order in which they are taken."""
 
     name: str
@@ -75,29 +76,34 @@ class _Tool(NamedTuple):
         whole = all(named[ours] for ours in self.columns) and self.steps[0] in (*columns, "")
         return {ours: name for ours, name in named.items() if name} if whole else {}
 
+    def wrote(self, document: Document) -> bool:
+        """Whether a document is a table of the tool, without the columns of a table of steps."""
+        names = self.names(dict.fromkeys(document.columns))
+        return bool(names) and not STRUCTURED.match(document.head) and not _is_named(document)
 
-_TOOLS = (
-    _Tool(
-        "ELAN's tab-delimited text",
-        {
-            "step": ("annotation", "annotation value"),
-            "start": tuple(f"begin time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
-            "end": tuple(f"end time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
-        },
-        {"tier": ("tier",), "video": ("file path", "file name", "file")},
-    ),
-    _Tool(
-        "The Observer XT",
-        {"step": ("behavior",), "start": ("time_relative_sf",), "duration": ("duration_sf",)},
-        {"tier": ("subject",), "video": ("observation",)},
-        ("event_type", "state start"),
-    ),
-    _Tool("Premiere's markers", {"step": ("marker name",), "start": ("in",), "end": ("out",)}),
-    _Tool(
-        "events of BIDS",
-        {"step": ("trial_type",), "start": ("onset",), "duration": ("duration",)},
-    ),
+
+ELAN_TEXT = Tool(
+    "ELAN's tab-delimited text",
+    {
+        "step": ("annotation", "annotation value"),
+        "start": tuple(f"begin time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
+        "end": tuple(f"end time - {unit}" for unit in ("ss.msec", "msec", "hh:mm:ss.ms")),
+    },
+    {"tier": ("tier",), "video": ("file path", "file name", "file")},
 )
+OBSERVER = Tool(
+    "The Observer XT",
+    {"step": ("behavior",), "start": ("time_relative_sf",), "duration": ("duration_sf",)},
+    {"tier": ("subject",), "video": ("observation",)},
+    ("event_type", "state start"),
+)
+PREMIERE = Tool("Premiere's markers", {"step": ("marker name",), "start": ("in",), "end": ("out",)})
+BIDS = Tool(
+    "events of BIDS",
+    {"step": ("trial_type",), "start": ("onset",), "duration": ("duration",)},
+)
+TOOLS = (ELAN_TEXT, OBSERVER, PREMIERE, BIDS)
+"""Tables that are read by their own names of columns."""
 
 
 class _Table(NamedTuple):
@@ -106,10 +112,10 @@ class _Table(NamedTuple):
     names: Mapping[str, str]  # of columns, by ours
     units: Mapping[str, str]  # of start, end and duration, if their names say it
     alone: bool  # whether it holds starts alone
-    tool: _Tool | None
+    tool: Tool | None
 
 
-def _read(document: Document) -> Iterator[StepRow]:
+def read_table(document: Document) -> Iterator[StepRow]:
     """Yield the steps of a table, whose times have the same decimal sign."""
     lines = _lines(document)
     first = next(lines, None)
@@ -201,12 +207,9 @@ def _is_parquet(document: Document) -> bool:
 
 
 def _is_named(document: Document) -> bool:
-    """Whether the columns are those of a table of steps, or of a tool, or chosen."""
-    if STRUCTURED.match(document.head):
-        return False
-    columns = dict.fromkeys(document.columns)
-    tools = any(tool.names(columns) for tool in _TOOLS)
-    return bool(document.choices.columns) or columns.keys() >= {"video", "step", "start"} or tools
+    """Whether the columns are those of a table of steps, or chosen."""
+    chosen = bool(document.choices.columns)
+    return not STRUCTURED.match(document.head) and (chosen or document.columns >= _NEEDED)
 
 
 def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -222,8 +225,8 @@ def _table(document: Document, first: Mapping[str, Any]) -> _Table:
     if unknown := [column for column in choices.columns if column not in ours]:
         raise DataError(f"column '{unknown[0]}' is not needed. {SHAPE}", setting="column")
     chosen = {name: theirs.strip().casefold() for name, theirs in choices.columns.items()}
-    tool = next((tool for tool in _TOOLS if tool.names(first)), None)
-    if {"video", "step", "start"} <= first.keys():
+    tool = next((tool for tool in TOOLS if tool.names(first)), None)
+    if first.keys() >= _NEEDED:
         tool = None
     names = {name: name for name in ours if name in first and name != "tier"}
     names |= (tool.names(first) if tool else {}) | chosen
@@ -237,7 +240,8 @@ def _table(document: Document, first: Mapping[str, Any]) -> _Table:
     others = [name for name in first if name not in names.values() and _is_time(first[name])]
     needed = {"step", "start"} | ({"end"} if alone and "end" not in names and others else set())
     needed |= set() if choices.by_file or tool else {"video"}
-    needed |= set() if choices.task or choices.video_table else {"task"}
+    tasks = choices.task or choices.task_pattern or choices.video_table
+    needed |= set() if tasks or tool else {"task"}
     if absent := [
         name
         for name in ours
@@ -372,7 +376,7 @@ def steps_table(videos: Sequence[Track]) -> str:
 
 TABLES = (".csv", ".tsv", *_ENDINGS)
 """Endings of files that are tables."""
-_declared = partial(Format, name="table of steps", read=_read, tier="tier")
+_declared = partial(Format, name="table of steps", read=read_table, tier="tier")
 FORMATS = (
     _declared(endings=_ENDINGS, told=Told.FIRST_BYTES, recognises=_is_parquet),
     _declared(

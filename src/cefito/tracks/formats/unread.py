@@ -23,6 +23,7 @@ _TEXTS = (  # name, ending, what the text has, way out
     (
         "an edit decision list (EDL)",
         ".edl",
+        r"\A(?!.*\|M:[^\n]*\|D:).*?"  # markers, which are read
         r"^\s*[0-9]{3,6} +\S+ +\S+ +[CDWK]\S* +(?:[0-9]{3} +)?(?:[0-9]{2}[:;]){3}[0-9]{2}\s",
         _MARKERS,
     ),
