@@ -92,6 +92,18 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
         counts.verify(steps_of([0]), 0, drawn=[[Step(0, 1, 99)]])
 
 
+@pytest.mark.parametrize(
+    ("kept", "broken", "share"), [(5, 0, 5 / 6), (4, 1, 0.4), (9, 1, 0.9 * 8 / 11)]
+)
+def test_an_order_that_a_right_video_breaks_is_a_weaker_one(kept, broken, share):
+    """(1 − 2 p) n / N, so that four of five videos in one order do not make a finding."""
+    verifier = fitted([[0, 1, 2]] * kept + [[0, 2, 1]] * broken)
+    errors = verifier.probabilities(steps_of([0, 2, 1]), 0)[:, 1]
+    assert errors.max() == pytest.approx(share)
+    said = verifier.verify(steps_of([0, 2, 1]), 0).deviations
+    assert bool(said) == (share > 0.5)
+
+
 def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     steps = [*steps_of([0, 2, 1, 3]), Step(100, 4000, 4)]
     found = {one.name: one for one in counts.verify(steps, 0).deviations}

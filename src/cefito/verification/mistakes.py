@@ -92,19 +92,21 @@ class SeenVideo:
     def order_errors(self) -> Floats:
         """p(error of order) of each step by counts [n].
 
-        1 − 2 p of the least probable order of first times, 0 if both orders are as usual; of both
-        steps, the one that breaks more orders is to blame. Online, the last step may need an action
-        that was not done.
+        (1 − 2 p) n / N of the order of first times for which it is largest, if n of N videos have
+        the other one; 0 if both orders are as usual. Of both steps, the one that breaks more orders
+        is to blame. Online, the last step may need an action that was not done.
         """
         evidence, first = self.evidence, self.first
         blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
         errors = np.zeros(len(blame))
         places, actions = [*first], [*first.values()]  # in order
+        before = self.order.before[np.ix_(actions, actions)]
         shares = self.order.probability[np.ix_(actions, actions)]
+        wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
         for a, b in np.argwhere(np.triu(shares < 0.5, 1)):
             early, late = places[a], places[b]
             place = late if blame[late] >= blame[early] else early
-            errors[place] = max(errors[place], 1 - 2 * shares[a, b])
+            errors[place] = max(errors[place], wrong[a, b])
         if self.online:
             needs = needs_of(self.order, first, len(blame) - 1)
             errors[-1] = max(errors[-1], needs.max(initial=0))
