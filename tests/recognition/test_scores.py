@@ -83,7 +83,7 @@ def test_edit_is_a_mean_over_videos_and_the_others_are_sums():
 )
 def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
     scores = {"videos": 12, "frame": 50.0, "edit": edit, "f1_50": 30.0, "present": 40.0}
-    held_out = HeldOutScores(**scores, learned=8, half=4, half_edit=half_edit)
+    held_out = HeldOutScores(**scores, learned=8, half=4, gain=edit - half_edit)
     assert held_out.more == more
     assert f"by 4 videos instead of 8, {half_edit:.0f}" in held_out.words
     alone = HeldOutScores(**scores)

@@ -61,8 +61,17 @@ class RowChoice:
     past: bool
     scores: dict[str, float] = field(default_factory=dict)  # `summary` of the videos
 
-    def counts(self, held: Sequence[HeldVideo]) -> list[VideoScores]:
-        """Return the scores of the labels of videos."""
+    def gain(self, held: Sequence[HeldVideo], by_fewer: Sequence[HeldVideo]) -> float:
+        """Return the difference of the edit scores of videos, as others and as fewer of them say.
+
+        Args:
+            held: What others say of the videos.
+            by_fewer: What fewer of them say of the same videos.
+        """
+        edit, less = (summary(self._counts(videos))["edit"] for videos in (held, by_fewer))
+        return edit - less
+
+    def _counts(self, held: Sequence[HeldVideo]) -> list[VideoScores]:
         return [
             VideoScores.of(
                 joined(

@@ -120,10 +120,16 @@ class HeldOutScores(Record):
     edit: float = Field(ge=0, le=100)
     f1_50: float = Field(ge=0, le=100)
     present: float = Field(ge=0, le=100)  # rows labelled right by those up to them
-    learned: int | None = Field(None, ge=1)  # videos that each was recognised by
-    # half as many and the edit score by them, of few videos
+    # of few videos: those that the first fold was recognised by, half as many of each task, and by
+    # how much the edit score of the first fold is higher than by these
+    learned: int | None = Field(None, ge=1)
     half: int | None = Field(None, ge=1)
-    half_edit: float | None = Field(None, ge=0, le=100)
+    gain: float | None = Field(None, ge=-100, le=100)
+
+    @property
+    def half_edit(self) -> float | None:
+        """Edit score by half as many videos; None if it is not known."""
+        return None if self.gain is None else min(max(self.edit - self.gain, 0.0), 100.0)
 
     @property
     def enough(self) -> bool:

@@ -63,7 +63,7 @@ from cefito.recognition.recogniser import (
     HeldFilm,
     Recognition,
 )
-from cefito.recognition.scores import HeldOutScores, segments, summary
+from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
@@ -142,10 +142,10 @@ class SegmentalRecogniser(BaseRecogniser):
         parts = int(order.max()) + 1 if len(videos) > 1 else 0
         lengths = np.array([len(rows) for rows in known.rows])
         sizes = [int(lengths[order != fold].sum()) for fold in range(parts)] + [int(lengths.sum())]
-        # with few videos, half of those that are not held out, too, show what more would bring
-        halves = [_half(np.flatnonzero(order != fold), known.tasks) for fold in range(parts)]
-        halves = halves if len(videos) < FEW_VIDEOS else []
-        sizes = [int(lengths[half].sum()) for half in halves] + sizes
+        # with few videos, half of those of other folds than the first show what more would bring
+        few = parts > 0 and len(videos) < FEW_VIDEOS
+        half = _half(np.flatnonzero(order != 0), known.tasks) if few else np.zeros(0, dtype=int)
+        sizes = [int(lengths[half].sum())] * few + sizes
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
         changing = 2 * config.members * config.training_steps * config.sees_changes
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
@@ -156,11 +156,11 @@ class SegmentalRecogniser(BaseRecogniser):
         tried = max(1, len(videos) // _MOST_TRIED)
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
-            for fold, half in enumerate(halves):
-                fitted = cls._fitted(known.part(half), *given, name=f"half-{fold + 1}-")
+            if few:
+                fitted = cls._fitted(known.part(half), *given, name="half-")
                 by_half += (
                     fitted._held(known.rows[place], known.labels[place], known.tasks[place])
-                    for place in np.flatnonzero(order == fold).tolist()
+                    for place in np.flatnonzero(order == 0).tolist()
                 )
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
@@ -199,9 +199,9 @@ class SegmentalRecogniser(BaseRecogniser):
             held_out=HeldOutScores(
                 videos=len(held),
                 present=past.scores["frame"],
-                learned=len(held) - round(len(held) / parts),
-                half=round(np.mean([len(half) for half in halves])) if halves else None,
-                half_edit=summary(whole.counts(by_half))["edit"] if halves else None,
+                learned=int((order != 0).sum()),
+                half=len(half) or None,
+                gain=whole.gain(held[: len(by_half)], by_half) if few else None,
                 **{name: whole.scores[name] for name in ("frame", "edit", "f1_50")},
             ),
         )
