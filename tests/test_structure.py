@@ -26,14 +26,14 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
-    "recognition": 4_430,
+    "recognition": 4_445,
     "report": 1_350,
     "runs": 1_260,
     "search": 2_910,
     "serve": 4_860,
     "study": 2_660,
     "testing": 640,
-    "tests": 48_500,
+    "tests": 48_520,
     "tracks": 3_650,
     "training": 1_720,
     "verification": 2_270,
@@ -44,7 +44,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 299
+MODULES = 306
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

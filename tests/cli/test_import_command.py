@@ -87,7 +87,7 @@ def test_import_then_plan(source, tmp_path, ran, refused):
         (tmp_path / "run.zip", *checkpoint_too),
         (*checkpoint_too, "--license", "MIT"),
     ):
-        assert "give a zip file (with --license), or" in refused("export", both, *wrong)
+        assert "give a zip file (with --license)," in refused("export", both, *wrong)
     line = refused("export", both, "--checkpoint", tmp_path / "f.zip")
     assert line.endswith("expected a file that ends in .pth. (--checkpoint)\n")
 

@@ -253,7 +253,7 @@ def test_groups_are_read_written_and_kept_apart(write, tmp_path):
     videos = source.annotations.videos
     assert [video.group for video in videos] == ["anna", "", "ben", "ben"]
     assert len({video.split for video in videos if video.group == "ben"}) == 1
-    assert "whole groups with about 30 % of the videos were drawn" in source.notes[-1]
+    assert "all 4 videos are for training" in source.notes[-1]
     convert_steps([write(GROUPED)], tmp_path / "again.csv")
     again = read_steps(tmp_path / "again.csv").annotations.videos
     assert [video.group for video in again] == ["anna", "", "ben", "ben"]
