@@ -107,7 +107,11 @@ FILMS = LONG * [1.02, 1.1, 1.05, 1.0, 1.08, 1.04]  # lengths of the films
             for rate in (25, 30, 4, 2)
         ),
         ([(64, round(film)) for film in FILMS], LONG, r"the files hold \[64, 31\], .* …, with the"),
-        ([(512, 40), (512, 55)], [38.0, 50.0], r"this looks like \[D, seconds\]. Say that they are"),
+        (
+            [(512, 40), (512, 55)],
+            [38.0, 50.0],
+            r"this looks like \[D, seconds\]. Say that they are",
+        ),
         ([(512, 60)] * 6, [58.0] * 6, r"transposed, or give the rows a second\."),
         ([(round(15 / 16 * end), 512) for end in LONG], LONG, "at most 0.9"),
     ],
