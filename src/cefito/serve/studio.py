@@ -57,6 +57,7 @@ class Studio(Record):
                 tasks: list[dict[str, Any]] = json.load(answer)
                 return tasks
         except (*_FAULTS, KeyError) as problem:
+            _denied(problem)
             raise DataError(f"{url}: cannot be fetched ({problem}). Check the token.") from problem
 
     def url(self, path: str) -> str:
@@ -105,7 +106,15 @@ def fetch_film(address: str, target: Path, *, studio: Studio | None, most: int) 
                 digest.update(piece)
                 file.write(piece)
     except (*_FAULTS, KeyError) as problem:
-        denied = isinstance(problem, urllib.error.HTTPError) and problem.code in (401, 403)
+        denied = _denied(problem)
         remedy = "Give --studio and a token that it takes" if denied else "Check the address"
         raise DataError(f"{address}: cannot be fetched ({problem}). {remedy}.") from problem
     return digest.hexdigest()
+
+
+def _denied(problem: Exception) -> bool:
+    """Whether a server refused the token; its answer is closed."""
+    if not isinstance(problem, urllib.error.HTTPError):
+        return False
+    problem.close()
+    return problem.code in (401, 403)
