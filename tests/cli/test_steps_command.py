@@ -59,7 +59,7 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         ((*steps, *TEA, *table), "split is 'dev'; expected one of train, val, test. (--video-t"),
         ((*steps, *TEA, "--encoding", "no"), "'no' is not an encoding of text. Expected one"),
         ((*steps[:2], *steps[3:]), "no file is given. Give the files of annotated steps."),
-        ((*steps[:-1], tmp_path / "STEPS.txt"), "expected a file that ends in .csv. (--out)"),
+        ((*steps[:-1], tmp_path / "STEPS.xyz"), "expected a file that ends in .csv, .eaf,"),
         ((*steps[:-1], tmp_path / "videos.csv"), "videos.csv: exists already. Remove it first."),
     ):
         assert message in refused(*argv)
