@@ -209,7 +209,11 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
             "the energy is left out of the plans (weight 0): it does not make the true plans of "
             "validation windows likelier; cefito plan --objective energy uses it"
         )
-    tested = any(video.split == "test" for video in data.videos)
-    judge = f"cefito evaluate {run.folder}" if tested else f"cefito cross-validate {data.folder}"
+    judge, info = f"cefito evaluate {run.folder}", run.info
+    if all(video.split != "test" for video in data.videos):
+        lengths = f"--horizon {info.horizon}"
+        if info.shortest is not None:
+            lengths = f"--steps {info.shortest}-{info.horizon}"
+        judge = f"cefito cross-validate {data.folder} --method {info.method} {lengths}"
     talk(f"wrote {run.folder}; score it with: {judge}")
     return result

@@ -217,6 +217,7 @@ def cut_windows(
     if not places:
         longest = max(map(len, steps.values()), default=0)
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
+        remedy += " Folds need none: cefito cross-validate." * (split == "test" and not longest)
         fault = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
         raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {fault}. {remedy}")
     video, start, length = np.array(places, dtype=np.int64).T.copy()
