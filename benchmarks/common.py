@@ -6,8 +6,11 @@ import argparse
 import os
 import platform
 import resource
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ import torch
 from pyarrow import parquet
 
 from cefito.data import PreparedDataset
+from cefito.data.readers.custom import prepare
+from cefito.files import write_json
 from cefito.runtime import capability
 
 TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)
@@ -30,6 +35,29 @@ def parser(doc: str | None, *, data: str | None = None) -> argparse.ArgumentPars
         made.add_argument("data", type=Path, nargs="+" if data == "many" else None)
     made.add_argument("--out", type=Path, help="JSON file to write")
     return made
+
+
+@contextmanager
+def prepared(folder: Path, *files: str) -> Iterator[PreparedDataset]:
+    """Prepare rows of whole videos for a while: taxonomy.json, videos.jsonl, timeline.npz and more.
+
+    Args:
+        folder: The folder that holds the files.
+        files: Further files of it.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        source = Path(place) / "source"
+        source.mkdir()
+        for name in ("taxonomy.json", "videos.jsonl", "timeline.npz", *files):
+            shutil.copy(folder / name, source)
+        yield prepare(source, Path(place) / "DATA")
+
+
+def write_report(report: dict[str, Any], out: Path | None) -> None:
+    """Print a report, and write it if a file is given."""
+    if out is not None:
+        write_json(out, report)
+    print(report)
 
 
 def add_settings(made: argparse.ArgumentParser) -> None:

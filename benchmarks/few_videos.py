@@ -9,8 +9,6 @@ others to judge, of a folder with taxonomy.json, videos.jsonl and timeline.npz.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,6 @@ import numpy as np
 
 import common
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.custom import prepare
-from cefito.files import write_json
 from cefito.recognition.methods import find_recogniser
 from cefito.recognition.recogniser import AnnotatedRows
 from cefito.recognition.scores import VideoScores, summary
@@ -64,12 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--recognisers", default="segmental,asformer,mstcn")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        source.mkdir()
-        for name in ("taxonomy.json", "videos.jsonl", "timeline.npz"):
-            shutil.copy(given.data / name, source)
-        dataset = prepare(source, Path(folder) / "DATA")
+    with common.prepared(given.data) as dataset:
         names = given.recognisers.split(",")
         draws = [measured(dataset, names, given.per_task, draw) for draw in range(given.draws)]
     report = {
@@ -78,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": common.machine(),
         "draws": draws,
     }
-    if given.out is not None:
-        write_json(given.out, report)
-    print(report)
+    common.write_report(report, given.out)
 
 
 if __name__ == "__main__":

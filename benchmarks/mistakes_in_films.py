@@ -19,8 +19,6 @@ learned from of each task.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,10 +29,8 @@ from numpy.typing import NDArray
 import common
 from cefito.data.annotations import Step, Video
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.custom import prepare
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
-from cefito.files import write_json
 from cefito.recognition.changes import rearranged
 from cefito.recognition.scores import segments
 from cefito.recognition.segmental import SegmentalRecogniser
@@ -184,12 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--videos", type=int)
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        source.mkdir()
-        for name in ("taxonomy.json", "videos.jsonl", "timeline.npz"):
-            shutil.copy(given.data / name, source)
-        dataset = prepare(source, Path(folder) / "DATA")
+    with common.prepared(given.data) as dataset:
         runs = [measured(dataset, given.cuts, seed, given.videos) for seed in range(given.seeds)]
     report = {
         "command": f"python benchmarks/mistakes_in_films.py --data {given.data.name}"
@@ -198,9 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": common.machine(),
         "runs": runs,
     }
-    if given.out is not None:
-        write_json(given.out, report)
-    print(report)
+    common.write_report(report, given.out)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ resamples videos.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +25,6 @@ from numpy.typing import NDArray
 import common
 from cefito.data.annotations import Step, Video
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.custom import prepare
-from cefito.files import write_json
 from cefito.recognition.recogniser import Recognition
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.track import stored
@@ -131,12 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        source.mkdir()
-        for name in ("taxonomy.json", "videos.jsonl", "errors.jsonl", "timeline.npz"):
-            shutil.copy(given.data / name, source)
-        dataset = prepare(source, Path(folder) / "DATA")
+    with common.prepared(given.data, "errors.jsonl") as dataset:
         runs = [measured(dataset, given.folds, seed) for seed in range(given.seeds)]
     report = {
         "command": f"python benchmarks/recognised_errors.py --data {given.data.name}"
@@ -144,9 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": common.machine(),
         "runs": runs,
     }
-    if given.out is not None:
-        write_json(given.out, report)
-    print(report)
+    common.write_report(report, given.out)
 
 
 if __name__ == "__main__":
