@@ -366,7 +366,7 @@ def load_tensors(
     from safetensors import SafetensorError, safe_open
 
     check_binary(path, remedy, error)
-    # TypeError: NumPy has no bfloat16
+    # TypeError: NumPy alone has no bfloat16
     kinds = SafetensorError, OSError, TypeError, ValueError
     with (
         explained(path, "truncated or not a safetensors file", remedy, *kinds, error=error),
@@ -374,6 +374,8 @@ def load_tensors(
     ):
         tensors = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         for name, tensor in tensors.items():  # copies: tensors of a file are the file, mapped
+            if framework == "np" and tensor.dtype.kind == "V":  # bfloat16 of the package ml_dtypes
+                raise TypeError(f"tensor '{name}' is {tensor.dtype}")
             tensors[name] = aligned(tensor) if framework == "np" else tensor.clone()
         return tensors, archive.metadata() or {}
 
