@@ -51,16 +51,21 @@ class StepEvidence:
         """Compute the evidence of steps, in the order of their times."""
         size, count = order.size, len(steps)
         row = np.array([order.index.get(step.action, -1) for step in steps])  # −1: of no action
-        log, never, chances = order.costs, order.never, order.next_costs
-        places, pairs = np.arange(count), np.zeros((count, 6))
+        chances, places, first = order.next_costs, np.arange(count), first_steps(order, steps)
+        first_places, actions = [*first], [*first.values()]
         met = np.full(size, count)  # place of the first step of each action
-        first = first_steps(order, steps)
-        actions = list(first.values())
-        for number, (place, action) in enumerate(first.items()):
-            before, after = actions[:number], actions[number + 1 :]
-            met[action], both = place, (log[before, action], log[action, after])
-            pairs[place, :4] = *map(np.sum, both), *(costs.max(initial=0) for costs in both)
-            pairs[place, 4:] = never[before, action].sum(), never[action, after].sum()
+        met[actions] = first_places
+        pairs = np.zeros((6, count))
+        if actions:
+            costs, never = (
+                done_costs(order, actions),
+                np.triu(order.never[np.ix_(actions, actions)]),
+            )
+            pairs[:, first_places] = [
+                *(costs.sum(axis) for axis in (0, 1)),
+                *(costs.max(axis) for axis in (0, 1)),
+                *(never.sum(axis) for axis in (0, 1)),
+            ]
         length = np.array([log_length(step.start, step.end) for step in steps])
         ends = np.array([0.0, *(step.end for step in steps[:-1])])
         pause, place_share = np.array([step.start for step in steps]) - ends, (places + 0.5) / count
@@ -70,12 +75,12 @@ class StepEvidence:
         unmet = np.pad(order.lead, ((0, 0), (0, 1)))[:, row].T * (met >= places[:, None])
         lacking = order.usual[~np.isin(np.arange(size), row)]
         return cls(
-            orders_before=pairs[:, 0],
-            orders_after=pairs[:, 1],
-            worst_before=pairs[:, 2],
-            worst_after=pairs[:, 3],
-            unseen_before=pairs[:, 4],
-            unseen_after=pairs[:, 5],
+            orders_before=pairs[0],
+            orders_after=pairs[1],
+            worst_before=pairs[2],
+            worst_after=pairs[3],
+            unseen_before=pairs[4],
+            unseen_after=pairs[5],
             from_previous=chances[np.append(size, row[:-1]), row],
             to_next=chances[row, np.append(row[1:], size)],
             length_change=length_change,
@@ -127,6 +132,16 @@ def first_steps(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
         if step.action in order.index:
             first.setdefault(order.index[step.action], place)
     return {place: action for action, place in first.items()}
+
+
+def done_costs(order: TaskOrder, actions: Sequence[int]) -> Floats:
+    """Return −log p(a before b) of first steps [n, n], a before b; 0 elsewhere.
+
+    Args:
+        order: Order of the task.
+        actions: Places of the actions in A, in the order of their first steps [n].
+    """
+    return np.triu(order.costs[np.ix_(actions, actions)], 1)
 
 
 def needs_of(order: TaskOrder, first: dict[int, int], place: int) -> Floats:

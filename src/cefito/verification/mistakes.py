@@ -20,14 +20,14 @@ from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.evidence import (
-    StepEvidence,
+    done_costs,
     earlier_equal,
     first_steps,
     needs_of,
     signed_log,
 )
 from cefito.verification.foresight import UNUSUAL, Foresight
-from cefito.verification.order import Floats, TaskOrder
+from cefito.verification.order import Floats, TaskOrder, log_length
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
@@ -63,11 +63,6 @@ class SeenVideo:
     foresight: Foresight | None = None  # that gave the probabilities of its steps
 
     @cached_property
-    def evidence(self) -> StepEvidence:
-        """What right videos say of its steps."""
-        return StepEvidence.of(self.order, self.steps)
-
-    @cached_property
     def first(self) -> dict[int, int]:
         """As `first_steps` returns it."""
         return first_steps(self.order, self.steps)
@@ -96,19 +91,18 @@ class SeenVideo:
         the other one; 0 if both orders are as usual. Of both steps, the one that breaks more orders
         is to blame. Online, the last step may need an action that was not done.
         """
-        evidence, first = self.evidence, self.first
-        blame = signed_log(evidence.orders_before) + signed_log(evidence.orders_after)
-        errors = np.zeros(len(blame))
-        places, actions = [*first], [*first.values()]  # in order
+        errors = np.zeros(len(self.steps))
+        places, actions = [*self.first], [*self.first.values()]  # in order
         before = self.order.before[np.ix_(actions, actions)]
         shares = self.order.probability[np.ix_(actions, actions)]
         wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
+        costs = done_costs(self.order, actions)
+        blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
         for a, b in np.argwhere(np.triu(shares < 0.5, 1)):
-            early, late = places[a], places[b]
-            place = late if blame[late] >= blame[early] else early
+            place = places[b if blame[b] >= blame[a] else a]
             errors[place] = max(errors[place], wrong[a, b])
         if self.online:
-            needs = needs_of(self.order, first, len(blame) - 1)
+            needs = needs_of(self.order, self.first, len(errors) - 1)
             errors[-1] = max(errors[-1], needs.max(initial=0))
         return errors
 
@@ -175,12 +169,12 @@ class SeenStep:
     @property
     def usual(self) -> float:
         """p(its action occurs in a video); 0 if it is of another task."""
-        return float(self.video.evidence.usual[self.place])
+        return 0.0 if self.index is None else float(self.video.order.usual[self.index])
 
     @property
     def repetitions(self) -> int:
         """Number of earlier steps of its action."""
-        return int(self.video.evidence.repetitions[self.place])
+        return self.key[1]
 
     @property
     def usual_repetitions(self) -> float:
@@ -195,10 +189,13 @@ class SeenStep:
         wrong = 1 - self.right
         return wrong if self.video.learned and self.index is not None else max(wrong, share)
 
-    @property
+    @cached_property
     def length_score(self) -> float:
         """Deviation of the logarithm of its seconds, in standard deviations; 0 if no usual one."""
-        return float(self.video.evidence.length_score[self.place]) if self.in_videos else 0.0
+        if not self.in_videos:
+            return 0.0
+        order, length = self.video.order, log_length(self.step.start, self.step.end)
+        return float((length - order.length[self.index]) / order.spread[self.index])
 
     @cached_property
     def unusual_length(self) -> float:

@@ -268,8 +268,10 @@ class Verifier:
         """Return `probabilities` by networks, or by counts without them."""
         if self.network is None:
             return _by_order(video.order_errors, video.order_errors)
-        alone = self.config.online and not video.online  # of a prefix, the last row alone counts
-        matrix = self._rows(video.order, video.steps) if alone else video.evidence.matrix()
+        if video.online:  # of a prefix, the last row alone counts
+            matrix = StepEvidence.of(video.order, video.steps).matrix()
+        else:
+            matrix = self._rows(video.order, video.steps)
         return softened(np.exp(self.network.log_probabilities(matrix)), self.temperature)
 
     def _rows(self, order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
