@@ -9,10 +9,11 @@ import pytest
 
 from cefito.encoders import frames
 from cefito.encoders import video as module
-from cefito.encoders.extraction import Extraction, extract_videos
+from cefito.encoders.extraction import Extraction, extract_videos, stored_rows
 from cefito.encoders.frames import Sampling
 from cefito.encoders.video import extract_features
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.observer import ObservationRecipe, Observer
 
 av = pytest.importorskip("av")
 
@@ -39,7 +40,7 @@ def test_a_folder(folder, stub, log, tmp_path):
     out = tmp_path / "deep" / "out"
     result = extract_videos(folder, out, stub, progress=log)
     assert result == Extraction(written=["a.mp4", "b.mkv", "more/c.MP4"])
-    assert below(out) == ["a.npy", "b.npy", "extract.json", "more/c.npy"]
+    assert below(out) == ["a.npy", "b.npy", "extract.json", "films.jsonl", "more/c.npy"]
     for name, video in (("a.npy", "a.mp4"), ("b.npy", "b.mkv"), ("more/c.npy", "more/c.MP4")):
         array = np.load(out / name, allow_pickle=False)
         assert array.dtype == np.float32
@@ -66,7 +67,7 @@ def test_endings_of_camcorders_and_capitals(write_video, stub, tmp_path):
 def test_a_single_video_of_any_ending(write_video, stub, tmp_path):
     path = write_video(tmp_path / "a.mp4", 2).rename(tmp_path / "recording.data")
     assert extract_videos(path, tmp_path / "out", stub).written == ["recording.data"]
-    assert below(tmp_path / "out") == ["extract.json", "recording.npy"]
+    assert below(tmp_path / "out") == ["extract.json", "films.jsonl", "recording.npy"]
 
 
 def test_complete_files_are_kept(folder, make_stub, log, tmp_path):
@@ -82,7 +83,48 @@ def test_complete_files_are_kept(folder, make_stub, log, tmp_path):
     np.save(out / "more" / "c.npy", np.zeros(3))
     result = extract_videos(folder, out, stub)
     assert result.written == ["a.mp4", "b.mkv", "more/c.MP4"]
-    assert {name: (out / name).read_bytes() for name in below(out)} == before
+    again = {name: (out / name).read_bytes() for name in below(out)}
+    assert again | {"films.jsonl": 2 * before["films.jsonl"]} == before | {
+        "films.jsonl": again["films.jsonl"]
+    }
+
+
+def test_a_video_that_is_replaced(folder, stub, write_video, tmp_path):
+    out = tmp_path / "out"
+    extract_videos(folder, out, stub)
+    write_video(folder / "a.mp4", 3, shift=90)
+    result = extract_videos(folder, out, stub)
+    assert (result.written, result.kept) == (["a.mp4"], ["b.mkv", "more/c.MP4"])
+    assert len(np.load(out / "a.npy", allow_pickle=False)) == 3
+
+
+def test_features_are_found_by_the_content_of_a_video(
+    folder, stub, make_stub, write_video, tmp_path
+):
+    out, moved = tmp_path / "out", tmp_path / "renamed.mp4"
+    assert stored_rows(out, folder / "a.mp4", stub) is None
+    extract_videos(folder, out, stub)
+    (folder / "a.mp4").rename(moved)
+    np.testing.assert_array_equal(
+        stored_rows(out, moved, stub), np.load(out / "a.npy", allow_pickle=False)
+    )
+    used, recipe = make_stub(), ObservationRecipe("RUN", {}, 1, 3, stored=out)
+    rows = Observer(recipe, "stub", used).rows(moved)
+    np.testing.assert_array_equal(rows, stored_rows(out, moved, stub))
+    assert (len(rows), used.calls) == (2, [])  # not encoded again
+    assert (
+        stored_rows(out, moved, make_stub(description={"model": "other"})) is None
+    )  # of another encoder
+    write_video(folder / "a.mp4", 3, shift=90)
+    extract_videos(folder, out, stub)
+    assert stored_rows(out, moved, stub) is None  # its file now is of another video
+    np.testing.assert_array_equal(
+        stored_rows(out, folder / "a.mp4", stub), np.load(out / "a.npy", allow_pickle=False)
+    )
+    (out / "films.jsonl").write_text("{}")
+    assert stored_rows(out, folder / "a.mp4", stub) is None
+    with pytest.raises(DataError, match="not as cefito extract writes it"):
+        extract_videos(folder, out, stub)
 
 
 def test_an_interruption_leaves_whole_files_only(folder, stub, make_stub, tmp_path):
@@ -95,7 +137,7 @@ def test_an_interruption_leaves_whole_files_only(folder, stub, make_stub, tmp_pa
     stopped = make_stub(before=before)
     with pytest.raises(KeyboardInterrupt):
         extract_videos(folder, out, stopped, batch=1)
-    assert below(out) == ["a.npy", "extract.json"]
+    assert below(out) == ["a.npy", "extract.json", "films.jsonl"]
     result = extract_videos(folder, out, stub)
     assert (result.kept, result.written) == (["a.mp4"], ["b.mkv", "more/c.MP4"])
 
@@ -108,7 +150,7 @@ def test_unreadable_videos_are_left_out(folder, stub, log, tmp_path):
     assert result.written == ["a.mp4", "more/c.MP4"]
     assert list(result.failed) == ["aa.mp4", "b.mkv"]
     assert result.failed["aa.mp4"].startswith(f"{folder / 'aa.mp4'}: cannot be opened as a video")
-    assert below(out) == ["a.npy", "extract.json", "more/c.npy"]
+    assert below(out) == ["a.npy", "extract.json", "films.jsonl", "more/c.npy"]
     assert log.works[0]["done"] == pytest.approx(4)
 
 

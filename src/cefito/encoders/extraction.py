@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cefito.arrays import check_regular, load_npy
 from cefito.encoders.frames import probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
-from cefito.errors import ConfigError, DataError, RunError, explained
-from cefito.files import has_ending, read_json, write_bytes, write_json
+from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
+from cefito.files import (
+    append_lines,
+    has_ending,
+    read_json,
+    read_text,
+    sha256,
+    write_bytes,
+    write_json,
+)
 from cefito.progress import Advance, Progress, silent
 
 SUFFIXES = (
@@ -26,6 +37,8 @@ SUFFIXES = (
 """Endings of the files of a folder that count as videos, also in capitals."""
 
 _SETTINGS = "extract.json"  # beside the features: their encoder and sampling
+_FILMS = "films.jsonl"  # beside them: which video each is of
+_REMOVE = "Choose another folder, or remove this file and the features beside it."
 
 
 @dataclass(kw_only=True)
@@ -48,7 +61,8 @@ def extract_videos(
     """Encode a video, or all videos below a folder, into one `NAME.npy` each, [seconds, D].
 
     Files appear only when complete, so an interrupted call can be repeated: complete files are
-    kept. `extract.json` beside them records the encoder.
+    kept, unless the video was replaced. `extract.json` beside them records the encoder,
+    `films.jsonl` the digest of each video.
 
     Args:
         source: A video, or a folder with videos at any depth (`SUFFIXES`).
@@ -68,7 +82,7 @@ def extract_videos(
     for name, path in targets.items():
         sharing[path].append(name)
     _check_settings(target, record(encoder), [path for path in targets.values() if path.exists()])
-    result = Extraction()
+    result, made_of = Extraction(), _made_of(target)
     with progress("videos", total=len(names)) as advance:
         for name, path in targets.items():
             if len(several := sharing[path]) > 1:
@@ -76,12 +90,14 @@ def extract_videos(
                 result.failed[name] = f"{root / name}: {both}. Rename or move all but one."
                 advance(1)
                 continue
-            if _complete(path):
-                result.kept.append(name)
-                advance(1)
-                continue
-            share = _Share(advance, name)
+            share, file = _Share(advance, name), path.relative_to(target).as_posix()
             try:
+                with explained(root / name, "cannot be read", "Leave it out."):
+                    film = sha256(root / name)
+                if made_of.get(file, film) == film and _complete(path):
+                    result.kept.append(name)
+                    advance(1)
+                    continue
                 info = probe(root / name)
                 share.seconds = info.seconds
                 vectors = encode_rows(info, range(info.seconds), encoder, batch, share)
@@ -92,9 +108,44 @@ def extract_videos(
                 buffer = io.BytesIO()
                 np.save(buffer, vectors)
                 write_bytes(path, buffer.getvalue())
+                append_lines(target / _FILMS, [json.dumps({"file": file, "sha256": film})])
                 result.written.append(name)
             advance(1 - share.done, note=name)  # the rest of a failed video, and rounding
     return result
+
+
+def stored_rows(folder: Path, video: Path, encoder: VideoEncoder) -> NDArray[np.float32] | None:
+    """Return the features of a video [seconds, D] that `extract_videos` wrote into a folder.
+
+    Args:
+        folder: The folder, which may not exist.
+        video: The file, by whose content they are found.
+        encoder: Whose features they shall be.
+
+    Returns:
+        None if the folder has none, or they are damaged, or of another encoder.
+    """
+    settings = folder / _SETTINGS
+    with suppress(CefitoError):
+        if not settings.exists() or _differing(_settings(settings), record(encoder)):
+            return None
+        digest = sha256(video)
+        for file, film in _made_of(folder).items():
+            if film == digest and _complete(path := folder / file):
+                return load_npy(path)
+    return None
+
+
+def _made_of(folder: Path) -> dict[str, str]:
+    """Return the digest of the video that each file of features was made of, where known."""
+    path = folder / _FILMS
+    if not path.exists():
+        return {}
+    with explained(
+        path, "not as cefito extract writes it", _REMOVE, KeyError, TypeError, ValueError
+    ):
+        lines = map(json.loads, read_text(path, _REMOVE).splitlines())
+        return {str(line["file"]): str(line["sha256"]) for line in lines}  # the last one counts
 
 
 class _Share:
@@ -132,13 +183,21 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
         _make_folder(target)
         write_json(path, settings)
         return
-    remedy = "Choose another folder, or remove this file and the features beside it."
-    written = read_json(path, remedy)
-    written = written if isinstance(written, dict) else {}
-    for name in filter(lambda name: name not in PLACES, {**settings, **written}):  # may have moved
-        if written.get(name) != settings.get(name):
-            both = f"{name} = {written.get(name)}, not {settings.get(name)}"
-            raise ConfigError(f"{path}: the features there were made with {both}. {remedy}")
+    written = _settings(path)
+    for name in _differing(written, settings):
+        both = f"{name} = {written.get(name)}, not {settings.get(name)}"
+        raise ConfigError(f"{path}: the features there were made with {both}. {_REMOVE}")
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    written = read_json(path, _REMOVE)
+    return written if isinstance(written, dict) else {}
+
+
+def _differing(written: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings, of those that decide what features say, that are not equal."""
+    names = [name for name in {**settings, **written} if name not in PLACES]  # may have moved
+    return [name for name in names if written.get(name) != settings.get(name)]
 
 
 def _make_folder(path: Path) -> None:

@@ -51,6 +51,7 @@ class ObservationRecipe:
     # mean observation [E], if the planner knows it, and names of tasks and actions
     mean: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
     names: tuple[str, ...] = field(default=(), repr=False)
+    stored: Path | None = field(default=None, compare=False)  # features of films, if there are any
 
     @classmethod
     def of(cls, run: OpenedRun) -> ObservationRecipe:
@@ -68,6 +69,8 @@ class ObservationRecipe:
                 *(task.name for task in taxonomy.tasks),
                 *(action.name for action in taxonomy.actions),
             ),
+            # where `cefito data prepare --videos` writes them
+            stored=Path(f"{run.info.dataset.path}-features") if run.info.dataset.path else None,
         )
 
     @property
@@ -281,10 +284,15 @@ class Observer:
         return query.with_scenes(*times)
 
     def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
-        """Encode a whole video file, one row a second [n, D]."""
+        """Return a whole video file, one row a second [n, D], encoded if it is not stored."""
+        from cefito.encoders.extraction import stored_rows
         from cefito.encoders.video import extract_features
 
-        return extract_features(Path(video), self.encoder, progress=progress)
+        folder = self.recipe.stored
+        rows = None if folder is None else stored_rows(folder, Path(video), self.encoder)
+        return (
+            extract_features(Path(video), self.encoder, progress=progress) if rows is None else rows
+        )
 
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""
