@@ -22,10 +22,18 @@ _SUFFIX = ".tmp"
 
 
 @contextmanager
-def locked(folder: Path, what: str) -> Iterator[None]:
+def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Lock a folder for this process, and make it if missing.
 
     If the work inside fails before it writes anything, a folder made here is removed again.
+
+    Args:
+        folder: The folder.
+        what: What works there, for messages.
+        wait: Wait until the process that works there has ended; its file then stays.
+
+    Raises:
+        RunError: Another process works there, or the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -36,7 +44,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         lock = FileLock(path)
         with explained(path, "could not be written", "Choose another folder.", error=RunError):
             try:
-                lock.acquire(blocking=False)
+                lock.acquire(blocking=wait)
             except Timeout as problem:
                 fault = f"another command works there ({_holder(path)})"
                 remedy = "Wait until it has ended, or choose another folder."
@@ -48,8 +56,9 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows removes no open file
-                path.unlink()
+            if not wait:  # else another process may wait for this very file
+                with suppress(OSError):  # Windows removes no open file
+                    path.unlink()
             lock.release()
 
 

@@ -156,7 +156,10 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
     place, remedy = f"device '{name}'", "Choose auto, cpu, cuda or mps."
     with explained(place, "is unknown", remedy, RuntimeError, error=RunError, setting="device"):
         device = torch.device(name)
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {
+        "cuda": (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
     fault = ""
     if device.type not in _KINDS or not available.get(device.type, True):
         fault = "PyTorch cannot compute there on this machine"

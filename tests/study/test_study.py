@@ -1,8 +1,10 @@
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -370,6 +372,31 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
     assert run_study(ours) == []
 
 
+def test_several_jobs_into_one_folder(world, tmp_path):
+    """Jobs that need the same training at once do it once, and the tables are those of one job."""
+    names, out = ("frequent", "cefito", "cefito-guided"), tmp_path / "out"
+    shares = [
+        made(world, out, names, seeds=(0, 1), only_seed=0, only_rows=(name,)) for name in names
+    ]
+    shares.append(made(world, out, names, seeds=(0, 1), only_seed=1))
+    assert [len(share.share) for share in shares] == [1, 1, 1, 3]
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as jobs:
+        assert [*jobs.map(run_study, shares)] == [[]] * 4
+    whole = made(world, out, names, seeds=(0, 1))
+    assert missing_trials(whole) == []
+    for network in (
+        "chain",
+        "classifier",
+        "field",
+    ):  # each trained once a seed, from its first epoch
+        assert len([*out.glob(f"T2/seed*/trainings/{network}*/metrics.jsonl")]) == 2
+    alone = made(world, tmp_path / "alone", names, seeds=(0, 1))
+    assert run_study(alone) == []
+    for trial, same in zip(whole.trials, alone.trials, strict=True):
+        assert trial.result.success == same.result.success
+        assert trial.result.weights == same.result.weights
+
+
 # What is refused
 
 
@@ -385,6 +412,8 @@ UNKNOWN = PlannerVariant(name="x", title="x", method="x")
         ({"horizons": (3, 3)}, ConfigError, "horizons 3, 3"),
         ({"seeds": (0, 1, 0)}, ConfigError, "seeds 0, 1, 0"),
         ({"seeds": (-1,)}, ConfigError, "seed -1"),
+        ({"only_seed": 3}, ConfigError, "seed 3: is not among the seeds 0 to 0"),
+        ({"only_rows": ("pkg",)}, ConfigError, "only pkg: .* planners nearest, frequent, cefito, "),
         ({"workers": 0}, ConfigError, "workers 0: expected at least 1"),
         ({"sample": 0}, ConfigError, "sample 0"),
         ({"costly_sample": 0}, ConfigError, "costly sample 0"),

@@ -42,6 +42,9 @@ class StudyOptions:
     Attributes:
         out: Folder of the results.
         seeds: Number of seeds, from 0.
+        seed: Work on this seed alone, as one of several jobs that share --out; the command without
+            --seed and --only then makes the tables.
+        only: Work on these rows alone, separated by commas, as one of several jobs.
         preset: paper, released, small, or the path of a .toml file.
         selection: Windows that epochs and weights are chosen on: held-out (validation split), or
             published (test split).
@@ -49,13 +52,15 @@ class StudyOptions:
         costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
         workers: Number of seeds that are worked on at the same time, each in its own process.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
 
     out: Path
     seeds: int = 5
+    seed: int | None = None
+    only: str | None = None
     preset: str = "small"
     selection: Selection = "held-out"
     sample: int | None = None
@@ -77,6 +82,8 @@ class StudyOptions:
             dataset=open_dataset(dataset),
             out=self.out,
             seeds=tuple(range(self.seeds)),
+            only_seed=self.seed,
+            only_rows=None if self.only is None else tuple(_names(self.only)),
             preset=self.preset,
             settings=settings(self.set_),
             selection=self.selection,
@@ -150,10 +157,13 @@ def compare(
             raise ConfigError(f"--{kind}: {problem}.")
         if folds is not None and by is None:
             raise ConfigError("--folds is of --by group or --by video. Give it, too.")
-        names = [name.strip() for name in rows_of.split(",") if name.strip()]
-        held = by, folds
         return _compare_others(
-            dataset, names, options, verifiers=not recognisers, json=json, held=held
+            dataset,
+            _names(rows_of),
+            options,
+            verifiers=not recognisers,
+            json=json,
+            held=(by, folds),
         )
     if by is not None or folds is not None:
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
@@ -176,7 +186,27 @@ def compare(
         problems = run_study(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
+    if study.share != study.trials:
+        return _finish_share(study, problems)
     return finish(gather(study), options.out, against, problems, published=table, json=json)
+
+
+def _names(listed: str) -> list[str]:
+    """Return names that are separated by commas."""
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _finish_share(study: Study, problems: Sequence[str]) -> int:
+    """Say what a job has done, and return the exit code."""
+    from cefito.study.trials import FailedTrial
+
+    for problem in problems:
+        talk(f"failed: {problem}", urgent=True)
+    missing = sum(isinstance(trial.result, FailedTrial) for trial in study.trials)
+    done = f"{len(study.share) - len(problems)} of the {counted(len(study.share), 'score')} here"
+    remedy = "the command without --seed and --only makes the tables"
+    talk(f"{done} are done, {missing} of {len(study.trials)} in all are missing; {remedy}")
+    return 1 if problems else 0
 
 
 def _named_rows(
@@ -191,7 +221,7 @@ def _named_rows(
     from cefito.planners.methods import SERVER, find_method, load_config
     from cefito.study.trials import find_rows
 
-    names = [name.strip() for name in planners.split(",") if name.strip()]
+    names = _names(planners)
     rows = find_rows(names)
     left: dict[str, list[str]] = {}
     for row in rows:
@@ -274,7 +304,7 @@ def _showing_what_is_done(study: Study, against: str | None, published: str) -> 
         yield
     except KeyboardInterrupt:
         results = gather(study)
-        if any(map(results.scored, results.horizons)):
+        if study.share == study.trials and any(map(results.scored, results.horizons)):
             finish(results, study.out, against, (), published=published, json=False)
         raise KeyboardInterrupt("interrupted; repeat the command to go on") from None
 
@@ -398,8 +428,10 @@ def reproduce(
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
     against = experiment.against or None
     with log_warnings(), _showing_what_is_done(study, against, experiment.published):
-        talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
+        talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
+    if study.share != study.trials:
+        return _finish_share(study, problems)
     results = gather(study)
     code = finish(
         results, options.out, against, problems, published=experiment.published, json=json

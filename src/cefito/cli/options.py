@@ -180,7 +180,7 @@ Settings = Annotated[
 ]
 """Changes of settings, as `settings` reads them."""
 
-Device = Annotated[str, Parameter(help="auto, cpu or cuda.")]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda, or one of several, as cuda:1.")]
 """Where PyTorch computes."""
 
 AnyDevice = Annotated[str, Parameter(help="auto, cpu, cuda, or mps on a Mac.")]

@@ -31,7 +31,7 @@ EXECUTORS: dict[str, Callable[[int], Executor]] = {
 
 
 def make_executor(
-    name: str | None = None, *, workers: int = 1, address: str | None = None
+    name: str | None = None, *, workers: int = 1, address: str | None = None, gpus: int = 0
 ) -> Executor:
     """Return an executor, by default "serial" for one worker and "processes" for several.
 
@@ -39,6 +39,7 @@ def make_executor(
         name: A key of `EXECUTORS`.
         workers: Number of jobs that run at the same time.
         address: Address of a running Ray cluster; makes "ray" the default.
+        gpus: Number of GPUs that Ray reserves for each job; others share what there is.
     """
     if workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1.", setting="workers")
@@ -47,8 +48,8 @@ def make_executor(
     if name not in EXECUTORS:
         choices = ", ".join(EXECUTORS)
         raise ConfigError(f"no executor '{name}'; there are {choices}.", setting="executor")
-    if address is None:
-        return EXECUTORS[name](workers)
-    if name != "ray":
+    if name == "ray":
+        return RayExecutor(workers, address, gpus)
+    if address is not None:
         raise ConfigError(f"address {address}: only for the executor 'ray'.", setting="address")
-    return RayExecutor(workers, address)
+    return EXECUTORS[name](workers)

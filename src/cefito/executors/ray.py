@@ -33,12 +33,13 @@ _PATIENCE = 10.0  # seconds in which a cluster must answer
 
 @dataclass(frozen=True)
 class RayExecutor(Executor):
-    """Runs jobs in actors of a Ray cluster, one core each.
+    """Runs jobs in actors of a Ray cluster, one core and so many GPUs each.
 
     If Ray is already connected in this process, that cluster is used and keeps running.
     """
 
     address: str | None = None  # of a running cluster; None for one that ends with the jobs
+    gpus: int = 0
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
@@ -48,7 +49,10 @@ class RayExecutor(Executor):
     def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
         pickled = bytes(ForkingPickler.dumps(function))
         with _connected(self.workers, self.address) as ray:
-            _run_in_actors(ray, pickled, jobs, workers)
+            if ray.cluster_resources().get("GPU", 0) < self.gpus:
+                problem = "the cluster has no GPU, which the device cuda needs"
+                raise ConfigError(f"{problem}. Choose another device.", setting="device")
+            _run_in_actors(ray, pickled, jobs, workers, self.gpus)
 
 
 class _Actor:
@@ -67,10 +71,13 @@ class _Actor:
         return pickled_outcome(self.function, argument)
 
 
-def _run_in_actors(ray: Any, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+def _run_in_actors(
+    ray: Any, function: bytes, jobs: JobQueue[Any, Any], workers: int, gpus: int
+) -> None:
     threads, stored = threads_each(workers), ray.put(function)
     made = ray.remote(_Actor).options(
         num_cpus=1,
+        num_gpus=gpus,
         max_restarts=0,
         max_task_retries=0,
         runtime_env={"env_vars": dict.fromkeys(THREAD_SETTINGS, str(threads))},

@@ -92,7 +92,7 @@ def train_run(
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
         train, val = start.roles(train, val)
-    with locked(folder, "a training"):
+    with locked(folder, "a training", wait=options.reuse):
         check_run_folder(folder, info)
         if options.reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
             kept = open_run(folder, device=device)

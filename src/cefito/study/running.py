@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 def missing_trials(study: Study) -> list[Trial]:
-    """All trials without scores, also failed and damaged ones, in the order of work."""
+    """All trials of its share without scores, also failed and damaged ones, in order of work."""
     order = {seed: place for place, seed in enumerate(study.seeds)}
-    trials = sorted(study.trials, key=lambda trial: order[trial.seed])
+    trials = sorted(study.share, key=lambda trial: order[trial.seed])
     return [trial for trial in trials if isinstance(trial.result, FailedTrial)]
 
 
@@ -41,6 +42,9 @@ def run_study(
 ) -> list[str]:
     """Train and score all missing trials; return a line for each trial without scores.
 
+    Several processes may work on shares of a study at once: a training that two of them need is
+    done by one, for which the other waits.
+
     Args:
         study: What is compared.
         workers: Number of processes; each takes all trials of one seed at one horizon.
@@ -48,9 +52,11 @@ def run_study(
         address: Address of a running Ray cluster.
         progress: Shows how many trials are done.
     """
-    mapping = make_executor(executor, workers=workers, address=address)
+    gpus = int(study.device.startswith("cuda"))
+    mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
     check_study(study, workers=workers)
-    with locked(study.out, "a comparison"):
+    whole = study.share == study.trials
+    with locked(study.out, "a comparison") if whole else nullcontext():
         trials = missing_trials(study)
         groups = [(trial.horizon, trial.seed) for trial in trials]
         outcomes: Sequence[Outcome[None]] = []
@@ -70,7 +76,7 @@ def run_study(
                 )
         return [
             f"{trial.label}: {unwritten.get(trial.label, result.error)}"
-            for trial in study.trials
+            for trial in study.share
             if isinstance(result := trial.result, FailedTrial)
         ]
 

@@ -50,6 +50,9 @@ class Study:
     # the windows of each horizon alone
     shortest: int | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    # the trials that this process works on, beside others: of a seed and of rows; None for all
+    only_seed: int | None = None
+    only_rows: tuple[str, ...] | None = None
     preset: str = "small"
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all rows, dotted keys
     selection: Selection = "held-out"  # windows that epochs and weights are chosen on
@@ -58,7 +61,7 @@ class Study:
     # `costly` candidates on average
     costly: float = 5000
     costly_sample: int = 100
-    device: str = "auto"  # "auto", "cpu" or "cuda"
+    device: str = "auto"  # as `pick_device` takes it
     _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
     _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -80,6 +83,16 @@ class Study:
             for horizon in self.horizons
             for seed in self.seeds
             for row in self.rows
+        )
+
+    @cached_property
+    def share(self) -> tuple[Trial, ...]:
+        """The trials that this process works on."""
+        return tuple(
+            trial
+            for trial in self.trials
+            if self.only_seed in (None, trial.seed)
+            and (self.only_rows is None or trial.row.name in self.only_rows)
         )
 
     def _trial(
@@ -210,6 +223,17 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         raise ConfigError(
             f"steps {study.shortest} to {listed}: expected a range of lengths, such as 1 to 6.",
             setting="steps",
+        )
+    names = [row.name for row in study.rows]
+    if unknown := [name for name in study.only_rows or () if name not in names]:
+        raise ConfigError(
+            f"only {', '.join(unknown)}: is not among the planners {', '.join(names)}.",
+            setting="only",
+        )
+    if study.only_seed is not None and study.only_seed not in study.seeds:
+        raise ConfigError(
+            f"seed {study.only_seed}: is not among the seeds 0 to {study.seeds[-1]}.",
+            setting="seed",
         )
     for row in study.rows:
         check_variant(row)

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
+from cefito.locks import locked
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
 from cefito.training.checkpoint import (
@@ -316,10 +318,10 @@ class TrainingContext:
         other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
         key = json.dumps([name, self.key, seed, determining(settings), *other])
         place = self._place(key)
-        run = Training(
-            loss, training=training, seed=seed, key=key, precision=precision, folder=place
-        )
-        return run.run(name, self.progress)
+        options: dict[str, Any] = {"seed": seed, "precision": precision, "folder": place}
+        with self._alone(place):
+            run = Training(loss, training=training, key=key, **options)
+            return run.run(name, self.progress)
 
     def keep(
         self, name: str, network: nn.Module, train: Callable[[], None], *, seed: int, settings: Any
@@ -341,14 +343,21 @@ class TrainingContext:
         key = json.dumps([name, self.key, seed, settings, str(self.device) != "cpu"])
         place, state = self._place(key), TrainingState(key=sha256(key.encode()).hexdigest())
         path = None if place is None else place / f"{name}.safetensors"
-        if path is not None and path.exists():
-            load_checkpoint(path, state.key, network)
-            return False
-        train()
-        if path is not None:
-            state.finished = True
-            save_checkpoint(path, state, network)
-        return True
+        with self._alone(place):
+            if path is not None and path.exists():
+                load_checkpoint(path, state.key, network)
+                return False
+            train()
+            if path is not None:
+                state.finished = True
+                save_checkpoint(path, state, network)
+            return True
+
+    def _alone(self, place: Path | None) -> AbstractContextManager[None]:
+        """Wait until no other process trains in a shared folder, and lock it."""
+        if place is None or not self.shared:
+            return nullcontext()
+        return locked(place, "a training", wait=True)
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:
