@@ -1,12 +1,16 @@
 """The examples run as they stand."""
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -42,6 +46,42 @@ def test_usage(name, given, monkeypatch):
 def test_usage_on_a_device(given, monkeypatch):
     pytest.importorskip("onnxruntime")
     test_usage("edge.py", given, monkeypatch)
+
+
+def test_an_array_of_jobs(tmp_path):
+    """Each is run as SLURM would, and the tables are made by the last command."""
+    path, data, out = EXAMPLES / "compare.sbatch", tmp_path / "data", tmp_path / "out"
+    asked = [line for line in path.read_text().splitlines() if line.startswith("#SBATCH ")]
+    assert "#SBATCH --array=0-4" in asked
+    write_world(data, knobs=WorldKnobs(**WORLD))
+    rows = {"DATA": data, "OUT": out, "PLANNERS": "nearest,frequent"}
+    rows |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {name: str(value) for name, value in rows.items()}
+    jobs = [
+        subprocess.Popen(
+            ["bash", str(path)],
+            env=environment | {"SLURM_ARRAY_TASK_ID": str(number)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in (0, 3)
+    ]
+    said = [job.communicate()[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], said
+    assert all("4 of the 4 scores here are done" in words for words in said)  # T = 3 and 4
+    assert not (out / "results.json").exists()
+    table = [
+        "compare",
+        str(data),
+        "--out",
+        str(out),
+        "--planners",
+        rows["PLANNERS"],
+        "--seeds",
+        "5",
+    ]
+    assert main([*map(str, table)]) == 0
+    assert len(json.loads((out / "results.json").read_text())["trials"]) == 20
 
 
 def test_plan(run):
