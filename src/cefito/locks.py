@@ -30,7 +30,7 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     Args:
         folder: The folder.
         what: What works there, for messages.
-        wait: Wait until the process that works there has ended; its file then stays.
+        wait: Wait until the process that works there has ended.
 
     Raises:
         RunError: Another process works there, or the folder cannot be written.
@@ -56,9 +56,10 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            if not wait:  # else another process may wait for this very file
-                with suppress(OSError):  # Windows removes no open file
-                    path.unlink()
+            with suppress(
+                OSError
+            ):  # Windows removes no open file; who waits for it takes a new one
+                path.unlink()
             lock.release()
 
 

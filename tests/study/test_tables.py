@@ -1,15 +1,18 @@
 import copy
 import random
 import re
+import shutil
+import subprocess
 
 import pytest
 
+from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
 from cefito.study.rendering import Entry, Table, latex, markdown
-from cefito.study.results import Results
-from cefito.study.tables import published_rows
+from cefito.study.results import Results, other_features
+from cefito.study.tables import check_columns, published_rows
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
@@ -295,11 +298,27 @@ def test_published_rows_are_below_the_rule(crosstask):
     assert all(entry.rank == 0 for line in below for entry in line)
     assert all(len(line) == len(table.heads) for line in below)
     said = " ".join(table.notes)
-    assert "of real features, the others of simulated ones: not comparable" in said
+    assert "of real features (S3D), the others of simulated ones: not comparable" in said
     crosstask["dataset"]["name"] = "crosstask"
     said = " ".join(score_table(crosstask, 3).notes)
     assert "Published rows: ± is" in said
     assert "not comparable" not in said
+    crosstask["features"] = other_features({"features": {"model": "clip"}}, 1536)
+    said = " ".join(score_table(crosstask, 3).notes)
+    assert "of real features (S3D), the others of features of clip: not comparable" in said
+
+
+@pytest.mark.parametrize(
+    ("observed", "width", "words"),
+    [
+        (None, 1536, None),
+        ({"features": {"model": "s3d"}}, 1536, None),
+        ({"features": {"model": "efficientnet-lite0"}}, 1536, "features of efficientnet-lite0"),
+        ({"features": None}, 3840, "observations of 3,840 numbers"),
+    ],
+)
+def test_features_that_are_not_the_published_ones(observed, width, words):
+    assert other_features(observed, width) == words
 
 
 def test_footnotes_of_published_rows(crosstask):
@@ -397,7 +416,8 @@ def test_latex():
         latex(table)
         == r"""\begin{table}
 \centering
-\caption{50 \% of \{it\}. $\pm$ 3 -- $\tau$}
+\begin{threeparttable}
+\caption{50 \% of \{it\}.}
 \begin{tabular}{lr}
 \toprule
 planner & a\_b \\
@@ -408,9 +428,41 @@ c\#1 T-5 & \underline{$-$1 to \$2} \\
 C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgreater{} \\
 \bottomrule
 \end{tabular}
+\begin{tablenotes}\footnotesize
+\item $\pm$ 3 -- $\tau$
+\end{tablenotes}
+\end{threeparttable}
 \end{table}
 """
     )
+
+
+@pytest.mark.nightly
+def test_latex_is_compiled(crosstask, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    tables = "\n".join(map(latex, result_tables(crosstask)))
+    packages = (
+        r"\documentclass{article}\usepackage{booktabs,threeparttable}\usepackage[a0paper]{geometry}"
+    )
+    (tmp_path / "paper.tex").write_text(
+        rf"{packages}\begin{{document}}{tables}\end{{document}}", encoding="utf-8"
+    )
+    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_chosen_columns(crosstask):
+    whole = score_table(crosstask, 3)
+    table = whole.of_columns(["mAcc", "SR"])
+    assert table.heads == ("planner", "SR", "mAcc")
+    assert [len(line) for line in table.lines] == [3] * len(whole.lines)
+    assert [line[:3] for line in whole.lines] == [*table.lines]
+    assert whole.of_columns(["none of them"]) == whole
+    with pytest.raises(ConfigError, match="no column 'sr'; there are SR, mAcc"):
+        check_columns(["SR", "sr"])
 
 
 SURE = {

@@ -55,6 +55,7 @@ class StudyOptions:
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
+        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; all by default.
     """
 
     out: Path
@@ -68,10 +69,15 @@ class StudyOptions:
     workers: int = 1
     device: str = "auto"
     set_: Settings = ()
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
+        if self.columns is not None:
+            from cefito.study.tables import check_columns
+
+            check_columns(_names(self.columns))
 
     def study(self, dataset: Path, **rest: Any) -> Study:
         """The study of these options on a data set, with the rest of its attributes."""
@@ -182,13 +188,13 @@ def compare(
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
-    with log_warnings(), _showing_what_is_done(study, against, table):
+    with log_warnings(), _showing_what_is_done(study, options, against, table):
         problems = run_study(
             study, workers=options.workers, executor=executor, address=address, progress=progress
         )
     if study.share != study.trials:
         return _finish_share(study, problems)
-    return finish(gather(study), options.out, against, problems, published=table, json=json)
+    return finish(gather(study), options, against, problems, published=table, json=json)
 
 
 def _names(listed: str) -> list[str]:
@@ -296,7 +302,9 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
 
 
 @contextmanager
-def _showing_what_is_done(study: Study, against: str | None, published: str) -> Iterator[None]:
+def _showing_what_is_done(
+    study: Study, options: StudyOptions, against: str | None, published: str
+) -> Iterator[None]:
     """If the work is interrupted, write and show the tables of what is scored, and end."""
     from cefito.study.results import gather
 
@@ -305,13 +313,13 @@ def _showing_what_is_done(study: Study, against: str | None, published: str) -> 
     except KeyboardInterrupt:
         results = gather(study)
         if study.share == study.trials and any(map(results.scored, results.horizons)):
-            finish(results, study.out, against, (), published=published, json=False)
+            finish(results, options, against, (), published=published, json=False)
         raise KeyboardInterrupt("interrupted; repeat the command to go on") from None
 
 
 def finish(
     results: Results,
-    out: Path,
+    options: StudyOptions,
     against: str | None,
     problems: Sequence[str],
     *,
@@ -322,7 +330,7 @@ def finish(
 
     Args:
         results: The study with its scores.
-        out: Folder that tables and results are written to.
+        options: Folder that tables and results are written to, and columns of the tables.
         against: Name of the row that others are compared with; None for none.
         problems: A line for each trial without scores.
         published: Which published rows stand beside them.
@@ -333,14 +341,16 @@ def finish(
     from cefito.study.results import RESULTS
     from cefito.study.tables import result_tables
 
-    tables = result_tables(results, against=against, published=published)
+    tables, out = result_tables(results, against=against, published=published), options.out
+    if options.columns is not None:
+        tables = [shown.of_columns(_names(options.columns)) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
     if json:
         print_json(results.to_dict())
     else:
-        _show(tables)
+        _show(tables, every=options.columns is not None)
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     talk(f"wrote {RESULTS}, tables.md and tables.tex into {out}, which explain all columns")
@@ -349,10 +359,10 @@ def finish(
     return 1 if problems else 0
 
 
-def _show(tables: Sequence[Table]) -> None:
+def _show(tables: Sequence[Table], *, every: bool) -> None:
     marks = {0: "", 1: " ¹", 2: " ²"}
     for shown in tables:
-        kept = [place for place, head in enumerate(shown.heads) if head not in _IN_FILES]
+        kept = [place for place, head in enumerate(shown.heads) if every or head not in _IN_FILES]
         heads = [shown.heads[place] for place in kept]
         lines = [
             [line[place].text + marks[line[place].rank] for place in kept] for line in shown.lines
@@ -427,15 +437,13 @@ def reproduce(
     if experiment.dataset and not name.startswith(experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
     against = experiment.against or None
-    with log_warnings(), _showing_what_is_done(study, against, experiment.published):
+    with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):
         talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     if study.share != study.trials:
         return _finish_share(study, problems)
     results = gather(study)
-    code = finish(
-        results, options.out, against, problems, published=experiment.published, json=json
-    )
+    code = finish(results, options, against, problems, published=experiment.published, json=json)
     if experiment.draw and not problems:
         with log_warnings():
             for picture in experiment.draw(study, results, study.out):

@@ -30,7 +30,7 @@ from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, changes_of_preset
 from cefito.settings import flattened
 from cefito.study.promises import VerifiedSplit, verified_split
-from cefito.study.results import RESULTS, Results
+from cefito.study.results import RESULTS, Results, other_features
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
 from cefito.tracks import Track
@@ -134,7 +134,9 @@ def report_run(
         facts=_facts(run, scores),
         scores=scores,
         sure=surest(windows),
-        published=published_table(scores),
+        published=published_table(
+            scores, other_features(run.info.dataset.observed, run.planner.observation_dim)
+        ),
         confusion=tasks,
         by_seen=None if train is None else by_seen(windows, train),
         energies=bool((scores.weights or {}).get("energy")),

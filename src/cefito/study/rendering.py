@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Self
 
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
@@ -47,6 +48,16 @@ class Table(FileRecord):
     legend: tuple[str, ...] = ()  # what the columns are
     notes: tuple[str, ...] = ()
 
+    def of_columns(self, heads: Collection[str]) -> Self:
+        """Return it with the first column and these heads; whole if it has none of them."""
+        kept = [place for place, head in enumerate(self.heads) if head in heads or not place]
+        if len(kept) == 1:
+            return self
+        lines = tuple(tuple(line[place] for place in kept) for line in self.lines)
+        return self.model_copy(
+            update={"heads": tuple(self.heads[place] for place in kept), "lines": lines}
+        )
+
 
 def signed(value: float) -> str:
     """A number with its sign, to two digits."""
@@ -72,7 +83,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A LaTeX table for `booktabs`; the best is bold, the second best underlined."""
+    """A LaTeX table for `booktabs` and `threeparttable`; the best bold, the second underlined."""
     marks: dict[int, Callable[[str], str]] = {
         0: str,
         1: r"\textbf{{{}}}".format,
@@ -84,10 +95,12 @@ def latex(table: Table) -> str:
     ]
     if table.below:
         body.insert(len(body) - table.below, r"\midrule")
+    notes = [rf"\item {_in_latex(note)}" for note in (*table.legend, *table.notes)]
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_in_latex(' '.join([table.title + '.', *table.legend, *table.notes]))}}}",
+        r"\begin{threeparttable}",
+        rf"\caption{{{_in_latex(table.title)}.}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
         " & ".join(map(_in_latex, table.heads)) + r" \\",
@@ -95,6 +108,8 @@ def latex(table: Table) -> str:
         *body,
         r"\bottomrule",
         r"\end{tabular}",
+        *([r"\begin{tablenotes}\footnotesize", *notes, r"\end{tablenotes}"] if notes else []),
+        r"\end{threeparttable}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -21,6 +21,8 @@ from cefito.study.study import Study
 from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 
 AnyTrial = TypeVar("AnyTrial", ScoredTrial, FailedTrial)
+PUBLISHED_WIDTH = 3 * 512
+"""Numbers of an observation of published results: three seconds of S3D's features."""
 RESULTS = "results.json"
 """Name of the results file in the folder of a study."""
 
@@ -58,6 +60,7 @@ class Results(FileRecord):
 
     format_version: Literal[1] = 1
     dataset: DatasetName
+    features: str | None = ABSENT  # in words, if they are not those of published results
     selection: Selection  # windows that epochs and weights were chosen on
     preset: str
     settings: dict[str, Any]  # changed in all rows, dotted keys
@@ -100,6 +103,19 @@ class Results(FileRecord):
         return self.windows.get(horizon, WindowList())
 
 
+def other_features(observed: Mapping[str, Any] | None, width: int) -> str | None:
+    """Return in words what features are, unless they may be those of published results, S3D's.
+
+    Args:
+        observed: How observations were made, as a data set records it.
+        width: Numbers of an observation, E.
+    """
+    model = str(((observed or {}).get("features") or {}).get("model") or "")
+    if model and "s3d" not in model.lower():
+        return f"features of {model}"
+    return None if width == PUBLISHED_WIDTH else f"observations of {width:,} numbers"
+
+
 def gather(study: Study) -> Results:
     """Read all scores of a study from the files of its trials, or why they are missing."""
     records = [trial.result for trial in study.trials]
@@ -117,6 +133,9 @@ def gather(study: Study) -> Results:
                 )
     return Results(
         dataset=DatasetName.of(study.dataset),
+        features=other_features(
+            study.dataset.provenance.get("observed"), study.dataset.observation_dim
+        ),
         selection=study.selection,
         preset=study.preset,
         settings=dict(study.settings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -44,6 +44,14 @@ _UNKNOWN_LENGTH = (
 _SEEDS = 3  # fewer say little
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
+
+
+def check_columns(columns: Collection[str] | None) -> None:
+    """Refuse columns that no table of scores has (ConfigError)."""
+    heads = (*metric_heads().values(), *CALIBRATION_HEADS.values(), *_OTHERS)
+    if unknown := [column for column in columns or () if column not in heads]:
+        problem = f"no column '{unknown[0]}'; there are {', '.join(heads)}"
+        raise ConfigError(f"{problem}.", setting="columns")
 
 
 def result_tables(
@@ -141,8 +149,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         )
         for number, (intervals, _, title, others) in enumerate(scored)
     ]
-    simulated = "simulated" in results.dataset.name
-    last, more = published_lines(below, metrics, columns=len(heads), simulated=simulated)
+    others = "simulated ones" if "simulated" in results.dataset.name else results.features
+    last, more = published_lines(below, metrics, columns=len(heads), others=others)
     return Table(
         title=_title(results, horizon),
         heads=heads,
@@ -200,8 +208,11 @@ def _shown(interval: Interval | None) -> str:
     return f"{interval.mean:.2f}{half}"
 
 
-def published_table(scores: RunEvaluation) -> Table | None:
-    """A run among published rows of its data set and horizon, by success rate; None without any."""
+def published_table(scores: RunEvaluation, features: str | None = None) -> Table | None:
+    """A run among published rows of its data set and horizon, by success rate; None without any.
+
+    `features` says what its features are, if they are not those of published results.
+    """
     comparable = scores.shortest is None and scores.split == "test"
     rows = published_rows(scores.dataset, scores.horizon) if comparable else []
     if not rows:
@@ -211,8 +222,8 @@ def published_table(scores: RunEvaluation) -> Table | None:
         for name, head in metric_heads().items()
         if any(getattr(row, name, None) is not None for row in rows)
     }
-    simulated = "simulated" in scores.dataset.lower()
-    lines, notes = published_lines(rows, metrics, columns=len(metrics) + 1, simulated=simulated)
+    others = "simulated ones" if "simulated" in scores.dataset.lower() else features
+    lines, notes = published_lines(rows, metrics, columns=len(metrics) + 1, others=others)
     rates = sorted((row.success_rate.value for row in rows if row.success_rate), reverse=True)
     place = sum(rate > scores.success_rate for rate in rates)
     ours = [Entry(text=f"{scores.planner} (this run)")]
@@ -300,7 +311,7 @@ _PUBLISHED = (
     "on test; mIoU is bitwise on action ids, and no set IoU; rows of an own protocol have other "
     "windows and metrics."
 )
-_SIMULATED = " They are of real features, the others of simulated ones: not comparable."
+_OF_OTHERS = " They are of real features (S3D), the others of {}: not comparable."
 
 
 @dataclass(frozen=True)
@@ -398,15 +409,15 @@ def _rows(
 
 
 def published_lines(
-    rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
+    rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, others: str | None
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of published rows beside those of real or simulated data, and notes.
+    """Lines of published rows, and notes.
 
     Args:
         rows: Published rows.
         metrics: Names of the metrics of the columns.
         columns: Number of columns.
-        simulated: Whether the lines beside them are of simulated observations.
+        others: What the lines beside them are of, if not of the published features.
     """
     if not rows:
         return [], []
@@ -422,5 +433,5 @@ def published_lines(
             texts.append(NONE if score is None else f"{score.value:.2f}{width}")
         texts += [NONE] * (columns - len(texts))
         lines.append(tuple(Entry(text=text) for text in texts))
-    notes = [_PUBLISHED + _SIMULATED * simulated]
+    notes = [_PUBLISHED + ("" if others is None else _OF_OTHERS.format(others))]
     return lines, notes + [f"[{mark}] {note}" for note, mark in marks.items()]
