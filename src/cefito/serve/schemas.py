@@ -305,7 +305,7 @@ class EventRequest(RequestBody):
     video: PlaceRequest | None = Field(None, description="Its start is the observation.")
     done: Name | None = Field(None, description="A step done, by id or name.")
     rows: Rows | None = None
-    undo: Literal[True] | None = Field(None, description="Take back the last other event.")
+    undo: Literal[True] | None = Field(None, description="Take back the last other event; rows stay.")
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
@@ -521,7 +521,9 @@ class SessionAnswer(Belief):
     goal: bool = Field(description="Whether it has a goal.")
     followed: Followed | None = Field(description="Found in rows of a video; null without any.")
     next_steps: list[Likely] = Field(description="Likeliest first.")
-    plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
+    plans: list[PlannedSequence] = Field(
+        description="Of the steps that follow, best first, after those that begin with the likeliest."
+    )
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
 
 

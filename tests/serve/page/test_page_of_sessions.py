@@ -67,7 +67,7 @@ def same(page, session, run):
         ".map(part => part.innerText))"
     )
     assert shown == [[name, percent(share)] for name, share in session.next_steps(5)]
-    plans = session.plans(5)[:3]
+    plans = session.plans_by_next(5)[:3]
     assert [
         one.locator("li").all_inner_texts() for one in page.locator("#live-plans ol").all()
     ] == [run.taxonomy.names(plan.actions) for plan in plans]
