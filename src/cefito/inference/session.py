@@ -169,7 +169,9 @@ class Session:
             actions = [find_done(run.taxonomy, action, task=self.task) for action in done]
             begin = replace(begin, done=tuple(map(begin.certain, actions)))
         self._begin, self._events = begin, cast(Events, StepSession(begin))
-        self._plans = dict[tuple[int, int | None, int | None], list[PlannedSequence]]()  # after these events
+        self._plans = dict[
+            tuple[int, int | None, int | None], list[PlannedSequence]
+        ]()  # after these events
 
     def copy(self) -> Self:
         """Return a session of the same events, which goes on by itself."""
