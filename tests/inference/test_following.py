@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 
 from cefito import Session
 from cefito.cli import main
