@@ -404,6 +404,7 @@ class TrackRequest(Track):
     drawn: None = Field(None, exclude=True)
     annotated: _TrackSteps | None = None
     file: None = None
+    tier: Literal[""] = Field("", exclude=True)
 
 
 class VerifyRequest(VerifyUploadRequest):
