@@ -40,8 +40,9 @@ def save_table(
     check_target(path, (".csv", ".xlsx"), "out")
     if path.suffix == ".csv":
         text = io.StringIO()
-        rows = ([in_csv(c) if isinstance(c, str) else c for c in row] for row in _findings(videos))
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        for row in _findings(videos):
+            cells = (in_csv(cell) if isinstance(cell, str) else cell for cell in row)
+            csv.writer(text, lineterminator="\n").writerow(cells)
         write_text(path, _BOM * bom + text.getvalue())
         return
     remedy = f"Run {install_command('excel')}, or write a .csv."

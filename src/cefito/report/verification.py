@@ -136,7 +136,8 @@ def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Durat
     rows = []
     for key, by_worker in seconds.items():
         order = verifier.orders[key[0]]
-        place = None if actions[key] is None else order.index.get(actions[key])
+        action = actions[key]
+        place = None if action is None else order.index.get(action)
         has_length = place is not None and order.occurs[place] > 0 and order.videos > 0
         usual = float(np.exp(order.length[place])) if has_length else None
         means = {worker: (float(np.mean(all_)), len(all_)) for worker, all_ in by_worker.items()}

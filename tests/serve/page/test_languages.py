@@ -71,8 +71,9 @@ def test_messages_are_used_and_known():
 
 def test_words_of_others_are_among_the_messages():
     for _, how in declared().values():
-        numbers = iter(range(9))
-        words = re.sub(r"\{\}", lambda _, n=numbers: f"{{{next(n)}}}", how.words)
+        words = how.words
+        for number in range(words.count("{}")):
+            words = words.replace("{}", f"{{{number}}}", 1)
         assert ENGLISH[f"constraint.{how.option}"] == words
         assert ENGLISH[f"about.{how.option}"] == how.description
         assert f"held.{how.option}" in ENGLISH
