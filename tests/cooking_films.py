@@ -19,6 +19,8 @@ from tiny_runs import TINY_LENGTHS, as_arguments
 PLANS = {"tea": ["boil", "pour", "wait"], "toast": ["cut", "heat", "spread"]}
 NAMES = [name for plan in PLANS.values() for name in plan]
 WIDTH = 8
+TIER = "Schritte & <mehr>"
+"""Tier of the labels that the run has learned from."""
 
 
 def film(rng: np.random.Generator, plan: list[str]) -> tuple[NDArray[np.float32], list[tuple]]:
@@ -52,8 +54,12 @@ def make_films(folder: Path) -> None:
 def make_run(folder: Path) -> Run:
     """Train a run of the films; it is in RUN of the folder, and the data set in DATA."""
     make_films(folder)
-    prepare = ["data", "prepare", "custom", folder / "STEPS.csv", folder / "DATA"]
-    prepare += ["--features", folder / "FEATURES"]
+    labels = folder / "labels" / "STEPS.csv"
+    labels.parent.mkdir()
+    head, *lines = (folder / "STEPS.csv").read_text().splitlines()
+    labels.write_text("\n".join([f"{head},tier", *(f"{line},{TIER}" for line in lines)]) + "\n")
+    prepare = ["data", "prepare", "custom", labels, folder / "DATA"]
+    prepare += ["--column", "tier=tier", "--features", folder / "FEATURES"]
     assert main([str(part) for part in prepare]) == 0
     train = ["train", folder / "DATA", "--steps", "1-3", "--out", folder / "RUN"]
     train += ["--no-recogniser", *as_arguments(TINY_LENGTHS)]

@@ -14,29 +14,29 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_830,
-    "cli": 4_360,
-    "data": 6_260,
+    "cli": 4_535,
+    "data": 6_470,
     "encoders": 2_040,
     "evaluation": 2_510,
     "executors": 550,
     "export": 870,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_880,
+    "inference": 4_050,
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
     "recognition": 4_445,
-    "report": 1_350,
+    "report": 1_755,
     "runs": 1_260,
     "search": 2_910,
     "serve": 4_860,
     "study": 2_660,
     "testing": 640,
-    "tests": 48_520,
+    "tests": 50_600,
     "tracks": 3_650,
     "training": 1_720,
-    "verification": 2_270,
+    "verification": 2_350,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -44,7 +44,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 306
+MODULES = 308
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

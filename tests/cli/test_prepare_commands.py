@@ -125,3 +125,33 @@ def test_preparations_that_fail(argv, match, make_source, feature_folder, refuse
     kind, *rest = argv.split()
     rest.insert(*((1, "out") if kind == "custom" else (0, "--out=out")))
     assert match in refused("data", "prepare", kind, *rest)
+
+
+CROSSTASK = {"tasks_primary.txt": "1\nTea\nhttp://x\n2\nboil,pour\n", "videos_val.csv": ""}
+COIN = '{"database": {"v": {"recipe_type": 1, "class": "Tea", "subset": "training"}}}'
+WINDOWS = '[{"id": {"legal_range": [[0, 1, 2]]}}]'
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "benchmark"),
+    [
+        (CROSSTASK, "", "crosstask"),
+        (CROSSTASK | {"annotations/1_v.csv": "1,0.0,2.0\n"}, "annotations/1_v.csv", "crosstask"),
+        ({"COIN.json": COIN}, "COIN.json", "coin"),
+        ({"NIV/train70.json": WINDOWS}, "NIV/train70.json", "niv"),
+        ({"authors/dataset/NIV/train70.json": WINDOWS}, "authors", "niv"),
+        ({"windows/train70.json": WINDOWS}, "windows", "crosstask|coin|niv"),
+    ],
+)
+def test_files_of_a_benchmark_name_its_command(refused, tmp_path, files, given, benchmark):
+    for name, text in files.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    place = tmp_path / "in" / given
+    said = refused("data", "prepare", "custom", place, tmp_path / "out", "--features", tmp_path)
+    assert f"Use cefito data prepare {benchmark} --annotations {place} --out FOLDER." in said
+    (tmp_path / "in" / "own.csv").write_text("a,b\n1,2\n")
+    if benchmark != "crosstask":  # the file of another kind keeps its own refusal
+        own = refused("data", "prepare", "custom", tmp_path / "in" / "own.csv", tmp_path / "out")
+        assert "--annotations" not in own

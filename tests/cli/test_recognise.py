@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from html import escape
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from cefito.data.readers.step_source import read_steps
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
-from cooking_films import NAMES, PLANS, make_run
+from cooking_films import NAMES, PLANS, TIER, make_run
 
 TWINS = ("a\\b.npy", "a_b.npy")
 TEST = ["v10", "v11", "v12", "v13"]
@@ -219,6 +220,24 @@ def test_proposals_of_every_format_that_is_written(form, films, ran, refused, tm
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both, *rate).err
     if rate:
         assert "(--frame-rate)" in refused(*annotate[:3], tmp_path / "X", "v10", "--format", form)
+
+
+def test_proposals_are_in_the_tier_of_the_labels(films, ran, tmp_path):
+    """Whose name the data set keeps, in ELAN and in Label Studio; `steps` without one."""
+    assert open_dataset(films / "DATA").provenance["tier"] == TIER
+    shutil.copytree(films, tmp_path / "films")
+    for tier in (TIER, "steps"):
+        for form, mark in (
+            ("eaf", f'TIER_ID="{escape(tier)}"'),
+            ("labelstudio", f'"from_name": "{tier}"'),
+            ("elantext", f"\n{tier}\t"),
+        ):
+            out, film = tmp_path / form / tier[:1], films / "FEATURES" / "v10.npy"
+            ran("annotate", films / "RUN", film, "--out", out, "--format", form)
+            (file,) = [path for path in out.rglob("*v10*") if path.is_file()]
+            assert mark in file.read_text("utf-8")
+        shutil.rmtree(films / "DATA", ignore_errors=True)
+    shutil.copytree(tmp_path / "films" / "DATA", films / "DATA", dirs_exist_ok=True)
 
 
 def test_each_film_keeps_its_task(films, ran, tmp_path):

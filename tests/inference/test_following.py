@@ -7,13 +7,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 
 from cefito import Session
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.inference.following import joined_rows, led
-from cefito.planners.any_length.guidance import SessionModel
+from cefito.inference.following import joined_rows
 from cefito.recognition.stream import StepStream
 from cefito.runs.run import Run
 from cefito.runs.train import check_run_folder
@@ -109,8 +107,8 @@ def test_the_last_rows_are_joined_as_those_of_training(shown, expected):
     assert joined_rows(rows, 4, 6) is None  # not the features of the observations
 
 
-def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, video):
-    """Also while rows are followed, of which the recogniser knows none: not the next step told."""
+def test_a_goal_changes_the_next_step(run_with_recogniser, world, video):
+    """Also while rows are followed, of which the recogniser knows none."""
     first, shares, told = int(world.first_row[world.videos.index(video[0])]), [], []
     for goal in (None, *np.asarray(world.end[first : first + 4 : 3], dtype=np.float32)):
         session = Session(run_with_recogniser, goal=goal)
@@ -118,21 +116,38 @@ def test_a_goal_changes_the_first_step_of_plans(run_with_recogniser, world, vide
             session.observe(video[1][place], at=float(place))
         shares.append(session.outlook.next_actions())
         told.append(next_actions(session, 3))
-    assert told[0] == told[1] == told[2]
-    for one, other in combinations(shares, 2):
-        assert float((one - other).abs().max()) > 1e-3
+    for one, other in combinations(range(3), 2):
+        assert float((shares[one] - shares[other]).abs().max()) > 1e-3
+        assert told[one] != told[other]
 
 
-def test_the_network_does_not_expect_the_step_that_goes_on_again(run_with_recogniser):
-    """Of the step that it thinks likeliest, were that the one that goes on."""
-    planner = run_with_recogniser.planner
-    outlook = SessionModel(planner.model, planner.lengths).posterior(None, None, None)
-    states, expected = planner.model.states, outlook.next_actions()
-    again = states.actions == int(expected.argmax())
-    rows = torch.where(again, -9.0, outlook.log_first)
-    ours, without = (led(outlook, rows, which).next_actions() for which in (again, again & ~again))
-    assert ours.max() > ours[expected.argmax()]
-    assert ours[expected.argmax()] < without[expected.argmax()] / 2
+def test_next_plans_and_what_remains_are_one_belief(run_with_recogniser, world, video):
+    first = int(world.first_row[world.videos.index(video[0])])
+    for goal in (None, np.asarray(world.end[first + 3], dtype=np.float32)):
+        session = Session(run_with_recogniser, goal=goal)
+        for place, row in enumerate(video[1][:40]):
+            session.observe(row, at=float(place))
+            found, likely = session.followed(3), session.likely_next(3)
+            assert found.next == likely
+            assert found.now is None or found.now.action not in [step.id for step in likely]
+            shares = session.outlook.next_actions()
+            for step in likely:
+                assert step.probability == pytest.approx(float(shares[step.id]), abs=0.02)
+            assert session.plans_by_next(3)[0].actions[0] == likely[0].id
+            assert found.task.id == session.belief().tasks[0].id
+            assert session.belief().finished == (0 if found.now else found.ended)
+
+
+def test_plans_that_begin_with_the_likeliest_step_come_first(run_with_recogniser, world, video):
+    session = Session(run_with_recogniser)
+    best = session.plans(3)
+    other = next(step for step in session.likely_next(9) if step.id != best[0].actions[0])
+    leading = session.plans(2, first=other.id)
+    assert [plan.actions[0] for plan in leading] == [other.id, other.id]
+    whole = {tuple(plan.actions): plan.probability for plan in session.plans(200)}
+    for plan in leading:
+        share = plan.probability * other.probability
+        assert share == pytest.approx(whole[tuple(plan.actions)], abs=1e-4)
 
 
 def test_rows_that_are_lost_late_or_repeated_change_little(run_with_recogniser, video, followed):
@@ -165,8 +180,40 @@ def test_a_correction_is_the_present_step(run_with_recogniser, world, video):
     assert found.now is not None
     assert found.now.action == other
     assert session.belief().done[-1].reported
+
+
+def test_a_correction_is_taken_back_and_rows_stay(run_with_recogniser, video):
+    session, without = Session(run_with_recogniser), Session(run_with_recogniser)
+    with pytest.raises(ConfigError, match="nothing to undo"):
+        session.undo()
+    others = [step.action for step in video[0].steps[-2:]]
+    for place, row in enumerate(video[1][:40]):
+        for one in (session, without):
+            one.observe(row, at=float(place))
+        if place in (25, 30):
+            session.done(others[place == 30])
+    assert session.events == 2
+    assert session.followed() != without.followed()
+    once = session.copy()
+    for left in (1, 0):
+        session.undo()
+        assert session.events == left
+    assert session.seconds == without.seconds
+    assert session.followed() == without.followed()
+    assert not any(step.reported for step in session.belief().done)
+    assert once.events == 2  # a copy goes on by itself
     with pytest.raises(ConfigError, match="rows of a video stay"):
         session.undo()
+
+
+def test_a_correction_long_ago_stays(run_with_recogniser, video):
+    session = Session(run_with_recogniser)
+    session.observe(video[1][0], at=0.0)
+    session.done(video[0].steps[0].action)
+    for at in range(1, 602):
+        assert session.events == 1
+        session.observe(video[1][0], at=float(at))
+    assert session.events == 0
 
 
 def test_sessions_take_rows_or_boundaries(run_with_recogniser, run_of_lengths, video):

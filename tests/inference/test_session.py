@@ -278,3 +278,26 @@ def test_a_step_that_was_left_out_is_listed_apart(run, videos):
         believed += steps[1] in [step.id for step in belief.done if not step.reported]
         listed += steps[1] in [step.id for step in belief.unseen]
     assert believed <= 1 < listed
+
+
+def test_a_task_is_finished_once_nothing_is_left(run, data):
+    """By the share of training videos that end after the last step."""
+    video = next(video for video in data.videos if video.split == "train")
+    steps = [step.action for step in video.steps]
+    order = run.verifier.orders[video.task]
+    usual = [*order.actions[order.usual >= 0.5]]
+    session = Session(run, task=video.task)
+    assert session.belief().finished == 0
+    for action in steps[:-1]:
+        session.done(action)
+    assert {*usual} - {*steps[:-1]}  # something is left
+    assert session.belief().finished == 0
+    for action in [*(one for one in usual if one not in steps), steps[-1]]:
+        session.done(int(action))
+    follows = order.follows[order.index[steps[-1]]]
+    assert session.belief().finished == pytest.approx(follows[-1] / follows.sum())
+    assert session.belief().finished > 0
+    session.undo()
+    assert session.belief().finished == 0
+    to_goal = Session(run, task=video.task, goal=np.zeros(64), done=steps)
+    assert to_goal.belief().finished == 0

@@ -65,7 +65,7 @@ def same(state, session, top_k=5, steps=None):
     assert state["remaining"] == {
         str(count): close(share) for count, share in belief.remaining.items()
     }
-    plans = session.plans(top_k, steps)
+    plans = session.plans_by_next(top_k, steps)
     assert [plan["actions"] for plan in state["plans"]] == [plan.actions for plan in plans]
     assert state["plans"][0]["probability"] == close(plans[0].probability)
     assert [one["id"] for one in state["unseen"]] == [one.id for one in belief.unseen]

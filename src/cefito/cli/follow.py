@@ -124,7 +124,8 @@ def _show(
     session: Session, followed: Followed, news: Sequence[Deviation], *, plan: bool, as_json: bool
 ) -> None:
     """Print a change; lines tell each finding once."""
-    steps = session.plans(1)[0] if plan else None
+    over = followed.now is None and followed.ended >= _ENDED
+    steps = session.plans_by_next(1)[0] if plan and not over else None
     names = [] if steps is None else session.run.taxonomy.names(list(steps.actions))
     if as_json:
         value = followed.model_dump(mode="json")
@@ -132,7 +133,6 @@ def _show(
             value["plan"] = {"actions": names, "probability": steps.probability}
         print_json(value, indent=None)
         return
-    over = followed.now is None and followed.ended >= _ENDED
     now = f"finished ({percent(followed.ended)})" if over else "pause"
     if followed.now is not None:
         now = f"{followed.now.name} ({percent(followed.now.probability)})"

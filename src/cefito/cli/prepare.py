@@ -132,18 +132,32 @@ def custom(
         channels: Columns of sensors to keep, separated by commas; by default all.
         like: Data set whose channels, rate and scaling of sensors are taken.
     """
+    from cefito.data.readers.benchmarks import naming_benchmark
+
+    if len(paths) < 2:
+        raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
+    *sources, target = paths
+    with naming_benchmark(sources):
+        sensing: dict[str, Any] = {"sensors": sensors, "channels": channels, "like": like}
+        _prepare_own(sources, target, steps, observed, sensing, encoder)
+
+
+def _prepare_own(
+    sources: list[Path],
+    target: Path,
+    steps: StepOptions,
+    observed: Observed,
+    sensing: dict[str, Any],
+    encoder: EncoderOptions,
+) -> None:
     from cefito.data.readers.custom import prepare as prepare_own
     from cefito.data.readers.frame_folder import is_frame_folder
     from cefito.data.readers.step_source import read_steps
     from cefito.data.source import read_common
 
-    if len(paths) < 2:
-        raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
-    *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     frames = folder is not None and is_frame_folder(folder)
     finished = observed.features is None and observed.videos is None
-    sensing: dict[str, Any] = {"sensors": sensors, "channels": channels, "like": like}
     if folder is not None and not frames and (chosen := given_names(steps)):
         applies = "applies to files only. Leave it out, or give files."
         raise ConfigError(f"{', '.join(map(option_name, chosen))} {applies}")
@@ -151,7 +165,7 @@ def custom(
         if observed.videos is not None or encoder != DEFAULT_ENCODER:
             kind = "a folder of labels of frames" if frames else "--sensors"
             raise ConfigError(f"{kind} takes no videos. Leave --videos and encoders out.")
-        if channels is not None:
+        if (channels := sensing["channels"]) is not None:
             sensing["channels"] = [name.strip().casefold() for name in channels.split(",")]
         sensing |= {"name": observed.name, "features": observed.features}
         sensing |= {**steps.choices.model_dump(exclude_defaults=True), **observed.options}

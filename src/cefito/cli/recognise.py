@@ -22,7 +22,7 @@ from cefito.cli.options import (
     said_as_json,
 )
 from cefito.data.annotations import json_lines
-from cefito.errors import ConfigError, DataError
+from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, in_csv, percent
 from cefito.settings import parse_record
@@ -30,6 +30,7 @@ from cefito.tracks.formats import WRITERS
 from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
+    from cefito.runs.run import Run
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
@@ -178,7 +179,9 @@ def annotate(
     rate = files.choices.frame_rate
     WRITERS[format_].check_rate(rate)
     with log_warnings():
-        tracks = recognised_videos(open_run(run), films, task=reading.task, **reading.reading())
+        opened = open_run(run)
+        tracks = recognised_videos(opened, films, task=reading.task, **reading.reading())
+    tracks = [track.model_copy(update={"tier": _tier(opened)}) for track in tracks]
     tracks.sort(key=doubt, reverse=True)
     out.mkdir(parents=True, exist_ok=True)
     _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_], rate)
@@ -191,6 +194,14 @@ def annotate(
     table("Films, those to correct first", heads, shown)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
     return {"out": str(out), "films": [dict(zip(heads, row, strict=True)) for row in rows]}
+
+
+def _tier(run: Run) -> str:
+    """Return the tier of the labels that a run has learned from; empty if it is not known."""
+    try:
+        return str(run.dataset().provenance.get("tier", ""))
+    except CefitoError:  # the data set is not here any more
+        return ""
 
 
 def _write_tasks(tracks: Sequence[Track], path: Path) -> None:

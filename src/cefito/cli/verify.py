@@ -29,6 +29,7 @@ from cefito.verification.order import graph_text
 
 if TYPE_CHECKING:
     from cefito.inference.whole_videos import VerifiedVideo
+    from cefito.verification.verifier import Verifier
 
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
@@ -47,7 +48,9 @@ def verify(
     online: Flag = False,
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
-    out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    films: Path | None = None,
+    out: Annotated[tuple[Path, ...], Parameter(group=OUTPUT)] = (),
+    bom: Annotated[Flag, Parameter(group=OUTPUT)] = False,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
@@ -68,7 +71,10 @@ def verify(
             hour of a right video, instead of --min-probability.
         per_steps: Promise as many in so many steps instead, as in --false-alarms 2 --per-steps 100.
         online: Judge each step from those before it alone; steps are missing if later ones show it.
-        out: Page to write, .html.
+        films: Folder of video files with the names of the videos, which the page links to and shows
+            pictures of; by default that of the run's data set.
+        out: Page to write, .html, workbook, .xlsx, or table of findings, .csv; may be repeated.
+        bom: Begin a CSV with a byte order mark, by which Excel knows its encoding.
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
             leave open whether all was right: a step is not sure, or such mistakes went unseen in
@@ -81,9 +87,10 @@ def verify(
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
     if not 0 <= min_probability <= 1 or (false_alarms is not None and false_alarms < 0):
         raise ConfigError("--min-probability is 0 to 1, and --false-alarms at least 0.")
-    for path, endings, setting in ((out, (".html",), "out"), (log, (".jsonl",), "log")):
-        if path is not None:
-            check_target(path, endings, setting)
+    for path in out:
+        check_target(path, (".html", ".xlsx", ".csv"), "out")
+    if log is not None:
+        check_target(log, (".jsonl",), "log")
     with log_warnings():
         asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
         opened, verifier = open_verifier(run, order, **asked)
@@ -92,11 +99,8 @@ def verify(
         verified = verified_videos(opened or run, verifier, inputs, **asked)
         if log is not None:
             _log(verified, log)
-    if out is not None:
-        from cefito.report.page import save_verification
-
-        save_verification(verified, out)
-        talk(f"wrote {out}")
+        if out:
+            _write(verified, out, verifier, bom, (run, opened, verified, films, files.choices))
     if json:
         print_json([result.to_dict() for result in verified])
     else:
@@ -106,6 +110,25 @@ def verify(
     if any(result.deviations for result in verified):
         return FOUND
     return UNSURE * any(one.unsure or one.limits for one in verified)
+
+
+def _write(
+    verified: Sequence[VerifiedVideo],
+    paths: Sequence[Path],
+    verifier: Verifier,
+    bom: bool,
+    sources: tuple[Any, ...],
+) -> None:
+    """Write pages and tables; the page's films are found by the sources."""
+    from cefito.report.findings_tables import save_table
+    from cefito.report.verification import find_films, save_verification
+
+    for path in paths:
+        if path.suffix == ".html":
+            save_verification(verified, path, verifier, find_films(*sources))
+        else:
+            save_table(verified, path, verifier, bom=bom)
+        talk(f"wrote {path}")
 
 
 def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:

@@ -51,6 +51,7 @@ class Source:
     notes: tuple[str, ...] = ()  # sentences that the user should read
     features: Path | None = None  # folder that the annotations name, if it exists
     action_text: Path | None = None  # file of the actions' text embeddings
+    tier: str = ""  # of an annotation tool, that holds the steps; empty if there is none
 
 
 def read_common(folder: Path | str) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,6 @@ from cefito.inference.observer import Observation
 from cefito.inference.outlook import (
     DOUBT,
     GOAL_DOUBT,
-    OWN,
     Begin,
     BelievedStep,
     Likely,
@@ -29,6 +29,7 @@ from cefito.inference.outlook import (
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
 from cefito.recognition.recogniser import step_stream
+from cefito.recognition.stream import StepStream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
@@ -39,6 +40,7 @@ FINDING = 0.6
 LONGEST_LAG = 20.0
 """Seconds that the present step can be told later: rows are settled after more."""
 _DRAWN = 16  # sequences of steps
+_UNDONE = 20, 600  # most reports that can be taken back, and rows after the last of them
 
 
 class Followed(Record):
@@ -55,6 +57,15 @@ class Followed(Record):
     )
 
 
+@dataclass(frozen=True)
+class _Report:
+    """A step that was reported: what was recognised before, and the rows after it."""
+
+    stream: StepStream
+    told: frozenset[float]
+    rows: tuple[tuple[NDArray[np.floating[Any]] | None, float], ...] = ()
+
+
 class FilmSession:
     """Guidance by the rows of a video, in which the run's recogniser finds the steps.
 
@@ -66,7 +77,6 @@ class FilmSession:
     """
 
     follows_rows = True
-    events = 0  # rows stay
     notes: tuple[str, ...] = ()
 
     def __init__(self, begin: Begin) -> None:
@@ -74,18 +84,25 @@ class FilmSession:
         self.stream = step_stream(begin.run.own_recogniser, begin.task)
         if begin.run.verifier is not None:
             self.stream.doubted()
-        self.told: set[float] = set()  # starts of steps that were reported
+        self.told: frozenset[float] = frozenset()  # starts of steps that were reported
+        self._reports: tuple[_Report, ...] = ()  # that can be taken back
         self._seen = False  # whether a row was new, or a step was reported
         # keys and values: findings in sequences drawn (task, rows doubted), and the latest ones
         # (those judged, least probability, steps done)
-        self._drawn = (-1, 0), Findings()
-        self._verified: tuple[tuple[Any, ...], list[Deviation]] = ((), [])
+        self._drawn: tuple[tuple[int, int], Findings]
+        self._verified: tuple[tuple[Any, ...], list[Deviation]]
+        self._judge_again()
 
     def copy(self) -> Self:
         """Return a session of the same rows, which goes on by itself."""
         other = copy(self)
-        other.stream, other.told = self.stream.copy(), {*self.told}
+        other.stream = self.stream.copy()
         return other
+
+    @property
+    def events(self) -> int:
+        """Number of reported steps that `undo` can take back; rows stay."""
+        return len(self._reports)
 
     @property
     def seconds(self) -> float:
@@ -123,7 +140,8 @@ class FilmSession:
                 without = begin.posterior(initial, self.steps, goal=None).log_first
                 ratio = doubted(outlook.log_first, GOAL_DOUBT) - doubted(without, GOAL_DOUBT)
                 expected = expected + ratio / 2
-            return led(outlook, expected, states.actions == self.going)
+            expected = torch.where(states.actions == self.going, -torch.inf, expected)
+            return outlook.weighed(change(outlook, expected.log_softmax(dim=0)))
 
     @property
     def going(self) -> int:
@@ -133,8 +151,26 @@ class FilmSession:
 
     @property
     def next_actions(self) -> torch.Tensor:
-        """Probability that each action is the next step [K]."""
-        return torch.from_numpy(self.stream.next_actions)
+        """Probability that each action is the next step [K]: another than the one that goes on."""
+        if self._seen and self._begin.goal is not None:
+            return self.outlook.next_actions()
+        shares = torch.from_numpy(self.stream.next_actions).clone()
+        if self._seen and self.going >= 0 and float(shares.sum() - shares[self.going]) > 0:
+            shares[self.going] = 0
+            shares /= shares.sum()
+        return shares
+
+    @property
+    def tasks(self) -> torch.Tensor:
+        """Probability of each task [C]."""
+        if self._seen and self._begin.goal is None:
+            return torch.from_numpy(self.stream.tasks)
+        return self.outlook.log_tasks.exp()
+
+    @property
+    def finished(self) -> float:
+        """Probability that the last step of the procedure is over."""
+        return self.stream.ended if self._seen and self.going < 0 else 0.0
 
     def taking(self, at: float | None) -> Self:
         """Return this session; an observation without a time is refused (ConfigError)."""
@@ -148,20 +184,42 @@ class FilmSession:
         read, width = self._begin.read, self._run.own_recogniser.width
         if read is not None and isinstance(row, str | Path | tuple):
             row = read("row", row)[-width:]  # without those that are joined with it
-        new = self.stream.observe(None if row is None else np.asarray(row), at)
+        return self._observe(None if row is None else np.asarray(row), at)
+
+    def _observe(self, row: NDArray[np.floating[Any]] | None, at: float) -> bool:
+        new = self.stream.observe(row, at)
         if new:
             self._forget()
+            if self._reports:
+                *before, last = self._reports
+                rows = (*last.rows, (row, at))
+                kept = len(rows) <= _UNDONE[1]
+                self._reports = (*before, replace(last, rows=rows)) if kept else ()
         return new
 
     def done(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
+        report = _Report(self.stream.copy(), self.told)
         self.stream.correct(action)
+        self._reports = (*self._reports, report)[-_UNDONE[0] :]
         self.told |= {step.start for step in self.stream.steps()[-1:]}
         self._forget()
+        self._judge_again()
 
     def undo(self) -> None:
-        """Refuse to take rows back (ConfigError)."""
-        raise ConfigError("rows of a video stay. Report the step that goes on instead.")
+        """Take back the last step that was reported; rows stay (ConfigError if there is none)."""
+        if not self._reports:
+            problem = "nothing to undo: rows of a video stay, and no step was reported in the last"
+            raise ConfigError(f"{problem} {_UNDONE[1]} rows.")
+        *before, last = self._reports
+        self.stream, self.told, self._reports = last.stream.copy(), last.told, tuple(before)
+        self._forget()
+        self._judge_again()
+        for row, at in last.rows:
+            self._observe(row, at)
+
+    def _judge_again(self) -> None:
+        self._drawn, self._verified = ((-1, 0), Findings()), ((), [])
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
@@ -205,7 +263,7 @@ class FilmSession:
         """
         stream, taxonomy = self.stream, self._run.taxonomy
         later = round(lag * stream.recogniser.rate)
-        steps, tasks = stream.steps(later) if later else self._recognised, stream.tasks
+        steps, tasks = stream.steps(later) if later else self._recognised, self.tasks
         going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
         judged = self._judged(done, task)
@@ -242,22 +300,6 @@ class FilmSession:
                 return findings
             self._drawn = key, findings
         return self._drawn[1]
-
-
-def led(
-    outlook: SequencePosterior, expected: torch.Tensor, going: torch.Tensor
-) -> SequencePosterior:
-    """Return a distribution that is led by the next step of the rows.
-
-    Args:
-        outlook: The network's distribution.
-        expected: log p(state of the next step | rows) [S].
-        going: States of the step that goes on [S]: it is seen, so the network does not expect it
-            again.
-    """
-    whole = change(outlook, expected)
-    shared = (1 - OWN) * whole
-    return outlook.weighed(torch.where(going, torch.minimum(whole, shared), shared))
 
 
 def joined_rows(

@@ -50,6 +50,9 @@ class Belief(Record):
     unseen: list[DoneStep] = Field(
         description="Usual there, but neither reported nor shown: done, or left out."
     )
+    finished: float = Field(
+        description="Probability that nothing is left to do; 0 to a goal. All below is of the rest."
+    )
     remaining: dict[int, float] = Field(
         description="Probability of each number of steps that remain; without a goal, of steps to "
         "the end, and the largest stands for that number or more."
@@ -86,6 +89,14 @@ class Events(Protocol):
     @property
     def next_actions(self) -> torch.Tensor:
         """Probability that each action is the next step [K]."""
+
+    @property
+    def tasks(self) -> torch.Tensor:
+        """Probability of each task [C]."""
+
+    @property
+    def finished(self) -> float:
+        """Probability that nothing is left to do."""
 
     def copy(self) -> Self:
         """Return the same events, which go on by themselves."""
@@ -158,7 +169,9 @@ class Session:
             actions = [find_done(run.taxonomy, action, task=self.task) for action in done]
             begin = replace(begin, done=tuple(map(begin.certain, actions)))
         self._begin, self._events = begin, cast(Events, StepSession(begin))
-        self._plans = dict[tuple[int, int | None], list[PlannedSequence]]()  # after these events
+        self._plans = dict[
+            tuple[int, int | None, int | None], list[PlannedSequence]
+        ]()  # after these events
 
     def copy(self) -> Self:
         """Return a session of the same events, which goes on by itself."""
@@ -267,23 +280,29 @@ class Session:
 
     @torch.inference_mode()
     @full_precision()
-    def plans(self, top_k: int = 5, steps: int | None = None) -> list[PlannedSequence]:
+    def plans(
+        self, top_k: int = 5, steps: int | None = None, *, first: int | None = None
+    ) -> list[PlannedSequence]:
         """Return the likeliest plans of the steps that follow, best first.
 
         Args:
             top_k: Number of plans.
             steps: Their length; None for all lengths of the run, in one ranking.
+            first: Id of the action that they begin with; any by default.
 
         Raises:
             ConfigError: A length that the run does not plan.
         """
-        if (top_k, steps) in self._plans:
-            return [*self._plans[top_k, steps]]
+        if (top_k, steps, first) in self._plans:
+            return [*self._plans[top_k, steps, first]]
         run = self.run if steps is None else self.run.with_steps(steps, steps)
         planner, lengths = check_sessions(run), self._begin.model.lengths
         query = Queries.partial(size=planner.observation_dim)
         check_queries(planner, query, top_k)
         outlook = self.outlook
+        if first is not None:
+            begins = self._begin.states.actions == first
+            outlook = outlook.weighed(torch.where(begins, 0.0, -torch.inf))
         kept = [lengths.index(length) for length in planner.lengths]
         scores = [outlook.scores[place] for place in kept]
         log_tasks = torch.stack([length_scores.log_tasks()[0] for length_scores in scores])
@@ -291,14 +310,36 @@ class Session:
         (ranked,) = planner.ranked(query, scores, log_lengths[None], log_tasks[None], top_k)
         assert ranked.tasks is not None  # of `ranked`
         plans = planned_sequences(ranked, ranked.tasks.tolist(), run.taxonomy)
-        self._plans[top_k, steps] = plans
+        self._plans[top_k, steps, first] = plans
         return [*plans]
+
+    @full_precision()
+    def plans_by_next(self, top_k: int = 5, steps: int | None = None) -> list[PlannedSequence]:
+        """Return the plans that begin with the likeliest next step first, then the others.
+
+        Args:
+            top_k: Number of plans.
+            steps: Their length, as in `plans`.
+
+        Raises:
+            ConfigError: A length that the run does not plan.
+        """
+        plans = self.plans(top_k, steps)
+        likely = [step.id for step in self.likely_next(top_k)]
+        ranks = {action: rank for rank, action in enumerate(likely)}
+        plans.sort(key=lambda plan: ranks.get(plan.actions[0], len(ranks)))  # stable
+        share = float(self.outlook.next_actions()[likely[0]]) if likely else 0.0
+        if plans and share > 0 and plans[0].actions[0] != likely[0]:
+            (best,) = self.plans(1, steps, first=likely[0])
+            joint = {"probability": share * (best.probability or 0.0)}
+            plans = [best.model_copy(update=joint), *plans][:top_k]
+        return plans
 
     @full_precision()
     def belief(self) -> Belief:
         """Return what is believed of the task, of the steps done and of those that remain."""
         outlook, taxonomy = self.outlook, self.run.taxonomy
-        tasks = outlook.log_tasks.exp().clamp(max=1.0)
+        tasks = self._events.tasks.clamp(max=1.0)
         order = tasks.argsort(descending=True, stable=True).tolist()
         done: list[DoneStep] = []
         unseen: list[DoneStep] = []
@@ -320,5 +361,6 @@ class Session:
             ],
             done=done,
             unseen=unseen,
+            finished=self._events.finished,
             remaining=dict(zip(self._begin.model.lengths, lengths, strict=True)),
         )

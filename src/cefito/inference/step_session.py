@@ -23,6 +23,7 @@ from cefito.inference.following import FilmSession, Followed
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import DOUBT, OWN, Begin, BelievedStep, Likely, change, doubted
 from cefito.planners.any_length.guidance import Encoded, SequencePosterior, Update
+from cefito.verification.repairs import repair
 
 STAY = 0.2
 """Probability that no step was done since the observation before, before both are compared."""
@@ -105,6 +106,27 @@ class StepSession:
         """Probability that each action is the next step [K]."""
         with torch.inference_mode():
             return self.outlook.next_actions().cpu()
+
+    @property
+    def tasks(self) -> torch.Tensor:
+        """Probability of each task [C]."""
+        return self.outlook.log_tasks.exp()
+
+    @property
+    def finished(self) -> float:
+        """Probability that nothing is left to do; 0 to a goal, or if the run has no orders.
+
+        Once all usual steps are done, it is the share of training videos that end after the last.
+        """
+        begin, task = self._begin, int(self.tasks.argmax())
+        verifier, steps = begin.run.verifier, [int(step.weights.argmax()) for step in self.steps]
+        if begin.goal is not None or verifier is None or not steps:
+            return 0.0
+        order = verifier.orders[task]
+        place = order.index.get(steps[-1])
+        if place is None or repair(order, steps, verifier.taxonomy):
+            return 0.0
+        return float(order.follows[place, -1] / max(order.follows[place].sum(), 1))
 
     def taking(self, at: float | None) -> StepSession | FilmSession:
         """Return the session that takes an observation at a time; one of rows has times."""

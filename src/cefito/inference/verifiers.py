@@ -39,7 +39,7 @@ def open_verifier(
         online: Whether a verifier of a file is learned for steps judged from those before them.
     """
     opened = right if isinstance(right, OpenedRun) else None
-    if opened is None and (path := _steps_file(right)):
+    if opened is None and (path := steps_file(right)):
         config = VerifierConfig(online=online)
         verifier = learned_verifier(path, choices or Choices(), task=task, config=config)
     elif opened is None and (Path(str(right)) / "order.json").exists():
@@ -112,7 +112,7 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
     Raises:
         ConfigError: It has no test split.
     """
-    source, videos = _steps_file(right), tuple(tracks)
+    source, videos = steps_file(right), tuple(tracks)
     if source is None or not source.samefile(path):
         return videos
     kept = tuple(video for video in videos if video.split == "test")
@@ -122,7 +122,7 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
     return kept
 
 
-def _steps_file(right: Right) -> Path | None:
+def steps_file(right: Right) -> Path | None:
     """Return the path of a file of steps; None if it is a run, or a folder."""
     if isinstance(right, OpenedRun) or Path(right).is_dir() or not holds_steps(Path(right)):
         return None

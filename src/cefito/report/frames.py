@@ -54,15 +54,30 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
         return VideoFiles(
             note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
+    return VideoFiles(paths=_owned(files, (video.video_id for video in dataset.videos)))
+
+
+def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:
+    """Find the video files of names in a folder (ConfigError without any file)."""
+    from cefito.encoders.extraction import SUFFIXES
+
+    try:
+        files = FileFolder(folder, endings=SUFFIXES, kind="video file")
+    except DataError as problem:
+        raise ConfigError(str(problem), setting="films") from problem
+    return _owned(files, videos)
+
+
+def _owned(files: FileFolder, videos: Iterable[str]) -> dict[str, Path]:
     owners: dict[Path, tuple[str, str]] = {}
-    for video in dataset.videos:
+    for video in videos:
         try:
-            path, name = files.find((video.video_id,))
+            path, name = files.find((video,))
         except FeatureError:
             continue
         if path not in owners or len(name) > len(owners[path][1]):
-            owners[path] = video.video_id, name
-    return VideoFiles(paths={video: path for path, (video, _) in owners.items()})
+            owners[path] = video, name
+    return {video: path for path, (video, _) in owners.items()}
 
 
 def with_frames(

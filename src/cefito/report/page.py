@@ -23,10 +23,9 @@ from markupsafe import Markup, escape
 from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import Calibration, RunEvaluation
 from cefito.files import check_target, write_text
-from cefito.inference.whole_videos import VerifiedVideo
 from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
-from cefito.report.picture import timeline_picture, verified_picture
+from cefito.report.picture import timeline_picture
 from cefito.report.schema import ComparisonReport, GalleryQuery, LossCurve, RunReport
 from cefito.study.figures import COLORS, plot_coverage, plot_missed, plot_reliability
 
@@ -126,7 +125,7 @@ def _chart(label: str, plot: Callable[[Any], None]) -> Markup:
 _LONGEST = 60
 _WORST = 25  # confused pairs shown
 # forbidden in a page: control characters, halves of surrogate pairs, noncharacters
-_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
@@ -151,33 +150,11 @@ def rendered(report: RunReport | ComparisonReport) -> str:
         }
     else:
         context = {"lead": comparison_lead(report)}
-    template = _environment().get_template(f"{report.kind}.html.j2")
+    template = environment().get_template(f"{report.kind}.html.j2")
     page = template.render(
         report=report, curves=[_curve(curve) for curve in report.curves], **context
     )
-    return _UNFIT.sub("\ufffd", page)
-
-
-def save_verification(videos: Sequence[VerifiedVideo], path: Path | str) -> None:
-    """Write what was wrong in videos as one HTML file; an existing file is replaced."""
-    path = Path(path)
-    check_target(path, (".html",), "out")
-    template = _environment().get_template("verification.html.j2")
-    pictures = [
-        verified_picture(
-            video.seconds,
-            video.steps,
-            {
-                deviation.step: (f"{deviation.words}; {deviation.evidence}", deviation.probability)
-                for deviation in video.deviations
-                if deviation.step is not None
-            },
-        )
-        for video in videos
-    ]
-    wrong = sum(bool(video.deviations) for video in videos)
-    page = template.render(videos=videos, pictures=pictures, wrong=wrong)
-    write_text(path, _UNFIT.sub("\ufffd", page))
+    return UNFIT.sub("\ufffd", page)
 
 
 def _examples(queries: Sequence[GalleryQuery]) -> list[GalleryQuery]:
@@ -257,8 +234,9 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return the templates of all pages."""
+    templates = Environment(
         loader=PackageLoader("cefito.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -266,15 +244,15 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": _number, "brief": partial(shortened, most=_LONGEST)}
-    environment.globals |= {
+    templates.filters |= {"number": _number, "brief": partial(shortened, most=_LONGEST)}
+    templates.globals |= {
         "interval": _interval,
         "reliability": reliability_chart,
         "coverage": coverage_chart,
         "missed": missed_chart,
         "colors": list(COLORS),
     }
-    return environment
+    return templates
 
 
 _KINDS = {"test": "new", "val": "validation", "train": "training"}

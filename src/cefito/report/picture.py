@@ -14,6 +14,7 @@ from cefito.verification.order import Edges
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights
 _COLUMNS, _IN_LEGEND = 4, 28  # of the legend, and letters of a name in it
+_LETTER, _LEAST_LETTERS = 7, 4  # pixels of a letter, and letters of a name in a bar
 _ACROSS, _IN_BOX = 220, 28  # pixels from one column of a graph to the next, letters in a box
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
 _GOLDEN = 137.508  # degrees between colours, so that any number of them differs
@@ -64,11 +65,18 @@ def timeline_picture(videos: Sequence[Track]) -> str:
 
 
 def verified_picture(
-    seconds: float, steps: Sequence[TimedStep], wrong: Mapping[int, tuple[str, float]]
+    seconds: float,
+    steps: Sequence[TimedStep],
+    wrong: Mapping[int, tuple[str, float]],
+    film: str | None = None,
 ) -> str:
-    """Draw the steps of a video over time, those that are wrong in red; these by their number.
+    """Draw the steps of a video over time, with their names, or their numbers where these fit not.
 
-    Each of `wrong` has what was found, in words, and its probability.
+    Args:
+        seconds: Length of the video.
+        steps: Its steps.
+        wrong: By the number of a step, what was found in words, and its probability; they are red.
+        film: Address of the film, to which steps link.
     """
     scale = (_WIDTH - _LEFT - _RIGHT) / max(seconds, 1e-9)
     parts = [_text(_LEFT - 8, 21, "steps", "text-anchor='end'")]
@@ -77,11 +85,20 @@ def verified_picture(
         said, sure = wrong.get(number, ("", 0.0))
         title = f"{_said(step)}{said and f': {said}'}"
         width = max((step.end - step.start) * scale - 1, 1)
-        fill = "#c0392b" if said else "#7f9fb6"
+        fill = "#e06c5f" if said else "#9fb8c9"
         opacity = _FAINTEST + (1 - _FAINTEST) * sure if said else 1.0
-        parts.append(_box(_LEFT + step.start * scale, _GAP, width, fill, title, opacity))
+        left = _LEFT + step.start * scale
+        box = _box(left, _GAP, width, fill, title, opacity)
+        letters = int((width - 6) / _LETTER)
+        text = shortened(step.name, letters) if letters >= _LEAST_LETTERS else str(number)
+        if len(text) * _LETTER <= width:
+            box += _text(left + 3, _GAP + 15, text, "pointer-events='none'")
+        if film is not None:
+            box = f"<a href='{escape(film)}#t={step.start:g}'>{box}</a>"
+        parts.append(box)
     parts += _axis(seconds, scale, _GAP + _STRIP)
-    return "\n".join(_document(parts, 2 * _GAP + _STRIP + _LINE, "Steps of a video"))
+    role = "img" if film is None else "group"  # a picture has no links
+    return "\n".join(_document(parts, 2 * _GAP + _STRIP + _LINE, "Steps of a video", role=role))
 
 
 def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
@@ -125,7 +142,7 @@ def _axis(seconds: float, scale: float, top: int) -> Iterable[str]:
     tick = tick or 10.0 ** math.ceil(math.log10(seconds) - 1)  # for 10 labels at most
     for number in range(int(seconds / tick) + 1):
         middle = "text-anchor='middle' fill='#555'"
-        yield _text(_LEFT + number * tick * scale, top + 12, _clock(number * tick), middle)
+        yield _text(_LEFT + number * tick * scale, top + 12, clock(number * tick), middle)
 
 
 def _document(
@@ -133,10 +150,12 @@ def _document(
     height: int,
     title: str = "Recognised steps over time",
     width: int = _WIDTH,
+    *,
+    role: str = "img",
 ) -> Iterable[str]:
     size = f"width='{width}' height='{height}' viewBox='0 0 {width} {height}'"
     font = "font-family='sans-serif' font-size='12'"
-    yield f"<svg xmlns='http://www.w3.org/2000/svg' {size} {font} role='img'>"
+    yield f"<svg xmlns='http://www.w3.org/2000/svg' {size} {font} role='{role}'>"
     yield f"<title>{title}</title>"
     yield f"<rect width='{width}' height='{height}' fill='white'/>"
     yield from parts
@@ -144,7 +163,7 @@ def _document(
 
 
 def _said(step: TimedStep) -> str:
-    return f"{step.name}, {_clock(step.start)}–{_clock(step.end)}"
+    return f"{step.name}, {clock(step.start)}–{clock(step.end)}"
 
 
 def _box(
@@ -159,7 +178,7 @@ def _text(left: float, line: int, text: str, more: str = "") -> str:
     return f"<text x='{left:.1f}' y='{line}' {more}>{escape(plain(text))}</text>"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """Return a time as minutes and seconds, with hours if there are any."""
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

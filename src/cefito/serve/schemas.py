@@ -305,7 +305,9 @@ class EventRequest(RequestBody):
     video: PlaceRequest | None = Field(None, description="Its start is the observation.")
     done: Name | None = Field(None, description="A step done, by id or name.")
     rows: Rows | None = None
-    undo: Literal[True] | None = Field(None, description="Take back the last other event.")
+    undo: Literal[True] | None = Field(
+        None, description="Take back the last other event; rows stay."
+    )
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
@@ -402,6 +404,7 @@ class TrackRequest(Track):
     drawn: None = Field(None, exclude=True)
     annotated: _TrackSteps | None = None
     file: None = None
+    tier: Literal[""] = Field("", exclude=True)
 
 
 class VerifyRequest(VerifyUploadRequest):
@@ -521,7 +524,9 @@ class SessionAnswer(Belief):
     goal: bool = Field(description="Whether it has a goal.")
     followed: Followed | None = Field(description="Found in rows of a video; null without any.")
     next_steps: list[Likely] = Field(description="Likeliest first.")
-    plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
+    plans: list[PlannedSequence] = Field(
+        description="Best first; those that begin with the likeliest next step go before."
+    )
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
 
 

@@ -331,7 +331,7 @@ def _state(
         goal=live.goal,
         followed=session.followed(top_k, least=live.least) if session.follows_rows else None,
         next_steps=session.likely_next(top_k),
-        plans=session.plans(top_k, steps),
+        plans=session.plans_by_next(top_k, steps),
         notes=list(session.notes),
     )
 

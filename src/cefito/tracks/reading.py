@@ -63,6 +63,7 @@ class Tracks:
     name: str  # of the annotations
     form: str  # the files' formats
     notes: tuple[str, ...]  # on how the files were read, and what was left out
+    tier: str = ""  # that holds the steps; empty if the files have none, or several
 
 
 def read(paths: Sequence[Path], choices: Choices) -> Tracks:
@@ -112,7 +113,9 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     single = nfc(paths[0].stem)
     name = single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single
     actions = tuple(dict.fromkeys(row.step for row in rows))
-    return Tracks(_tracks(rows), actions, name, form, tuple(notes))
+    used_tiers = set().union(*tiers.values())
+    tier = used_tiers.pop() if len(used_tiers) == 1 else ""
+    return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
 
 
 def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:

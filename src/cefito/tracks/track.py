@@ -15,6 +15,7 @@ from pydantic import Field, PlainSerializer, ValidationError
 from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import find_actions, find_task
 from cefito.errors import ConfigError, explained
+from cefito.markup import plain
 from cefito.settings import Record, first_error
 
 if TYPE_CHECKING:
@@ -83,8 +84,14 @@ class Track(Record):
     drawn: tuple[tuple[Step, ...], ...] | None = Field(None, exclude=True)
     annotated: GivenSteps | None = None  # beside recognised steps; None if they are not known
     file: str | None = None  # the video file, if its rows are of one
+    tier: str = Field("", exclude=True)  # of annotation tools, in which the steps are written
     split: str = Field("", exclude_if=lambda split: not split)  # empty if it is not known
     group: str = Field("", exclude_if=lambda group: not group)  # the same
+
+    @property
+    def tier_name(self) -> str:
+        """Name of the tier in which its steps are written."""
+        return plain(self.tier) or "steps"
 
     @property
     def media(self) -> str:

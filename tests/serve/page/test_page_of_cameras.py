@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from browsing import begin, chromium, faults_light_and_dark, open_session
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
-from grey_videos import RATE, draw_levels
+from grey_videos import LEVELS, RATE, draw_levels
 
 VIDEO = "film-12"
 WANTED = "Failed to load resource: "
@@ -63,13 +63,21 @@ def state_of(page, address):
     state = page.request.get(f"{address}/v1/sessions/{id_}").json()
     followed = state["followed"]
     steps = [*followed["done"], *([followed["now"]] if followed["now"] else [])]
-    now = followed["now"]
-    coming = next(one for one in state["next_steps"] if not now or one["id"] != now["action"])
+    now, over = followed["now"], followed["now"] is None and state["finished"] >= 0.5
+    coming = "nothing" if over else state["next_steps"][0]["name"]
     expect(page.locator("#live-strip li > [aria-hidden]")).to_have_text(
         [one["name"] for one in steps]
     )
-    expect(page.locator("#live-going")).to_have_text(now["name"] if now else "pause")
-    expect(page.locator("#live-coming")).to_have_text(coming["name"])
+    rest = "finished" if over else "pause"
+    expect(page.locator("#live-going")).to_have_text(now["name"] if now else rest)
+    expect(page.locator("#live-coming")).to_have_text(coming)
+    plans = page.locator("#live-plans ol")
+    if over:
+        assert page.locator("#live-remaining").inner_text() == "Nothing is left to do."
+        assert plans.count() == 0
+    else:
+        assert plans.first.locator("li").first.inner_text() == coming
+        assert page.locator("#live-now li span").first.inner_text() == coming
     return state
 
 
@@ -84,7 +92,7 @@ def test_a_camera_is_followed_and_corrected(page, address):
     assert seconds == sorted(set(seconds))
     width = "view => view.videoWidth"
     assert page.locator("#live-view").evaluate(width) == 64
-    assert page.locator("#live-undo").is_hidden()
+    assert page.locator("#live-undo").is_disabled()
     button(page, "Stop the camera").click()
     button(page, "Use the camera").wait_for()
     assert not page.locator("#live-view").evaluate("view => view.srcObject")
@@ -96,6 +104,10 @@ def test_a_camera_is_followed_and_corrected(page, address):
     button(page, f"Now: {other}").click()
     page.locator("#live-going", has_text=other).wait_for()
     assert state_of(page, address)["followed"]["now"]["name"] == other
+    assert state_of(page, address)["done"][-1]["reported"]
+    button(page, "Undo the last report").click()
+    expect(page.locator("#live-undo")).to_be_disabled()
+    assert state_of(page, address)["done"] == state["done"]
     assert faults_light_and_dark(page) == []
     page.set_viewport_size({"width": 360, "height": 780})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -103,12 +115,13 @@ def test_a_camera_is_followed_and_corrected(page, address):
 
 
 def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_path):
-    draw_levels(tmp_path / "film.mp4", drawn.levels(VIDEO))
+    levels = [*drawn.levels(VIDEO), *LEVELS[10:] * 12]  # nothing is done at the end
+    draw_levels(tmp_path / "film.mp4", levels)
     page.evaluate(
         "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one.text); }"
     )
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
-    page.get_by_label("say the next step aloud").check()
+    page.get_by_label("say the next step and findings aloud").check()
     page.get_by_label("speed", exact=True).select_option("16")
     button(page, "Play the film").click()
     button(page, "Stop the film").wait_for()
@@ -116,7 +129,7 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     page.locator("#live:not([aria-busy])").wait_for()
     page.locator("#live-strip li").first.wait_for()
     state = state_of(page, address)
-    assert state["followed"]["seconds"] == len(drawn.levels(VIDEO))
+    assert state["followed"]["seconds"] == len(levels)
     session, observer = Session(drawn.lengths), ObservationRecipe.of(drawn.lengths).open()
     for at, row in enumerate(observer.rows(tmp_path / "film.mp4")):
         session.observe(row, at=at)
@@ -124,8 +137,81 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert len(done) >= 4
     assert [step["action"] for step in state["followed"]["done"]] == [step.action for step in done]
     said = page.evaluate("said")
-    assert said[-1] == f"Next: {page.locator('#live-coming').inner_text()}"
+    assert state["finished"] >= 0.5
+    assert said[-1] == "Finished"
+    assert said[0].startswith("Now: ")
+    assert said[1].startswith("Next: ")
     assert all(one != other for one, other in pairwise(said))
+
+
+def test_a_camera_is_offered_once_the_encoder_is_loaded(page, address):
+    page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
+    page.reload()
+    page.locator("#live-wait").wait_for()
+    assert button(page, "Use the camera").is_hidden()
+    assert button(page, "Play the film").is_hidden()
+    page.unroute_all()
+    button(page, "Use the camera").wait_for()
+    assert page.locator("#live-wait").is_hidden()
+
+
+def test_a_finding_is_heard_and_dismissed(page, address):
+    """Of steps that are reported in another order than the usual one."""
+    page.evaluate(
+        "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one.text); }"
+    )
+    page.get_by_label("say the next step and findings aloud").check()
+    button(page, "Use the camera").click()
+    for name in ("pour water", "boil water"):
+        shown(page, 3)
+        page.get_by_label("another step", exact=True).select_option(label=name)
+        button(page, "Now: another step").click()
+    dismiss = button(page, "Dismiss: pour water: out of order")
+    dismiss.wait_for()
+    button(page, "Stop the camera").click()
+    page.locator("#live:not([aria-busy])").wait_for()
+    finding = page.locator("#live-notes li", has=dismiss)
+    expect(finding).to_contain_text("'add leaves' after 'pour water'")
+    assert page.evaluate("said").count("pour water: out of order") == 1
+    button(page, "Say: pour water: out of order").click()
+    assert page.evaluate("said")[-1] == "pour water: out of order"
+    assert faults_light_and_dark(page) == []
+    others = page.locator("#live-notes li").count() - 1
+    dismiss.click()
+    expect(page.locator("#live-notes li")).to_have_count(others)
+    page.reload()
+    button(page, "Use the camera").wait_for()
+    page.locator("#live:not([aria-busy])").wait_for()
+    assert page.locator("#live-notes li").count() == others
+    begin(open_session_again(page))
+    assert page.locator("#live-notes li").count() == 0
+
+
+def open_session_again(page):
+    """End the session of the page, so that another one can begin."""
+    button(page, "End the session").click()
+    page.locator("#live-begin:enabled").wait_for()
+    return page
+
+
+def test_the_page_speaks_the_language_that_is_chosen(page, address):
+    page.evaluate("sessionStorage.clear()")
+    page.get_by_label("Language").select_option("de")
+    button(page, "Kamera benutzen").wait_for()
+    assert page.locator("html").get_attribute("lang") == "de"
+    assert page.locator("#live-now-head").inner_text() == "Jetzt"
+    said = "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one); }"
+    page.evaluate(said)
+    page.get_by_label("den nächsten Schritt und Befunde vorlesen").check()
+    coming = page.locator("#live-going").inner_text()
+    assert page.evaluate("said.map((one) => [one.lang, one.text])") == [
+        ["de-DE", f"Jetzt: {coming}"]
+    ]
+    assert " %" in page.locator("#live-task").inner_text()
+    assert "," in page.locator("#live-task .number").first.inner_text()
+    assert faults_light_and_dark(page) == []
+    page.get_by_label("Sprache").select_option("en")
+    button(page, "Use the camera").wait_for()
 
 
 DENIED = "() => Promise.reject(new DOMException('no', 'NotAllowedError'))"

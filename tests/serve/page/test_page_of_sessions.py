@@ -67,7 +67,7 @@ def same(page, session, run):
         ".map(part => part.innerText))"
     )
     assert shown == [[name, percent(share)] for name, share in session.next_steps(5)]
-    plans = session.plans(5)[:3]
+    plans = session.plans_by_next(5)[:3]
     assert [
         one.locator("li").all_inner_texts() for one in page.locator("#live-plans ol").all()
     ] == [run.taxonomy.names(plan.actions) for plan in plans]
@@ -106,6 +106,20 @@ def test_three_steps_and_an_undo(page, drawn):
     session.undo()
     press(page, "Undo the last event")
     same(page, session, run)
+
+    # the page says when nothing is left
+    for name in ("add jam <& honey>", "cut"):
+        session.done(name)
+        page.get_by_label("another step", exact=True).select_option(label=name)
+        press(page, "Done: another step")
+    while session.belief().finished < 0.5 and session.belief().unseen is not None:
+        name = session.next_steps(1)[0][0]
+        session.done(name)
+        press(page, f"Done: {name}")
+    assert page.locator("#live-going").inner_text() == "finished"
+    assert page.locator("#live-coming").inner_text() == "nothing"
+    assert page.locator("#live-remaining").inner_text() == "Nothing is left to do."
+    assert page.locator("#live-plans ol").count() == 0
     page.set_viewport_size({"width": 360, "height": 780})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.get_by_role("button", name="End the session").click()

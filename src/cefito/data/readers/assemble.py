@@ -188,6 +188,7 @@ def prepare(
                 **({"transposed": True} if recipe.transposed else {}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
+            **({"tier": source.tier} if source.tier else {}),
             "preparation": _account(source, features, used, refused, recipe.beyond),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),

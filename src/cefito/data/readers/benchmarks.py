@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -250,6 +251,37 @@ def read_benchmark(
         return source
     note = f"Text embeddings of the actions are those of {paths[0].name}."
     return replace(source, action_text=paths[0], notes=(*source.notes, note))
+
+
+@contextmanager
+def naming_benchmark(paths: Sequence[Path]) -> Iterator[None]:
+    """Name the command for a benchmark's files, if they were refused as one's own (DataError)."""
+    try:
+        yield
+    except DataError as problem:
+        for path in paths:
+            if benchmark := _benchmark_of(path):
+                command = f"cefito data prepare {benchmark} --annotations {path} --out FOLDER"
+                raise DataError(f"{path}: is of a benchmark. Use {command}.") from problem
+        raise
+
+
+def _benchmark_of(path: Path) -> str:
+    """Return the benchmark whose annotations a file or folder holds; empty if it is none."""
+    around = any((folder / _TASKS).is_file() for folder in path.absolute().parents[:2])
+    if around or (path.is_dir() and find_release(path)):
+        return "crosstask"
+    inside = [*path.glob("*.json"), *path.glob("dataset/*/*.json")]
+    files = [path] if path.is_file() else sorted(inside)
+    for file in files:
+        with suppress(DataError):
+            value = read_json(file, _FORMS, most=MAX_BYTES)
+            if _is_coin(value):
+                return "coin"
+            if is_windows(value):
+                place = "/".join(file.absolute().parts[-3:]).casefold()
+                return next((name for name in BENCHMARKS if name in place), "|".join(BENCHMARKS))
+    return ""
 
 
 def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:

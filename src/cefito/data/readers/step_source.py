@@ -111,6 +111,7 @@ def source_of(tracks: Tracks, files: Sequence[Path]) -> Source:
             for track in tracks.tracks
         },
         notes=tuple(notes),
+        tier=tracks.tier,
     )
 
 

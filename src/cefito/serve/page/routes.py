@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
-from functools import cache, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from cefito.data.annotations import Video, nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
+from cefito.runs.run import Run
 from cefito.search import constraints
-from cefito.serve.models import Models
+from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 
 _KEPT = 512  # frames in memory, each of at most `_MOST` bytes
 _MOST = 2 * EACH
 _SIDE = 256  # pixels of a frame's longer side
-_INPUT = re.compile(r"([^{}]*)\{(\d*)\}([^{}]*$)?")  # with the words around it
+_LANGUAGES = "en", "de", "es", "fr", "zh", "ja"
+_COOKIE = "cefito-language"
+# by page, what the numbers on it mean
+_NUMBERS = {
+    "plan": "place probability energy task length videos second gap milliseconds tokens sequences",
+    "session": "probability task length next inferred mistake videos second",
+}
+_MOST_ACCEPTED = 50  # languages of a browser that are read
+_INPUT = re.compile(r"([^{}]*)\{(\d)\}([^{}]*$)?")  # with the words around it
+_INPUT_PLACE = re.compile(r"\{\d\}")
 
 Text = Annotated[str, Query(max_length=300)]
 Whole = Annotated[int, Query(ge=0, le=999_999_999)]
@@ -35,13 +51,13 @@ def page_router(models: Models) -> APIRouter:
     frames = _Frames(models)
 
     @router.get("/")
-    def page() -> HTMLResponse:
-        return _rendered("plan.html.j2", runs=models.runs, constraints=_constraint_forms())
+    def page(request: Request) -> HTMLResponse:
+        return _rendered("plan", request, runs=models.runs)
 
     @router.get("/session")
-    def session() -> HTMLResponse:
+    def session(request: Request) -> HTMLResponse:
         runs = [served for served in models.runs if served.run.planner.abilities.any_length]
-        return _rendered("session.html.j2", runs=runs)
+        return _rendered("session", request, runs=runs)
 
     @router.get("/frame")
     async def frame(
@@ -70,7 +86,13 @@ def page_router(models: Models) -> APIRouter:
     return router
 
 
-def _rendered(template: str, **values: Any) -> HTMLResponse:
+def _rendered(page: str, request: Request, *, runs: Sequence[Served]) -> HTMLResponse:
+    language = _language(request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
+    messages = _messages(language)
+
+    def t(key: str, **values: Any) -> Markup:
+        return escape(messages[key]).format(**values)
+
     environment = Environment(
         loader=PackageLoader("cefito.serve.page"),
         autoescape=True,
@@ -78,12 +100,47 @@ def _rendered(template: str, **values: Any) -> HTMLResponse:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template(template).render(version=version("cefito"), **values)
-    return HTMLResponse(page)
+    environment.globals |= {"t": t, "steps_of": partial(_steps_of, t)}
+    text = environment.get_template(f"{page}.html.j2").render(
+        page=page,
+        language=language,
+        languages={code: _messages(code)["language"] for code in _LANGUAGES},
+        version=version("cefito"),
+        numbers=_NUMBERS[page].split(),
+        runs=runs,
+        constraints=_constraint_forms(language) if page == "plan" else (),
+    )
+    return HTMLResponse(text, headers={"vary": "accept-language, cookie"})
+
+
+def _language(chosen: str | None, accepted: str) -> str:
+    """The language that was chosen, else the first one that the browser prefers, else English."""
+    if chosen in _LANGUAGES:
+        return chosen
+    ranked = []
+    for place, entry in enumerate(accepted.split(",")[:_MOST_ACCEPTED]):
+        tag, _, quality = entry.strip().partition(";q=")
+        with suppress(ValueError):
+            ranked.append((-float(quality or 1), place, tag.partition("-")[0].lower()))
+    codes = (code for share, _, code in sorted(ranked) if share < 0 and code in _LANGUAGES)
+    return next(codes, _LANGUAGES[0])
 
 
 @cache
-def _constraint_forms() -> list[dict[str, Any]]:
+def _messages(language: str) -> Mapping[str, str]:
+    """The messages of a language by their keys."""
+    path = files("cefito.serve.page").joinpath("static", "messages", f"{language}.json")
+    messages: dict[str, str] = json.loads(path.read_text("utf-8"))
+    return messages
+
+
+def _steps_of(t: Callable[..., str], run: Run) -> str:
+    first, _, last = run.steps.partition("-")
+    return t("range", first=first, last=last) if last else first
+
+
+@cache
+def _constraint_forms(language: str) -> list[dict[str, Any]]:
     """The forms that add a constraint: its words, with inputs in their places.
 
     `shape` is of its value in a request: map, list or value; `kinds` are of the parts of an entry:
@@ -99,12 +156,14 @@ def _constraint_forms() -> list[dict[str, Any]]:
             for part_kind in parts or (kind,)
             if part_kind is not bool
         ]
+        words = _messages(language)[f"constraint.{how.option}"]
         inputs = [
-            (f"{before.strip()} … {after.strip()}".rstrip(), int(number or place))
-            for place, (before, number, after) in enumerate(_INPUT.findall(how.words))
+            (f"{before.strip()} … {after.strip()}".strip(), int(place))
+            for before, place, after in _INPUT.findall(words)
         ]
         shape = "map" if constraints.by_step(kind) else "list" if parts else "value"
-        forms.append({"how": how, "shape": shape, "kinds": kinds, "inputs": inputs})
+        words = _INPUT_PLACE.sub("…", words)
+        forms.append({"how": how, "words": words, "shape": shape, "kinds": kinds, "inputs": inputs})
     return forms
 
 

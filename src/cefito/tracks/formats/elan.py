@@ -146,7 +146,7 @@ def _address(media: Element) -> str:
 
 
 def _write(videos: Sequence[Track]) -> str:
-    """Return ELAN's document of one video, with the tier `steps`."""
+    """Return ELAN's document of one video, with the tier `steps`, or that of the labels."""
     (video,) = videos
     root = ElementTree.Element(
         "ANNOTATION_DOCUMENT",
@@ -159,7 +159,7 @@ def _write(videos: Sequence[Track]) -> str:
     media = {"MEDIA_URL": plain(place), "MIME_TYPE": "video/mp4"}
     ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", media)
     order = ElementTree.SubElement(root, "TIME_ORDER")
-    tier = ElementTree.SubElement(root, "TIER", TIER_ID="steps", LINGUISTIC_TYPE_REF="step")
+    tier = ElementTree.SubElement(root, "TIER", TIER_ID=video.tier_name, LINGUISTIC_TYPE_REF="step")
     for number, step in enumerate(video.steps, 1):
         slots = {}
         for side, time in enumerate((step.start, step.end), 1):

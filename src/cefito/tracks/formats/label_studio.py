@@ -381,12 +381,15 @@ def prediction(
 
 
 def _write(videos: Sequence[Track]) -> str:
-    """Return tasks with predictions of the control tag `steps` of a Video tag `video`.
+    """Return tasks with predictions of a control tag of the Video tag `video`.
+
+    The control tag is `steps`, or that of the labels that the run has learned from.
 
     Frames are counted at the tag's own rate, 24 a second, whatever that of the film is.
     """
-    tasks, tags = [], Tags()
+    tasks = []
     for video in videos:
+        tags = Tags(control=video.tier_name)
         mean = sum(step.probability for step in video.steps) / max(len(video.steps), 1)
         data = {"video": video.media, "task": video.task, "frameRate": _FRAME_RATE}
         predicted = prediction(video.steps, tags, rate=_FRAME_RATE, version=_RECOGNISED, score=mean)

@@ -22,7 +22,13 @@ def _elan(videos: Sequence[Track]) -> str:
     """Return ELAN's tab-delimited text, with the tier `steps`."""
     heads = ("Tier", "Begin Time - ss.msec", "End Time - ss.msec", "Annotation", "File Path")
     rows = [
-        ("steps", f"{step.start:.3f}", f"{step.end:.3f}", in_csv(plain(step.name)), video.media)
+        (
+            in_csv(video.tier_name),
+            f"{step.start:.3f}",
+            f"{step.end:.3f}",
+            in_csv(plain(step.name)),
+            video.media,
+        )
         for video in videos
         for step in video.steps
     ]

@@ -1,6 +1,7 @@
 // New annotations: plans that are kept, corrected, and downloaded as a table of steps.
 import { $, make, onSubmit } from "./base.js";
 import { actionsOf, run } from "./runs.js";
+import { parts, t, tenth } from "./words.js";
 
 const STORE = "cefito-annotations"; // of this tab
 const COLUMNS = ["video", "task", "step", "start", "end"];
@@ -68,7 +69,7 @@ function button(label, text, work, id, disabled = false) {
 function group(one, number) {
   spread(one);
   const id = "kept-" + number;
-  const task = input({ list: "task-names", maxlength: 300, class: "task" }, "Task of " + one.video, one.task, (value) => {
+  const task = input({ list: "task-names", maxlength: 300, class: "task" }, t("task.of", { video: one.video }), one.task, (value) => {
     kept.forEach((other, place) => {
       if (other.video !== one.video) return;
       other.task = value.trim();
@@ -89,18 +90,18 @@ function group(one, number) {
     $("plans-head").focus();
   };
   return make("fieldset", {},
-    make("legend", {}, make("b", {}, one.video), ", second " + one.start.toFixed(1) + " to " + one.end.toFixed(1)),
-    make("div", { class: "row" }, make("label", {}, "task ", task)),
+    make("legend", {}, ...parts("kept", { video: make("b", {}, one.video), start: tenth(one.start), end: tenth(one.end) })),
+    make("div", { class: "row" }, make("label", {}, t("task") + " ", task)),
     make("ol", { class: "kept" }, ...one.steps.map((step, place) => row(one, step, place, id))),
-    make("p", {}, button("Add a step to " + one.video, "Add a step", added, id + "-add"), " ",
-      button("Share the time of " + one.video + " evenly between the steps", "Share the time evenly", even, id + "-even"), " ",
-      button("Remove the steps of " + one.video, "Remove", removed, id + "-remove")));
+    make("p", {}, button(t("step.add.to", { video: one.video }), t("step.add"), added, id + "-add"), " ",
+      button(t("spread.of", { video: one.video }), t("spread"), even, id + "-even"), " ",
+      button(t("remove.of", { video: one.video }), t("remove"), removed, id + "-remove")));
 }
 
 function row(one, step, place, id) {
-  const called = "step " + (place + 1) + " of " + one.video;
+  const named = { step: t("called", { place: place + 1, video: one.video }) };
   const time = (side) => input({ type: "number", min: 0, step: "any", class: "time", id: id + "-" + side + "-" + place },
-    "Second of the " + side + " of " + called, step[side] === null ? "" : step[side], (value) => {
+    t(side + ".of", named), step[side] === null ? "" : step[side], (value) => {
       one.even = false;
       step[side] = value === "" ? null : Number(value);
     });
@@ -116,14 +117,14 @@ function row(one, step, place, id) {
     showAnnotation(one.steps.length ? id + "-step-" + Math.min(place, one.steps.length - 1) : id + "-add");
   };
   return make("li", {},
-    input({ list: "step-names", maxlength: 300, id: id + "-step-" + place }, "Name of " + called, step.step, (value) => {
+    input({ list: "step-names", maxlength: 300, id: id + "-step-" + place }, t("name.of", named), step.step, (value) => {
       step.step = value.trim();
     }),
-    make("span", { class: "times" }, time("start"), " to ", time("end"), " s"),
+    make("span", { class: "times" }, ...parts("kept.times", { start: time("start"), end: time("end") })),
     make("span", { class: "moves" },
-      button("Move up " + called, "↑", move(-1), null, place === 0),
-      button("Move down " + called, "↓", move(1), null, place === one.steps.length - 1),
-      button("Remove " + called, "✕", remove, null)));
+      button(t("up", named), "↑", move(-1), null, place === 0),
+      button(t("down", named), "↓", move(1), null, place === one.steps.length - 1),
+      button(t("remove.step", named), "✕", remove, null)));
 }
 
 // ---- the table of `cefito data prepare custom`
@@ -140,7 +141,7 @@ function table() {
 // steps that end before they start cannot be downloaded
 function check() {
   kept.forEach((one, number) => one.steps.forEach((step, place) =>
-    $("kept-" + number + "-end-" + place).setCustomValidity(step.end < step.start ? "It ends before it starts." : "")));
+    $("kept-" + number + "-end-" + place).setCustomValidity(step.end < step.start ? t("ends.early") : "")));
   return $("annotation-form").reportValidity();
 }
 

@@ -1,4 +1,5 @@
-// Elements, words and requests, for all parts of the page.
+// Elements and requests, for all parts of the page.
+import { t } from "./words.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -31,8 +32,6 @@ export function bar(share) {
   return drawn;
 }
 
-export const seconds = (value) => value.toFixed(1) + " s";
-export const percent = (value) => (100 * value).toFixed(1) + " %";
 export const clamp = (value, least, most) => Math.max(least, Math.min(most, value));
 
 export function say(...parts) {
@@ -58,13 +57,13 @@ export async function call(path, options) {
     response = await fetch(path, options);
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new Error("The service does not answer. See that it still runs, and try again.");
+    throw new Error(t("no.answer"));
   }
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   const wait = response.headers.get("Retry-After");
-  const text = problem.detail || problem.title || "The service answered " + response.status + ".";
-  throw Object.assign(new Error(wait ? text + " (try again in " + wait + " s)" : text), { type: problem.type, wait: Number(wait) });
+  const text = problem.detail || problem.title || t("answered", { status: response.status });
+  throw Object.assign(new Error(wait ? t("again.in", { problem: text, seconds: wait }) : text), { type: problem.type, wait: Number(wait) });
 }
 
 // Send an upload again as long as the service loads its encoder.
@@ -76,7 +75,7 @@ export async function upload(path, parts, signal) {
       return await call(path, { method: "POST", body: form, signal: signal });
     } catch (problem) {
       if (problem.type !== "urn:cefito:not-ready") throw problem;
-      say("Waiting: " + problem.message);
+      say(t("waiting", { problem: problem.message }));
       await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
       if (signal) signal.throwIfAborted();
     }

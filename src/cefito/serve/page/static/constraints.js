@@ -1,6 +1,7 @@
 // The constraints of every plan: those that are held, their words, and the forms that add them.
 import { $, fill, make, onSubmit } from "./base.js";
 import { fillActions, nameOf, run } from "./runs.js";
+import { t } from "./words.js";
 
 // one form for each constraint that the service knows, by its option
 const forms = new Map([...document.querySelectorAll("form.constraint")].map((form) => [form.dataset.option, form.dataset]));
@@ -24,13 +25,9 @@ export function actionsKnown(task) {
 }
 
 // the words of a constraint, with the parts of an entry in their places
-function inWords(form, entry) {
+function inWords(option, form, entry) {
   const kinds = form.kinds.split(" ");
-  let next = 0;
-  return form.words.replace(/(action )?\{(\d*)\}/g, (_, word, number) => {
-    const part = number === "" ? next++ : Number(number);
-    return kinds[part] === "action" ? "“" + nameOf(Number(entry[part])) + "”" : (word || "") + entry[part];
-  });
+  return t("held." + option, entry.map((part, place) => (kinds[place] === "action" ? nameOf(Number(part)) : part)));
 }
 
 // the entries of an option, each with how to remove it
@@ -43,9 +40,9 @@ function entries(option, shape) {
 
 export function showConstraints() {
   const found = [...forms].flatMap(([option, form]) =>
-    entries(option, form.shape).map(([entry, remove]) => [inWords(form, entry), remove]));
+    entries(option, form.shape).map(([entry, remove]) => [inWords(option, form, entry), remove]));
   $("held").replaceChildren(...found.map(([text, remove]) => {
-    const button = make("button", { type: "button", "aria-label": "Remove: " + text }, "Remove");
+    const button = make("button", { type: "button", "aria-label": t("remove.named", { what: text }) }, t("remove"));
     button.addEventListener("click", () => { remove(); settled(); });
     return make("li", {}, make("span", {}, text), button);
   }));

@@ -2,8 +2,9 @@
 import { $, complain, make } from "./base.js";
 import { limits } from "./runs.js";
 import { gap, moveTo, showLength } from "./timeline.js";
+import { t, tenth } from "./words.js";
 
-const SIDES = { start: "before the first step", end: "after the last step" };
+const SIDES = ["start", "end"];
 const views = {}; // elements that show the video at both ends
 let address = "";
 let known = false; // whether the browser can read it
@@ -18,8 +19,8 @@ export function fileOf(field) {
 // say if a chosen file is too large
 export function checkSize(field) {
   const file = $(field).files[0];
-  const mib = (bytes) => (bytes / 2 ** 20).toFixed(1) + " MiB";
-  if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + mib(limits.upload_mib * 2 ** 20) + ".");
+  const mib = (bytes) => t("mebibytes", { value: tenth(bytes / 2 ** 20) });
+  if (file && !fileOf(field)) complain(t("too.large", { file: file.name, size: mib(file.size), most: mib(limits.upload_mib * 2 ** 20) }));
 }
 
 export const filmName = () => (fileOf("film") ? fileOf("film").name.replace(/\.[^.]*$/, "") : "");
@@ -27,7 +28,7 @@ export const filmName = () => (fileOf("film") ? fileOf("film").name.replace(/\.[
 // the two times, also of a video that the browser cannot read
 export function times() {
   if (known) return gap();
-  const [start, end] = Object.keys(SIDES).map((side) => $("time-" + side).valueAsNumber);
+  const [start, end] = SIDES.map((side) => $("time-" + side).valueAsNumber);
   if ($("time-end-row").hidden) return start >= 0 ? { start, end: start } : null;
   return start >= 0 && end > start ? { start, end } : null;
 }
@@ -63,15 +64,15 @@ export function openFilm(wanted = {}) {
     showLength(known ? views.start.duration : 0, wanted);
     changed();
   };
-  views.start.onerror = () => $("film-said").textContent = address ? "The browser cannot show this video. Give both times." : "";
+  views.start.onerror = () => $("film-said").textContent = address ? t("film.unreadable") : "";
   $("film-said").textContent = "";
 }
 
 // call `work` when the file or its times have changed
 export function onFilm(work) {
   changed = work;
-  for (const [side, words] of Object.entries(SIDES)) {
-    views[side] = make("video", { id: side + "-film", "aria-label": "The video " + words, playsinline: true, preload: "auto", hidden: true });
+  for (const side of SIDES) {
+    views[side] = make("video", { id: side + "-film", "aria-label": t("film." + side), playsinline: true, preload: "auto", hidden: true });
     views[side].muted = true;
     $(side + "-said").before(views[side]);
     $("time-" + side).addEventListener("change", () => {

@@ -1,6 +1,7 @@
 // The learned order of a task's steps: a picture, and the same in words.
 import { $, get, guarded, make } from "./base.js";
 import { run } from "./runs.js";
+import { t } from "./words.js";
 
 let shown = ""; // address of the graph
 
@@ -17,7 +18,7 @@ export const showGraph = guarded(async (task) => {
   const picture = address("svg");
   const [{ edges }] = Object.values(await get(mine));
   if (mine !== shown || !edges.length) return;
-  $("graph-head").textContent = "Order of the steps of " + task.name;
+  $("graph-head").textContent = t("graph.of", { task: task.name });
   $("graph-picture").src = picture;
   $("graph-orders").replaceChildren(...edges.map(([before, after]) => make("li", {}, before + " → " + after)));
   $("graph").hidden = false;

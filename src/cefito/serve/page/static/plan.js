@@ -7,6 +7,7 @@ import { hideAnswer, showAnswer } from "./plans.js";
 import { chooseLinked, counts, fillActions, limits, loadRuns, nameOf, run, runShown, taskOf } from "./runs.js";
 import { endHidden, gap, hideTimeline, onTimeline, showSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
+import { parts as inParts, t, tenth } from "./words.js";
 
 const KINDS = ["video", "film", "pictures", "nothing"];
 const NO_LINK = new URLSearchParams();
@@ -38,7 +39,7 @@ async function begin() {
   $("top-k").value = link.get("top_k") || $("top-k").defaultValue;
   $("coverage").value = link.get("coverage") || "";
   if (!$("plan").disabled) await plan();
-  else if (byFilm() || kind() === "pictures") say("The link holds no files. Choose them again.");
+  else if (byFilm() || kind() === "pictures") say(t("link.files"));
 }
 
 async function runChosen(link = NO_LINK) {
@@ -57,12 +58,12 @@ async function runChosen(link = NO_LINK) {
   $("add").hidden = !run().constraints;
   $("no-goal").checked = link.get("goal") === "0";
   $("goal-text").value = link.get("goal_text") || "";
-  fill($("count"), "any", counts().map((count) => make("option", { value: count }, String(count))));
+  fill($("count"), t("any"), counts().map((count) => make("option", { value: count }, String(count))));
   $("count").value = link.get("steps") || "";
   const before = link.get("done");
   $("done-kind").value = before === null ? "" : before === "video" ? before : "listed";
   done = before && before !== "video" ? before.split(",").map(Number) : [];
-  fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
+  fill($("task"), t("task.all"), run().tasks.map((task) => make("option", { value: task.id }, task.name)));
   $("task").value = link.get("task") || "";
   for (const side of ["start", "end"]) $("time-" + side).value = link.get(side) || "";
   showAnnotation();
@@ -82,12 +83,12 @@ async function taskChosen(link = NO_LINK) {
   $("plan").disabled = true;
   if (!(await chooseVideo(link.get("video") || "", link.get("dataset")))) return; // another choice came in between
   videoChosen({ first: Number(link.get("first")), last: Number(link.get("last")) });
-  if (!video() && link.has("video")) complain("There is no video '" + link.get("video") + "' with enough steps for this run.");
-  else if (!video() && run().datasets.length) say("No video has enough steps for this run.");
+  if (!video() && link.has("video")) complain(t("video.missing", { video: link.get("video") }));
+  else if (!video() && run().datasets.length) say(t("videos.short"));
 }
 
 function videoChosen(wanted = {}) {
-  $("video-task").textContent = video() ? "Task: " + video().task.name + "." : "";
+  $("video-task").textContent = video() ? t("task.named", { task: video().task.name }) : "";
   if (byVideo()) showVideo(wanted);
 }
 
@@ -109,8 +110,8 @@ function gapChosen() {
   endHidden(goalHidden());
   if (byFilm()) showFilm(shown);
   else hideFilm();
-  for (const [side, word] of [["start", "before"], ["end", "after"]]) {
-    $(side + "-said").replaceChildren(...(shown(side) ? [word + ": ", number("second", "second " + found[side].toFixed(1))] : []));
+  for (const side of ["start", "end"]) {
+    $(side + "-said").replaceChildren(...(shown(side) ? inParts("frame." + side, { second: number("second", t("second.at", { second: tenth(found[side]) })) }) : []));
     frame($(side), byVideo() && shown(side) ? side : "");
   }
 }
@@ -203,7 +204,7 @@ function parts() {
 function showDone() {
   for (const part of document.querySelectorAll(".listed")) part.hidden = !listed();
   $("done").replaceChildren(...(listed() ? done : []).map((id, place) => {
-    const button = make("button", { type: "button", "aria-label": "Remove step done: " + nameOf(id) }, "Remove");
+    const button = make("button", { type: "button", "aria-label": t("remove.done", { step: nameOf(id) }) }, t("remove"));
     button.addEventListener("click", () => { done.splice(place, 1); $("done-kind").focus(); doneChanged(); });
     return make("li", {}, make("span", {}, nameOf(id)), button);
   }));
@@ -275,7 +276,7 @@ async function plan() {
   if (going) going.abort();
   const mine = (going = new AbortController());
   complain("");
-  say("Planning …");
+  say(t("planning"));
   link();
   $("answer").classList.add("old");
   $("answer").setAttribute("aria-busy", "true");
@@ -307,8 +308,8 @@ function keepPlan(plan, task) {
 
 // ---- events
 
-for (const [side, words] of [["start", "before the first step"], ["end", "after the last step"]]) {
-  $(side + "-said").before(make("img", { id: side, alt: "What is seen " + words, hidden: true }));
+for (const side of ["start", "end"]) {
+  $(side + "-said").before(make("img", { id: side, alt: t("picture.seen." + side), hidden: true }));
 }
 $("run").addEventListener("change", guarded(() => runChosen()));
 $("task").addEventListener("change", guarded(() => { reset(); return taskChosen(); }));

@@ -1,9 +1,10 @@
 // The plans of an answer: strips of steps, their numbers, and what can be done with a step.
-import { $, bar, make, number, onSubmit, percent, say } from "./base.js";
+import { $, bar, make, number, onSubmit, say } from "./base.js";
 import { actionsKnown, add, held, showConstraints } from "./constraints.js";
 import { showGraph } from "./graph.js";
 import { MARKS, missingSteps, stepKinds } from "./mistakes.js";
 import { run, taskOf } from "./runs.js";
+import { counted, language, parts, percent, t, whole } from "./words.js";
 
 let answer = null; // the one that is shown
 let chosen = null; // step and action of the dialog
@@ -19,16 +20,16 @@ export function hideAnswer() {
 export function showAnswer(found, keeping) {
   answer = found;
   keep = keeping;
-  const again = shown++ ? "Planned again: " : "";
   const best = answer.plans.length ? answer.plans[0].names.join(", ") : "";
-  const count = answer.plans.length === 1 ? "1 plan" : answer.plans.length + " plans";
+  const count = answer.plans.length;
   if (best) {
-    say(again + count + " in ", number("milliseconds", Math.round(answer.milliseconds) + " ms"), ".",
-      make("span", { class: "apart" }, " The best: " + best + "."));
-  } else say("No plan.");
-  $("task-said").replaceChildren(...(answer.task === null ? [] : ["Task: " + answer.task]),
-    ...(typeof answer.task_probability === "number" ? [", ", number("task", percent(answer.task_probability))] : []),
-    answer.task === null ? "" : ".");
+    const time = number("milliseconds", whole(answer.milliseconds) + " " + t("number.milliseconds"));
+    const said = parts(count === 1 ? "plans.one" : "plans.many", { count: whole(count), time });
+    say(...(shown++ ? parts("plans.again", { said }) : said), make("span", { class: "apart" }, " " + t("best", { plan: best })));
+  } else say(t("plans.none"));
+  const sure = typeof answer.task_probability === "number";
+  const share = sure ? number("task", percent(answer.task_probability)) : "";
+  $("task-said").replaceChildren(...(answer.task === null ? [] : parts(sure ? "task.one" : "task.named", { task: answer.task, share })));
   if (answer.task !== null) {
     actionsKnown(taskOf(answer.task_id));
     showGraph(taskOf(answer.task_id));
@@ -48,8 +49,9 @@ export function showAnswer(found, keeping) {
 
 // the set of plans that holds the right one
 function covered({ coverage, plans }) {
-  const many = plans.size === null ? "more than are listed" : plans.size === 1 ? "1 plan" : "the " + plans.size + " likeliest plans";
-  return "The set for " + Number((100 * coverage).toFixed(2)) + " % of new videos: " + many + ".";
+  const many = plans.size === null ? t("set.more") : counted("set", plans.size);
+  const share = t("percent", { value: Number((100 * coverage).toFixed(2)).toLocaleString(language) });
+  return t("set", { share, plans: many });
 }
 
 // the probability of each number of steps
@@ -58,7 +60,7 @@ function showShares() {
   const toEnd = answer.known && !answer.known.goal;
   const most = shares.length ? shares[shares.length - 1][0] : "";
   $("shares").hidden = shares.length < 2;
-  $("shares-said").textContent = toEnd ? "steps to the end, at most " + most : "number of steps";
+  $("shares-said").textContent = toEnd ? t("to.end", { most }) : t("number.length");
   $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
     return make("li", {}, make("b", {}, count), make("span", { class: "share" }, number("length", percent(share))), bar(share));
   }));
@@ -67,9 +69,11 @@ function showShares() {
 function effort() {
   const cost = answer.evaluated;
   return [
-    answer.exact ? "Exact: no other allowed sequence is better. " : "Not exact: there may be better plans. ",
-    number("tokens", cost.token_forwards.toLocaleString("en") + " token forwards"), ", ",
-    number("sequences", cost.leaves.toLocaleString("en") + " sequences scored"), ".",
+    t(answer.exact ? "exact" : "not.exact") + " ",
+    ...parts("cost", {
+      tokens: number("tokens", t("tokens", { count: whole(cost.token_forwards) })),
+      sequences: number("sequences", t("sequences", { count: whole(cost.leaves) })),
+    }),
   ];
 }
 
@@ -84,16 +88,16 @@ function strips() {
       const button = run().constraints
         ? make("button", { type: "button", "aria-haspopup": "dialog" }, name)
         : make("span", {}, name);
-      const words = (kinds ? " (" + kinds[step] + ")" : "") + (pinned ? " (pinned)" : "");
+      const words = (kinds ? " (" + t("kind." + kinds[step]) + ")" : "") + (pinned ? " (" + t("pinned") + ")" : "");
       if (words) button.append(make("span", { class: "apart" }, words));
       if (run().constraints) button.addEventListener("click", () => choose(step + 1, id, name));
       return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
     });
     const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
     return make("div", { class: "p" },
-      make("span", {}, ...figures(one, place), right ? " · annotated " : " ", keep ? keeper(one, place) : "",
+      make("span", {}, ...figures(one, place), right ? " · " + t("plan.annotated") + " " : " ", keep ? keeper(one, place) : "",
         ...(typeof one.probability === "number" ? [bar(one.probability)] : [])),
-      make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
+      make("ol", { class: "s", "aria-label": t("plan.place", { place: place + 1 }) }, ...steps));
   }));
   $("truth").hidden = $("legend").hidden = !truth;
   if (!truth) return;
@@ -101,14 +105,14 @@ function strips() {
     ? missingSteps(answer.plans[0].actions, truth)
     : truth.map(() => true);
   $("truth").replaceChildren(make("div", { class: "p" },
-    make("b", {}, "annotated"),
-    make("ol", { class: "s", "aria-label": "Annotated steps" }, ...answer.truth.names.map((name, step) => make(
+    make("b", {}, t("plan.annotated")),
+    make("ol", { class: "s", "aria-label": t("steps.annotated") }, ...answer.truth.names.map((name, step) => make(
       "li", { class: missing[step] ? "m" : null },
-      make("span", {}, name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
+      make("span", {}, name, missing[step] ? make("span", { class: "apart" }, " (" + t("kind.missing") + ")") : ""))))));
 }
 
 function keeper(one, place) {
-  const button = make("button", { type: "button", class: "keep", "aria-label": "Keep plan " + (place + 1) + " as an annotation" }, "Keep");
+  const button = make("button", { type: "button", class: "keep", "aria-label": t("keep.plan", { place: place + 1 }) }, t("keep"));
   button.addEventListener("click", () => keep(one, one.task || answer.task || ""));
   return button;
 }
@@ -116,7 +120,7 @@ function keeper(one, place) {
 function figures(one, place) {
   const parts = [number("place", String(place + 1))];
   if (typeof one.probability === "number") parts.push(" · ", number("probability", percent(one.probability)));
-  if (answer.weights && answer.weights.energy) parts.push(" · ", number("energy", "E " + one.energy.toFixed(3).replace("-", "−")));
+  if (answer.weights && answer.weights.energy) parts.push(" · ", number("energy", t("number.energy") + " " + one.energy.toFixed(3).replace("-", "−")));
   return parts;
 }
 
@@ -124,8 +128,8 @@ function figures(one, place) {
 
 function choose(step, action, name) {
   chosen = { step: step, action: action };
-  $("step-head").textContent = "Step " + step + ": " + name;
-  $("step-pin").textContent = "Pin it to step " + step;
+  $("step-head").textContent = t("step.named", { step, name });
+  $("step-pin").textContent = t("step.pin.to", { step });
   $("step-then").value = "";
   $("step").showModal();
 }

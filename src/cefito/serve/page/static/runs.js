@@ -1,5 +1,6 @@
 // The runs of the service, and the one that is chosen.
 import { $, complain, fill, get, make } from "./base.js";
+import { language, t } from "./words.js";
 
 let runs = [];
 export let limits = null;
@@ -26,7 +27,7 @@ export function chooseRun(name, horizon) {
 // choose the run of a link; false if it names none that is there
 export function chooseLinked(link) {
   const found = link.has("run") && chooseRun(link.get("run"), link.get("horizon"));
-  if (link.has("run") && !found) complain("This service has no run '" + link.get("run") + "' of the link.");
+  if (link.has("run") && !found) complain(t("run.missing", { run: link.get("run") }));
   return found;
 }
 
@@ -41,14 +42,14 @@ export function counts() {
 }
 
 export const taskOf = (id) => run().tasks.find((task) => task.id === Number(id));
-export const nameOf = (id) => run().names.get(id) || "action " + id;
+export const nameOf = (id) => run().names.get(id) || t("action.unknown", { id });
 
 // the actions of a task by name, or all
 export function actionsOf(task) {
   const known = task ? task.actions.map((id) => ({ id: id, name: nameOf(id) })) : run().actions.slice();
-  return known.sort((a, b) => a.name.localeCompare(b.name));
+  return known.sort((a, b) => a.name.localeCompare(b.name, language));
 }
 
 export function fillActions(select, task) {
-  fill(select, "choose an action", actionsOf(task).map((action) => make("option", { value: action.id }, action.name)));
+  fill(select, t("action.choose"), actionsOf(task).map((action) => make("option", { value: action.id }, action.name)));
 }

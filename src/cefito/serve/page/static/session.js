@@ -1,21 +1,25 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
-import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit, percent } from "./base.js";
+import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit } from "./base.js";
+import { dismissable, findingWords, newFindings } from "./findings.js";
 import { actionsOf, chooseLinked, chooseRun, loadRuns, run, runShown } from "./runs.js";
 import { drawSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
-import { stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
+import { pause, stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
+import { parts, percent, say, silence, t, tenth, voice } from "./words.js";
 
 const PLANS = 3;
 const MARK = "#session=";
-const AWAY = "The service does not answer. The page tries again.";
+const AWAY = t("away");
 const GONE = "urn:cefito:not-found";
-const NOT_THERE = "the service does not have it any more.";
+const NOT_THERE = t("lost");
+const OVER = 0.5; // probability from which nothing is left to do
 const LEAST = 60; // seconds of the strip of recognised steps
 let state = null; // of the open session
 let stream = null; // of its states, also after events of others
 let going = false; // an event is being sent
 let troubled = false; // the problem shown passes when the service answers
-let spoken = ""; // the next step that was said aloud
+let ready = false; // whether the encoder of pictures is loaded
+let spoken = ""; // what comes next, as it was said aloud
 
 // ---- run, task, video, film
 
@@ -28,11 +32,18 @@ async function start() {
   await runChosen(linked ? link : new URLSearchParams());
   if (open) followSession(open);
   if (link.get("from") === "film") showFilm(openerFilm());
+  await encoderLoaded();
+}
+
+// pictures are taken once the encoder is loaded
+async function encoderLoaded() {
+  while (!(ready = await fetch("ready").then((response) => response.ok, () => false))) await pause(2000);
+  showSources();
 }
 
 async function runChosen(link = new URLSearchParams()) {
   runShown();
-  fill($("task"), "not known", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
+  fill($("task"), t("unknown"), run().tasks.map((task) => make("option", { value: task.id }, task.name)));
   $("task").value = link.get("task") || "";
   $("task").disabled = !run().true_task;
   $("goal-text").value = link.get("goal_text") || "";
@@ -47,10 +58,10 @@ async function runChosen(link = new URLSearchParams()) {
 
 function videoChosen() {
   const steps = video() ? video().steps : [];
-  fill($("live-scene"), null, steps.map((step, place) => make("option", { value: place + 1 }, video().id + ", second " + step.start.toFixed(1))));
-  fill($("live-goal"), "the end of the procedure", [
-    ...(run().uploads.includes("text") ? [make("option", { value: "text" }, "in words")] : []),
-    ...steps.map((step, place) => make("option", { value: place + 1 }, video().id + " after step " + (place + 1) + ", " + step.name)),
+  fill($("live-scene"), null, steps.map((step, place) => make("option", { value: place + 1 }, t("scene.at", { video: video().id, second: tenth(step.start) }))));
+  fill($("live-goal"), t("goal.end"), [
+    ...(run().uploads.includes("text") ? [make("option", { value: "text" }, t("goal.in.words"))] : []),
+    ...steps.map((step, place) => make("option", { value: place + 1 }, t("goal.after", { video: video().id, place: place + 1, name: step.name }))),
   ]);
   goalChosen();
   if (!$("film").files.length) showFilm(null);
@@ -84,10 +95,11 @@ function showSources() {
   const view = $("live-view");
   const film = view.readyState > 0 && Boolean(view.src);
   const able = run().recogniser && run().uploads.includes("pictures") && Boolean(state);
-  $("live-watch").hidden = !able;
+  $("live-watch").hidden = !able || !ready;
+  $("live-wait").hidden = !able || ready;
   $("live-film-row").hidden = !film;
-  $("live-camera").textContent = watching() === "camera" ? "Stop the camera" : "Use the camera";
-  $("live-film").textContent = watching() === "film" ? "Stop the film" : "Play the film";
+  $("live-camera").textContent = t(watching() === "camera" ? "camera.stop" : "camera.use");
+  $("live-film").textContent = t(watching() === "film" ? "film.stop" : "film.play");
   view.hidden = !film && watching() !== "camera";
   view.controls = !watching();
 }
@@ -172,7 +184,7 @@ function leave() {
 
 function ended(reason) {
   leave();
-  complain("The session has ended: " + reason + " Begin a new one to go on.");
+  complain(t("ended", { reason }));
 }
 
 async function end() {
@@ -235,18 +247,18 @@ const watcher = (name, begin) => guarded(async () => {
   showSources();
 });
 
-// the likeliest next step that does not go on already
-function coming() {
-  const now = state.followed && state.followed.now;
-  return state.next_steps.find((step) => !now || step.id !== now.action);
-}
+const present = () => state.followed && state.followed.now;
+const over = () => !present() && state.finished >= OVER;
+const coming = () => (over() ? undefined : state.next_steps[0]);
 
 function speak() {
-  const next = state && coming();
-  if (!$("live-speak").checked || !next || next.name === spoken) return;
-  spoken = next.name;
-  speechSynthesis.cancel();
-  speechSynthesis.speak(new SpeechSynthesisUtterance("Next: " + spoken));
+  if (!state || !$("live-speak").checked) return;
+  const fresh = newFindings(state);
+  for (const finding of fresh) say(t("speak.finding", findingWords(finding)));
+  const next = over() ? t("speak.finished") : coming() ? t(state.followed ? "speak.next" : "now.named", { step: coming().name }) : "";
+  if (!next || next === spoken) return;
+  spoken = next;
+  say(next, !fresh.length);
 }
 
 const add = guarded((event) => tell((path) => call(path + "/events", json(event))));
@@ -258,48 +270,79 @@ function show(next) {
   state = next;
   const followed = next.followed;
   const [best, second] = next.tasks;
-  const likely = (task) => [task.name + ", ", number("task", percent(task.probability))];
-  $("live-task").replaceChildren("Task: ", ...likely(best),
-    ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
-  const findings = next.followed ? next.followed.findings.map((one) => one.name + ": " + one.words + " (" + percent(one.probability) + "). " + one.evidence) : [];
-  $("live-notes").replaceChildren(...[...findings, ...next.notes].map((text) => make("li", {}, text)));
-  const done = followed && followed.now ? next.done.slice(0, -1) : next.done;
+  const task = { task: best.name, share: number("task", percent(best.probability)) };
+  const two = second && second.probability >= 0.05;
+  if (two) Object.assign(task, { other: second.name, other_share: number("task", percent(second.probability)) });
+  $("live-task").replaceChildren(...parts(two ? "task.two" : "task.one", task), ...(next.goal ? [" " + t("to.goal")] : []));
+  showNotes();
+  const done = present() ? next.done.slice(0, -1) : next.done;
   anew("live-done", done, () => {
-    $("live-done").replaceChildren(...done.map((step) => make("li", {}, step.name + " ",
-      make("span", { class: "soft" }, ...(step.reported ? ["reported"] : ["inferred, ", number("inferred", percent(step.probability))])))));
+    $("live-done").replaceChildren(...done.map((step) => make("li", {}, step.name + " ", make("span", { class: "soft" },
+      ...(step.reported ? [t("reported")] : parts("inferred", { share: number("inferred", percent(step.probability)) }))))));
     $("live-done").scrollTop = $("live-done").scrollHeight;
   });
   $("live-done").hidden = !done.length;
   $("live-nothing").hidden = done.length > 0;
   $("live-unseen").hidden = !next.unseen.length;
-  $("live-unseen").textContent = "Usual, not seen: " + next.unseen.map((step) => step.name).join(", ");
+  $("live-unseen").textContent = t("unseen", { steps: next.unseen.map((step) => step.name).join(", ") });
   $("live-undo").disabled = next.events === 0;
-  $("live-undo").hidden = Boolean(followed);
+  $("live-undo").textContent = t(followed ? "undo.report" : "undo");
   $("live-video").hidden = Boolean(followed) || !run().datasets.length;
-  $("live-now-head").textContent = followed ? "Not right? It is" : "Now";
-  $("live-tell").textContent = word();
-  $("live-tell").setAttribute("aria-label", word() + ": another step");
+  $("live-now-head").textContent = t(followed ? "correct" : over() ? "correct.finished" : "now");
+  $("live-tell").textContent = t(word());
+  $("live-tell").setAttribute("aria-label", t(word() + ".named", { step: t("other") }));
   showNextSteps();
   anew("live-action", best.id, () => fillActions(best.id));
   $("live-remaining").replaceChildren(...remaining());
-  $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
+  $("live-plans").replaceChildren(...(over() ? [] : next.plans.slice(0, PLANS)).map((plan, place) => make("div", { class: "p" },
     make("span", {}, number("probability", percent(plan.probability))),
-    make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.names.map((name) => make("li", {}, name))))));
+    make("ol", { class: "s", "aria-label": t("plan.place", { place: place + 1 }) }, ...plan.names.map((name) => make("li", {}, name))))));
   showBig();
-  const latest = done.length ? "Done: " + done[done.length - 1].name + ". " : "";
-  const said = (followed ? "" : latest) + "Now: " + $("live-going").textContent + ". Next: " + $("live-coming").textContent + ".";
+  const latest = !followed && done.length ? [t("said.done", { step: done[done.length - 1].name })] : [];
+  const now = t("said.now", { step: $("live-going").textContent, next: $("live-coming").textContent });
+  const said = [...latest, now, ...next.findings.map((finding) => t("speak.finding", findingWords(finding)) + ".")].join(" ");
   if ($("live-said").textContent !== said) $("live-said").textContent = said;
   showSources();
   speak();
 }
 
+// What was wrong, each with its buttons, and remarks.
+function showNotes() {
+  state.findings = dismissable(state);
+  const list = $("live-notes");
+  const texts = [...state.findings.map(() => ""), ...state.notes];
+  anew("live-notes", [state.findings.map((finding) => finding.key), state.notes], () => {
+    list.replaceChildren(...texts.map((text, place) => make("li", {}, make("span", {}, text),
+      ...(place < state.findings.length ? noteButtons(state.findings[place]) : []))));
+  });
+  state.findings.forEach((finding, place) => {
+    const shown = { ...findingWords(finding), share: number("mistake", percent(finding.probability)), evidence: make("span", { lang: "en" }, finding.evidence) };
+    list.children[place].firstChild.replaceChildren(...parts("finding", shown));
+  });
+}
+
+function noteButtons(finding) {
+  const words = t("speak.finding", findingWords(finding));
+  const button = (key, work) => {
+    const one = make("button", { type: "button", class: "keep", "aria-label": t(key + ".named", { finding: words }) }, t(key));
+    one.addEventListener("click", work);
+    return [" ", one];
+  };
+  const dismiss = () => {
+    finding.dismiss();
+    $("live-now-head").focus();
+    showNotes();
+  };
+  return [...(voice ? button("finding.say", () => say(words, true)) : []), ...button("finding.dismiss", dismiss)];
+}
+
 // What goes on and what follows: of a video as recognised, else the likeliest step and what the best plan has after it.
 function showBig() {
   const { now, done, seconds } = state.followed || { now: coming() };
-  const over = state.followed && !now && state.followed.ended >= 0.5;
-  const next = over ? undefined : state.followed ? coming() : state.plans.filter((plan) => now && plan.names[0] === now.name).map((plan) => ({ name: plan.names[1] }))[0];
-  $("live-going").textContent = now ? now.name : over ? "finished" : state.followed ? "pause" : "nothing";
-  $("live-coming").textContent = (next && next.name) || "nothing";
+  const plan = state.plans[0]; // begins with the likeliest step
+  const next = state.followed ? coming() : now && plan && plan.names.length > 1 ? { name: plan.names[1] } : undefined;
+  $("live-going").textContent = now ? now.name : t(over() ? "finished" : state.followed ? "pause" : "nothing");
+  $("live-coming").textContent = next ? next.name : t("nothing");
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
   $("live-strip").hidden = !state.followed;
@@ -329,10 +372,10 @@ function showNextSteps() {
 }
 
 // what a step is told to be: while a video is followed, the step that goes on
-const word = () => (state.followed ? "Now" : "Done");
+const word = () => (state.followed ? "now" : "done");
 
 function nextStep(step) {
-  const button = make("button", { type: "button", "aria-label": word() + ": " + step.name }, word());
+  const button = make("button", { type: "button", "aria-label": t(word() + ".named", { step: step.name }) }, t(word()));
   button.addEventListener("click", () => add({ done: step.id }));
   return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }), bar(0), button);
 }
@@ -342,18 +385,19 @@ function fillActions(task) {
   const sorted = actionsOf(null);
   const group = (label, actions) => make("optgroup", { label: label },
     ...actions.map((action) => make("option", { value: action.id }, action.name)));
-  fill($("live-action"), "choose a step", [
-    group("of the task", sorted.filter((action) => own.has(action.id))),
-    group("others", sorted.filter((action) => !own.has(action.id))),
+  fill($("live-action"), t("other.choose"), [
+    group(t("other.task"), sorted.filter((action) => own.has(action.id))),
+    group(t("other.rest"), sorted.filter((action) => !own.has(action.id))),
   ]);
 }
 
 function remaining() {
+  if (over()) return [t("remain.nothing")];
   const counts = Object.entries(state.remaining);
   const most = state.goal ? "" : counts[counts.length - 1][0];
   const likely = counts.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
-  return ["Steps that remain: ", ...likely.flatMap(([count, share], place) => [
-    (place ? ", " : "") + count + (count === most ? " or more" : "") + " (", number("length", percent(share)), ")"]), "."];
+  return parts("remain", { counts: likely.flatMap(([count, share], place) => [...(place ? [", "] : []),
+    ...parts(count === most ? "remain.most" : "remain.count", { count, share: number("length", percent(share)) })]) });
 }
 
 // ---- controls
@@ -368,10 +412,10 @@ onSubmit("live-closed", guarded(begin));
 $("live-end").addEventListener("click", guarded(end));
 $("live-camera").addEventListener("click", watcher("camera", watchCamera));
 $("live-film").addEventListener("click", watcher("film", watchFilm));
-$("live-speak").parentElement.hidden = !window.speechSynthesis;
+$("live-speak").parentElement.hidden = !voice;
 $("live-speak").addEventListener("change", () => {
   spoken = "";
-  speechSynthesis.cancel();
+  silence();
   speak();
 });
 $("live-undo").addEventListener("click", () => add({ undo: true }));

@@ -1,11 +1,11 @@
 // The timeline of a video: its steps, and two handles at the start and the end of the gap to plan.
 // Handles of an annotated video snap to its steps; those of another video move freely.
-import { $, clamp, make, number, seconds } from "./base.js";
+import { $, clamp, make, number } from "./base.js";
+import { parts, seconds, t, tenth } from "./words.js";
 
 const FINE = 0.5; // seconds of a key on a free handle
 const COARSE = 5;
 const SIDES = ["start", "end"];
-const WORDS = { start: "before", end: "after" };
 
 let scale = null; // of the present video
 let changed = () => {};
@@ -26,8 +26,8 @@ function snapped(steps, least, most, wanted) {
     time: (side) => steps[place[side] - 1][side],
     range: (side) => (side === "start" ? [1, count - least + 1] : [least, count]),
     value: (side) => place[side],
-    words: () => "Gap: " + (place.start === place.end ? "step " : "steps " + place.start + " to ") + place.end,
-    text: (side) => WORDS[side] + " step " + place[side] + ", " + steps[place[side] - 1].name + ", second " + scale.time(side).toFixed(1),
+    words: () => t(place.start === place.end ? "gap.step" : "gap.steps", { first: place.start, last: place.end }),
+    text: (side) => t("handle." + side, { step: place[side], name: steps[place[side] - 1].name, second: tenth(scale.time(side)) }),
     nearest: (side, time) => steps.reduce((best, step, index) =>
       (Math.abs(step[side] - time) < Math.abs(steps[best - 1][side] - time) ? index + 1 : best), 1),
     key: (side, fine, coarse) => place[side] + fine + 5 * coarse,
@@ -54,8 +54,8 @@ function free(duration, wanted) {
     time: (side) => time[side],
     range: () => [0, duration],
     value: (side) => time[side],
-    words: () => "Gap",
-    text: (side) => "second " + time[side].toFixed(1),
+    words: () => t("gap.free"),
+    text: (side) => t("second.at", { second: tenth(time[side]) }),
     nearest: (_, value) => value,
     key: (side, fine, coarse) => time[side] + FINE * fine + COARSE * coarse,
     move: (side, value) => {
@@ -95,7 +95,7 @@ const part = (time) => share(time, scale.to);
 // Draw steps into a list, which is as wide as a number of seconds.
 export function drawSteps(list, steps, to) {
   list.replaceChildren(...steps.map((step, index) => {
-    const words = index + 1 + ". " + step.name + ", second " + step.start.toFixed(1) + " to " + step.end.toFixed(1);
+    const words = t("strip.step", { place: index + 1, name: step.name, start: tenth(step.start), end: tenth(step.end) });
     const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { "aria-hidden": "true" }, step.name));
     item.style.left = share(step.start, to);
     item.style.width = share(step.end - step.start, to);
@@ -127,8 +127,8 @@ function place() {
   $("timeline-gap").style.left = part(scale.time("start"));
   $("timeline-gap").style.width = "calc(" + (open ? "100%" : part(scale.time("end"))) + " - " + part(scale.time("start")) + ")";
   $("timeline-gap").classList.toggle("open", open);
-  const said = open ? ["From ", number("second", "second " + scale.time("start").toFixed(1)), " to the end. Move the handle."]
-    : [scale.words() + ", ", number("gap", seconds(scale.time("end") - scale.time("start"))), ". Move both handles."];
+  const said = open ? parts("gap.open", { second: number("second", t("second.at", { second: tenth(scale.time("start")) })) })
+    : parts("gap.said", { gap: scale.words(), length: number("gap", seconds(scale.time("end") - scale.time("start"))) });
   $("timeline-said").replaceChildren(...said);
 }
 

@@ -1,6 +1,7 @@
 // The search of a video: a text field whose list holds the videos that fit it, a page at a time.
 import { $, get, guarded, make, number } from "./base.js";
 import { run } from "./runs.js";
+import { counted, t } from "./words.js";
 
 const PAGE = 20; // videos
 const PAUSE = 150; // milliseconds without a key before the search
@@ -47,13 +48,11 @@ export async function chooseVideo(id = "", dataset = null) {
 }
 
 function tell() {
-  const all = total.toLocaleString("en") + (total === 1 ? " video" : " videos");
-  $("videos-said").replaceChildren(run().datasets.length ? (total ? number("videos", all) : "No video fits.") : "");
+  $("videos-said").replaceChildren(run().datasets.length ? (total ? number("videos", counted("videos", total)) : t("videos.none")) : "");
 }
 
 function option(one, place) {
-  const count = one.steps.length;
-  const about = [one.task.name, count + (count === 1 ? " step" : " steps"), one.split];
+  const about = [one.task.name, counted("steps", one.steps.length), one.split];
   if (run().datasets.length > 1) about.push(one.dataset);
   const item = make("li", { role: "option", id: "video-" + place, "aria-selected": "false" },
     make("b", {}, one.id), " ", make("span", { class: "soft" }, about.join(", ")));

@@ -1,5 +1,6 @@
 // Pictures of a camera or of the film that is shown, one of each second, for a live session.
 import { $, make } from "./base.js";
+import { t } from "./words.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
 
@@ -11,18 +12,17 @@ export const watching = () => (watched ? watched.name : "");
 
 // Watch the camera, from a second of the session; `send` takes a picture and its second.
 export async function watchCamera(from, send, stopped) {
-  if (!navigator.mediaDevices) throw new Error("The browser gives no camera to this page. Open it over https, or as localhost.");
+  if (!navigator.mediaDevices) throw new Error(t("camera.none"));
   let stream;
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 640 } } });
   } catch (problem) {
-    const remedy = problem.name === "NotAllowedError" ? "Allow it for this page" : "Connect one that no other program uses";
-    throw new Error("The browser gives no camera to this page (" + problem.message + "). " + remedy + ", and try again.");
+    throw new Error(t(problem.name === "NotAllowedError" ? "camera.refused" : "camera.busy", { problem: problem.message }));
   }
   stopWatching();
   const view = $("live-view");
   const [track] = stream.getVideoTracks();
-  track.addEventListener("ended", () => stopped("The camera has stopped. Connect it, and use the camera again."));
+  track.addEventListener("ended", () => stopped(t("camera.stopped")));
   view.srcObject = stream;
   await view.play();
   const began = performance.now() - 1000 * from;
@@ -78,7 +78,7 @@ export function stopWatching() {
   lock = null;
 }
 
-const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 // The picture of a second is taken in its middle, after the answer to the picture before.
 async function watch(source, send, stopped) {

@@ -1,0 +1,107 @@
+"""Tables of findings for spreadsheets: a workbook of several, or the findings as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cefito.errors import ConfigError, explained, install_command
+from cefito.files import check_target, write_bytes, write_text
+from cefito.inference.whole_videos import VerifiedVideo
+from cefito.markup import in_csv
+from cefito.report.page import UNFIT
+from cefito.report.verification import durations
+from cefito.verification.verifier import Verifier
+
+Cell = str | float | int | None
+_FINDINGS = ("video", "worker", "task", "step", "start", "end", "finding", "probability")
+_BOM = "\ufeff"
+_WIDEST = 60  # letters
+
+
+def save_table(
+    videos: Sequence[VerifiedVideo], path: Path, verifier: Verifier, *, bom: bool = False
+) -> None:
+    """Write findings as a table: .csv, or .xlsx with sheets of videos, findings, steps, durations.
+
+    Args:
+        videos: Videos that were verified.
+        path: The file; an existing one is replaced.
+        verifier: Knows the usual lengths of steps.
+        bom: Begin a CSV with a byte order mark, by which Excel knows that it is UTF-8.
+
+    Raises:
+        ConfigError: A file that cannot be written, or openpyxl is not installed.
+    """
+    check_target(path, (".csv", ".xlsx"), "out")
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        for row in _findings(videos):
+            cells = (in_csv(cell) if isinstance(cell, str) else cell for cell in row)
+            csv.writer(text, lineterminator="\n").writerow(cells)
+        write_text(path, _BOM * bom + text.getvalue())
+        return
+    remedy = f"Run {install_command('excel')}, or write a .csv."
+    with explained(path, "needs openpyxl", remedy, ImportError, error=ConfigError):
+        book = import_module("openpyxl").Workbook()
+    book.remove(book.active)
+    sheets = {
+        "videos": _videos(videos),
+        "findings": _findings(videos),
+        "steps": _steps(videos),
+        "durations": _durations(videos, verifier),
+    }
+    for name, rows in sheets.items():
+        _fill(book.create_sheet(name), list(rows))
+    data = io.BytesIO()
+    book.save(data)
+    write_bytes(path, data.getvalue())
+
+
+def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
+    """Fill a sheet; text is never taken for a formula."""
+    for line, row in enumerate(rows, 1):
+        for place, value in enumerate(row, 1):
+            cell = sheet.cell(line, place)
+            cell.value = UNFIT.sub("\ufffd", value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                cell.data_type = "s"
+    sheet.freeze_panes = "A2"
+    for place, column in enumerate(zip(*rows, strict=True)):
+        widest = max(len(str(value)) for value in column if value is not None)
+        letter = sheet.cell(1, place + 1).column_letter
+        sheet.column_dimensions[letter].width = min(widest, _WIDEST) + 2
+
+
+def _videos(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
+    yield "video", "worker", "task", "steps", "findings", "to do"
+    for video in videos:
+        counts = len(video.steps), len(video.deviations)
+        yield video.video, video.group, video.task, *counts, ", ".join(video.repair)
+
+
+def _findings(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
+    yield *_FINDINGS, "evidence"
+    for video in videos:
+        for one in video.deviations:
+            times = one.start, one.end, one.words, one.probability, one.evidence
+            yield video.video, video.group, video.task, one.name, *times
+
+
+def _steps(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
+    yield "video", "worker", "task", "number", "step", "start", "end", "seconds", "mistake"
+    for video in videos:
+        for number, step in enumerate(video.steps, 1):
+            times = step.start, step.end, step.end - step.start, step.mistake
+            yield video.video, video.group, video.task, number, step.name, *times
+
+
+def _durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> Iterable[Sequence[Cell]]:
+    yield "task", "step", "worker", "mean seconds", "usual seconds", "longer by", "steps"
+    for row in durations(videos, verifier):
+        for worker, (mean, count) in row.means.items():
+            yield row.task, row.step, worker, mean, row.usual, row.change(worker), count

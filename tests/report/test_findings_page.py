@@ -1,0 +1,154 @@
+"""The page and the tables of findings: links, pictures, durations by worker, spreadsheets."""
+
+import base64
+import csv
+import re
+
+import pytest
+
+from browsing import ELEMENT, check_file, parsed
+from cefito.cli import main
+from grey_videos import draw_levels, read_grey
+
+pytest.importorskip("av")
+
+STEPS = ["boil water", "warm the pot", "add leaves", "pour water"]
+LEVELS = dict(zip(STEPS, (60, 100, 140, 180), strict=True))
+LONG = 6  # seconds of the last step of the second video
+
+
+def rows(video, steps, worker, last=2):
+    lengths = [2] * (len(steps) - 1) + [last]
+    starts = [1 + sum(lengths[:place]) for place in range(len(steps))]
+    return [
+        f"{video},make tea,{step},{start},{start + length},{worker}"
+        for step, start, length in zip(steps, starts, lengths, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables of right and of other videos; the films of some of them, whose greys are the steps."""
+    folder = tmp_path_factory.mktemp("findings")
+    (folder / "films").mkdir()
+    right = [line for n in range(10) for line in rows(f"right-{n}", STEPS, "Ann")]
+    swapped = [STEPS[place] for place in (0, 3, 1, 2)]
+    new = [*rows("swapped", swapped, "Ann"), *rows("=slow", STEPS[:2] + STEPS[3:], "Bob", LONG)]
+    for name, lines in (("RIGHT", right), ("NEW", new)):
+        text = "\n".join(("video,task,step,start,end,group", *lines))
+        (folder / f"{name}.csv").write_text(text + "\n")
+    for name, steps in (("right-3", STEPS), ("swapped", swapped)):
+        levels = [30, *(LEVELS[step] for step in steps for _ in range(2))]
+        draw_levels(folder / "films" / f"{name}.mp4", levels)
+    (folder / "films" / "right-5.mp4").write_bytes(b"no video")
+    return folder
+
+
+def verified(folder, *options):
+    command = ["verify", folder / "RIGHT.csv", folder / "NEW.csv", *options]
+    assert main([str(part) for part in command]) == 0
+
+
+def texts(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def table(tree, heading):
+    """Cells of the table below a heading of the page."""
+    section = next(one for one in tree.iter(f"{ELEMENT}section") if texts(one).startswith(heading))
+    body = next(section.iter(f"{ELEMENT}tbody"))
+    return [[texts(cell) for cell in row] for row in body.iter(f"{ELEMENT}tr")]
+
+
+def test_the_page_says_which_films_were_wrong_where_and_how_long_steps_took(folder):
+    page = folder / "page.html"
+    verified(folder, "--out", page, "--films", folder / "films")
+    tree = parsed(page.read_text("utf-8"))
+    assert "2 of 2 had a finding." in texts(tree)
+    assert table(tree, "Which were wrong") == [
+        ["swapped", "Ann", "make tea", "1", "0:03 pour water: out of order"],
+        ["=slow", "Bob", "make tea", "2", "0:05 pour water: too longadd leaves: missing"],
+    ]
+    durations = {row[1]: row[2:] for row in table(tree, "How long steps took")}
+    assert durations["boil water"] == ["2.0 s", "2.0 s, +0 % (1)", "2.0 s, +0 % (1)"]
+    assert durations["pour water"] == ["2.0 s", "2.0 s, +0 % (1)", "6.0 s, +200 % (1)"]
+    assert durations["add leaves"][2] == "–"  # Bob left it out
+    links = [one.get("href") for one in tree.iter(f"{ELEMENT}a")]
+    assert "films/swapped.mp4#t=3" in links
+    assert not any("slow" in link for link in links)  # it has no film
+
+
+def test_bars_have_the_names_of_steps_and_link_into_the_film(folder):
+    page = folder / "bars.html"
+    verified(folder, "--out", page, "--films", folder / "films")
+    first, second = re.findall(r"<svg.*?</svg>", page.read_text("utf-8"), re.DOTALL)
+    names = re.findall(r"pointer-events='none'>([^<]*)<", first)
+    assert names == [STEPS[place] for place in (0, 3, 1, 2)]
+    assert re.findall(r"<a href='([^']*)'", first) == [
+        f"films/swapped.mp4#t={second}" for second in (1, 3, 5, 7)
+    ]
+    assert "<a " not in second
+
+
+def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
+    page = folder / "pictures.html"
+    verified(folder, "--out", page, "--films", folder / "films")
+    images = [*parsed(page.read_text("utf-8")).iter(f"{ELEMENT}img")]
+    assert [one.get("alt") for one in images] == [
+        "pour water, as it was here",
+        "pour water, in a right video",
+        "pour water, in a right video",  # of the video without a film
+        "add leaves, in a right video",  # missing
+    ]
+    greys = [read_grey(base64.b64decode(one.get("src").partition(",")[2]))[1] for one in images]
+    assert greys == pytest.approx([LEVELS["pour water"]] * 3 + [LEVELS["add leaves"]], abs=6)
+    verified(folder, "--out", page)
+    assert "<img" not in page.read_text("utf-8")
+
+
+def test_a_browser_finds_no_fault(folder):
+    page = folder / "look.html"
+    verified(folder, "--out", page, "--films", folder / "films")
+    check_file(page)
+
+
+def test_tables_for_spreadsheets(folder):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, plain, marked = folder / "x.xlsx", folder / "x.csv", folder / "bom.csv"
+    verified(folder, "--out", book, "--out", plain)
+    verified(folder, "--out", marked, "--bom")
+    assert marked.read_bytes() == b"\xef\xbb\xbf" + plain.read_bytes()
+    with marked.open(newline="", encoding="utf-8-sig") as file:
+        lines = [*csv.DictReader(file)]
+    assert [(one["video"], one["worker"], one["step"], one["finding"]) for one in lines] == [
+        ("swapped", "Ann", "pour water", "out of order"),
+        ("'=slow", "Bob", "pour water", "too long"),
+        ("'=slow", "Bob", "add leaves", "missing"),
+    ]
+    sheets = openpyxl.load_workbook(book)
+    assert sheets.sheetnames == ["videos", "findings", "steps", "durations"]
+    cells = {sheet.title: [*sheet.iter_rows(values_only=True)] for sheet in sheets}
+    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves")
+    assert sheets["videos"]["A3"].data_type == "s"  # no formula
+    assert len(cells["findings"]) == 4
+    assert len(cells["steps"]) == 1 + 4 + 3
+    (slow,) = [row for row in cells["durations"] if row[1:3] == ("pour water", "Bob")]
+    assert slow[3:] == (LONG, pytest.approx(2, abs=0.01), pytest.approx(2, abs=0.01), 1)
+
+
+def test_a_run_finds_the_films_of_its_data_set(run_of_lengths, folder, tmp_path, capsys):
+    """None here: nothing is said of pictures."""
+    steps = tmp_path / "STEPS.csv"
+    names = run_of_lengths.taxonomy
+    task = names.tasks[0]
+    actions = names.names(task.actions[:3])
+    lines = [f"v,{task.name},{name},{10 * n},{10 * n + 5}" for n, name in enumerate(actions)]
+    steps.write_text("\n".join(("video,task,step,start,end", *lines)) + "\n")
+    page = tmp_path / "page.html"
+    assert main(["verify", str(run_of_lengths.folder), str(steps), "--out", str(page)]) == 0
+    assert "<img" not in page.read_text("utf-8")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = ["verify", str(run_of_lengths.folder), str(steps), "--films", str(empty)]
+    assert main([*command, "--out", str(page)]) == 2
+    assert "(--films)" in capsys.readouterr().err
