@@ -20,6 +20,7 @@ from cefito.inference.observer import Observation
 from cefito.inference.outlook import (
     DOUBT,
     GOAL_DOUBT,
+    OWN,
     Begin,
     BelievedStep,
     Likely,
@@ -140,8 +141,7 @@ class FilmSession:
                 without = begin.posterior(initial, self.steps, goal=None).log_first
                 ratio = doubted(outlook.log_first, GOAL_DOUBT) - doubted(without, GOAL_DOUBT)
                 expected = expected + ratio / 2
-            expected = torch.where(states.actions == self.going, -torch.inf, expected)
-            return outlook.weighed(change(outlook, expected.log_softmax(dim=0)))
+            return led(outlook, expected, states.actions == self.going)
 
     @property
     def going(self) -> int:
@@ -300,6 +300,22 @@ class FilmSession:
                 return findings
             self._drawn = key, findings
         return self._drawn[1]
+
+
+def led(
+    outlook: SequencePosterior, expected: torch.Tensor, going: torch.Tensor
+) -> SequencePosterior:
+    """Return a distribution that is led by the next step of the rows.
+
+    Args:
+        outlook: The network's distribution.
+        expected: log p(state of the next step | rows) [S].
+        going: States of the step that goes on [S]: it is seen, so the network does not expect it
+            again.
+    """
+    whole = change(outlook, expected)
+    shared = (1 - OWN) * whole
+    return outlook.weighed(torch.where(going, torch.minimum(whole, shared), shared))
 
 
 def joined_rows(
