@@ -55,8 +55,8 @@ class Server:
         self.lines: list[str] = []  # of stderr
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        first = self.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
-        self.port = int(first.rpartition(":")[2])
+        first = self.wait_for("'tea' (horizon 3) on http://127.0.0.1:")
+        self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
 
     def _read(self) -> None:
         assert self.process.stderr is not None

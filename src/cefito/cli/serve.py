@@ -18,7 +18,7 @@ from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout
 from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
 from cefito.errors import ConfigError
 from cefito.locks import locked
-from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
+from cefito.serve.settings import Limits, LogFormat, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     session_folder: Path | None = None,
     mcp: Flag = False,
+    log_format: LogFormat = "text",
     limits: LimitOptions = _DEFAULTS,
     device: str = "auto",
 ) -> int:
@@ -84,6 +85,7 @@ def serve(
         session_folder: Folder that keeps live sessions across restarts; one service at a time uses
             it.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
+        log_format: Write the log as lines of text or as objects of JSON, one a line.
         limits: Limits of the service.
         device: auto, cpu or cuda.
     """
@@ -98,6 +100,7 @@ def serve(
         "proxies": trusted_proxy,
         "session_folder": session_folder,
         "mcp": mcp,
+        "log_format": log_format,
         "limits": validated(Limits, vars(limits), place="cefito serve"),
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
@@ -125,18 +128,22 @@ def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, 
 def _answer(make: Callable[[], FastAPI], settings: ServiceSettings, host: str, port: int) -> None:
     """Serve an application, made once the port is open, until it is ended."""
     from cefito.serve import process
+    from cefito.serve.logs import events_log, log_to_stderr
 
+    access, as_json = volume() is not Volume.QUIET, settings.log_format == "json"
     with process.listen(host, port) as listening:
-        with log_warnings():
+        if as_json:
+            log_to_stderr("json", requests=access)
+        with nullcontext() if as_json else log_warnings():
             app = make()
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
 
         def ready() -> None:
             names = sorted({served.title for served in app.state.service.models.runs})
-            talk(f"serving {', '.join(names)} on {address}", urgent=True)
+            say = events_log.info if as_json else partial(talk, urgent=True)
+            say(f"serving {', '.join(names)} on {address}")
 
-        access = volume() is not Volume.QUIET
         process.serve(app, listening, settings=settings, access=access, ready=ready)
 
 

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cefito.serve.logs import log_request
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.scheduler import SearchJob
@@ -148,7 +149,9 @@ class RequestMiddleware:
             await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
             counted = {**inner, "method": scope["method"]}
-            self.metrics.request(counted, exchange.status or _GONE, exchange.seconds)
+            outcome = exchange.status or _GONE, exchange.seconds
+            self.metrics.request(counted, *outcome)
+            log_request(counted, *outcome)
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging.config
 import math
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from copy import deepcopy
 from functools import lru_cache, partial
 from typing import Any, cast
 
 import uvicorn
-from asgi_correlation_id import CorrelationIdFilter
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
+from cefito.serve.logs import log_to_stderr
 from cefito.serve.settings import ServiceSettings
 
 _BACKLOG = 256  # connections that wait to be accepted
@@ -132,6 +130,7 @@ def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
             ws="none",
             lifespan="on",
             log_config=None,
+            access_log=False,  # the middleware has a log of requests
             server_header=False,
             proxy_headers=bool(settings.proxies),
             forwarded_allow_ips=[*settings.proxies],
@@ -167,8 +166,7 @@ def serve(
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
     SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
-    each SIGHUP. Warnings are written to stderr, and
-    with `access` a line for each request; each begins with the time and the id of the request.
+    each SIGHUP. Warnings are written to stderr, and with `access` a line for each request.
 
     Args:
         app: The application.
@@ -177,7 +175,7 @@ def serve(
         access: Write a line for each request.
         ready: Called once requests are accepted, and after each SIGHUP.
     """
-    _log_to_stderr(access=access)
+    log_to_stderr(settings.log_format, requests=access)
     server = make_server(app, settings)
     sys.setswitchinterval(_SWITCH)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
@@ -198,16 +196,3 @@ def serve(
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-
-
-def _log_to_stderr(*, access: bool) -> None:
-    config: dict[str, Any] = deepcopy(uvicorn.config.LOGGING_CONFIG)
-    config["filters"] = {"id": {"()": CorrelationIdFilter, "default_value": "-"}}
-    for handler in config["handlers"].values():
-        handler |= {"stream": "ext://sys.stderr", "filters": ["id"]}
-    for formatter in config["formatters"].values():
-        formatter["fmt"] = f"%(asctime)s %(correlation_id)s {formatter['fmt']}"
-    level = logging.INFO if access else logging.WARNING
-    config["loggers"] = {"uvicorn.access": config["loggers"]["uvicorn.access"] | {"level": level}}
-    config["root"] = {"handlers": ["default"], "level": logging.WARNING}
-    logging.config.dictConfig(config)

@@ -31,6 +31,7 @@ from cefito.files import NOT_JSON, lines_of
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
+from cefito.serve.logs import SESSION
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, of_field, read_numbers, read_row
@@ -65,7 +66,7 @@ class LiveSession:
     served: Served
     client: str
     used: float  # time of its last request
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    id: str = field(default_factory=lambda: SESSION + secrets.token_urlsafe(16))  # masked in logs
     session: Session | None = None  # None until it is made, and until its file is read
     file: FilePath | None = None  # of its events, if they are kept
     goal: bool = False

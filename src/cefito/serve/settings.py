@@ -6,6 +6,7 @@ import ipaddress
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -15,6 +16,7 @@ from cefito.settings import Settings
 
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
+LogFormat = Literal["text", "json"]
 _SHORTEST_TOKEN = 16
 
 
@@ -79,6 +81,7 @@ class ServiceSettings(Settings):
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     session_folder: Path | None = None  # where live sessions are kept; None for memory alone
     mcp: bool = False  # whether agents find its tools at /mcp
+    log_format: LogFormat = "text"
     limits: Limits = Limits()
 
     @field_validator("proxies")
