@@ -8,13 +8,16 @@ import logging
 import re
 import signal
 import socket
+import urllib.error
+import urllib.request
 from contextlib import closing
 from datetime import datetime
 
 import pytest
 
 from cefito.serve.logs import events_log, log_to_stderr, requests_log
-from serve.live_sessions import begin, end, read, sent
+from cefito.serve.settings import TOKEN_VARIABLE
+from serve.live_sessions import TOKEN, begin, end, read, sent
 from serve.test_process import served
 
 SECRET = "ses_abcdEFGHijklMNOP-rst_v"
@@ -71,19 +74,26 @@ def test_requests_are_lines_with_their_time_but_without_ids_of_sessions(
     assert re.match(rf"\d{{4}}-.* [0-9a-f]{{32}} INFO: +testclient:\d+ .*{shown}", lines[1])
 
 
-def test_every_line_is_json(place, run_of_lengths, tmp_path):
+def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
+    place, run_of_lengths, tmp_path, monkeypatch
+):
     """Those of uvicorn, too: it says itself which bytes are no request."""
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
-    options = ("--log-format", "json", "--session-folder", str(tmp_path))
+    options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
     with served(place, str(run_of_lengths.folder), *options) as server:
         state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
         asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
         assert sent(server.port, "GET", f"/v1/sessions/{state['id']}", **asked)[0] == 200
-        assert sent(server.port, "GET", "/nothing/to/see")[0] == 404
         with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
             connection.sendall(b"no request\r\n\r\n")
             server.wait_for("Invalid HTTP request")
+        metrics = re.search(r"metrics on (http://127.0.0.1:\d+/metrics)", "".join(server.lines))
+        with urllib.request.urlopen(metrics[1]) as answer:
+            assert 'cefito_requests_total{method="POST",route="/v1/sessions"' in str(answer.read())
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics")
         before = list(server.lines)
         server.lines.clear()
         server.process.send_signal(signal.SIGHUP)
@@ -105,7 +115,9 @@ def test_every_line_is_json(place, run_of_lengths, tmp_path):
         "status": 200,
         "client": "127.0.0.1",
     }
-    assert by_path[None]["status"] == 404
+    by_status = {entry["status"]: entry for entry in by_path.values()}
+    assert by_status[401]["path"] is None
+    assert by_path["/v1/sessions"]["status"] == 201
     odd = next(entry for entry in entries if "cannot go on" in entry["message"])
     assert odd["level"] == "warning"
     assert "ses_abcd…" in odd["message"]

@@ -219,6 +219,7 @@ def refusal(capsys, *argv):
     [
         (("--host", "192.168.0.1"), "--allow-unauthenticated"),
         (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
+        (("--port", "0", "--metrics-port", "-1"), "port -1: expected 0 to 65535. (--metrics-port)"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
@@ -238,7 +239,9 @@ def test_what_cannot_be_served(place, capsys, options, words):
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refusal(capsys, place.run, "--port", taken.getsockname()[1])
+        metrics = refusal(capsys, place.run, "--port", 0, "--metrics-port", taken.getsockname()[1])
     assert "Choose another port" in said
+    assert "Choose another port" in metrics
     assert "run.json" in refusal(capsys, tmp_path, "--port", "0")
 
 

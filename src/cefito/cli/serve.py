@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,8 @@ def serve(
     session_folder: Path | None = None,
     mcp: Flag = False,
     log_format: LogFormat = "text",
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
     limits: LimitOptions = _DEFAULTS,
     device: str = "auto",
 ) -> int:
@@ -86,6 +88,9 @@ def serve(
             it.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
         log_format: Write the log as lines of text or as objects of JSON, one a line.
+        metrics_port: Also answer /metrics on a port of its own, without a token; 0 for any free
+            port.
+        metrics_host: Address to listen on for metrics.
         limits: Limits of the service.
         device: auto, cpu or cuda.
     """
@@ -108,7 +113,8 @@ def serve(
 
     kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
     with kept:
-        _answer(lambda: create_app(settings), settings, host, port)
+        metrics = None if metrics_port is None else (metrics_host, metrics_port)
+        _answer(lambda: create_app(settings), settings, host, port, metrics)
     return 0
 
 
@@ -125,23 +131,31 @@ def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, 
     return {"token": token, "hosts": None if token or open_to_all else hosts}
 
 
-def _answer(make: Callable[[], FastAPI], settings: ServiceSettings, host: str, port: int) -> None:
+def _answer(
+    make: Callable[[], FastAPI],
+    settings: ServiceSettings,
+    host: str,
+    port: int,
+    metrics: tuple[str, int] | None = None,
+) -> None:
     """Serve an application, made once the port is open, until it is ended."""
     from cefito.serve import process
     from cefito.serve.logs import events_log, log_to_stderr
 
     access, as_json = volume() is not Volume.QUIET, settings.log_format == "json"
-    with process.listen(host, port) as listening:
+    say = events_log.info if as_json else partial(talk, urgent=True)
+    with process.listen(host, port) as listening, ExitStack() as stack:
         if as_json:
             log_to_stderr("json", requests=access)
         with nullcontext() if as_json else log_warnings():
             app = make()
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}"
+        service, address = app.state.service, process.address_of(host, listening.getsockname()[1])
+        if metrics is not None:
+            page = stack.enter_context(process.metrics_at(*metrics, service.metrics.registry))
+            say(f"metrics on {page}")
 
         def ready() -> None:
-            names = sorted({served.title for served in app.state.service.models.runs})
-            say = events_log.info if as_json else partial(talk, urgent=True)
+            names = sorted({served.title for served in service.models.runs})
             say(f"serving {', '.join(names)} on {address}")
 
         process.serve(app, listening, settings=settings, access=access, ready=ready)

@@ -8,12 +8,14 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, start_http_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
@@ -99,26 +101,63 @@ class Connection(H11Protocol):
             self._late = None
 
 
+@contextmanager
+def _refused(host: str, port: int, setting: str) -> Iterator[None]:
+    """Refuse an address that cannot be used (ConfigError)."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"port {port}: expected 0 to 65535.", setting=setting)
+    try:
+        yield
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise ConfigError(
+            f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
+            setting=setting,
+        ) from problem
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Listen on an address (ConfigError if it cannot be used); port 0 takes any free port."""
-    if not 0 <= port <= 65_535:
-        raise ConfigError(f"port {port}: expected 0 to 65535.", setting="port")
     ipv6 = ":" in host
-    try:
+    with _refused(host, port, "port"):
         listening = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ipv6 else socket.AF_INET,
             dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
         )
-    except (OSError, UnicodeError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise ConfigError(
-            f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
-            setting="port",
-        ) from problem
     # connections inherit it; otherwise answers, which are sent in two parts, wait 40 ms
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
+
+
+@contextmanager
+def metrics_at(host: str, port: int, registry: CollectorRegistry) -> Iterator[str]:
+    """Answer monitors without a token, on a port of their own.
+
+    Args:
+        host: Address to listen on.
+        port: Port; 0 takes any free port.
+        registry: Metrics.
+
+    Yields:
+        Address of the metrics.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    with _refused(host, port, "metrics_port"):
+        server, thread = start_http_server(port, host, registry)
+    try:
+        yield f"{address_of(host, server.server_port)}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address of a server for browsers."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
