@@ -17,6 +17,7 @@ import pytest
 
 from cefito.serve.logs import events_log, log_to_stderr, requests_log
 from cefito.serve.settings import TOKEN_VARIABLE
+from cefito.serve.stations import Stations
 from serve.live_sessions import TOKEN, begin, end, read, sent
 from serve.test_process import served
 
@@ -52,6 +53,10 @@ def test_ids_of_sessions_are_masked_wherever_they_stand(log, form):
     assert "/data/sessions/ses_abcd…" in text.getvalue().replace("\\u2026", "…")
     assert "KeyError" in text.getvalue()
     assert SECRET[8:] not in text.getvalue()
+    token = Stations().add("bench", "use")[1]
+    logging.getLogger("cefito").warning("?token=%s", token)
+    assert token[:8] in text.getvalue()
+    assert token[8:] not in text.getvalue()
 
 
 def test_requests_are_lines_with_their_time_but_without_ids_of_sessions(

@@ -80,7 +80,8 @@ def serve(
             of the run's features; auto for it if that is efficientnet-lite0. Other runs refuse
             uploads.
         weights: Weights file of the encoder s3d.
-        token_file: File that holds the token.
+        token_file: File that holds the token, or the tokens of several stations, as cefito token
+            add makes it.
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
         trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
             client's address; may be repeated.
@@ -121,14 +122,17 @@ def serve(
 def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, Any]:
     """Return who may use a service: its token and its host names."""
     token = read_token(token_file)
-    if token is None and not (open_to_all or _is_loopback(host)):
+    stations = token_file if token is None else None
+    closed = token is not None or stations is not None
+    if not (closed or open_to_all or _is_loopback(host)):
         raise ConfigError(
             f"--host {host}: without a token this service listens on this machine alone. Put "
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
     hosts = tuple(dict.fromkeys((*_LOOPBACK, host)))
-    return {"token": token, "hosts": None if token or open_to_all else hosts}
+    hosts_or_all = None if closed or open_to_all else hosts
+    return {"token": token, "stations": stations, "hosts": hosts_or_all}
 
 
 def _answer(

@@ -14,6 +14,7 @@ from starlette.types import Scope
 from uvicorn.logging import DefaultFormatter
 
 from cefito.serve.settings import LogFormat
+from cefito.serve.stations import TOKEN
 
 requests_log = logging.getLogger("cefito.requests")
 events_log = logging.getLogger("cefito.events")
@@ -21,11 +22,11 @@ events_log = logging.getLogger("cefito.events")
 
 SESSION = "ses_"
 """Begin of a session's id, by which it is recognised wherever it is logged."""
-_SECRETS = re.compile(rf"({SESSION}[\w-]{{4}})[\w-]{{18}}")
+_SECRETS = re.compile(rf"((?:{SESSION}|{TOKEN})[\w-]{{4}})[\w-]{{18,39}}")
 
 
 def masked(text: str) -> str:
-    """Return text with the first letters alone of the ids of sessions in it."""
+    """Return text with the first letters alone of the ids of sessions and of tokens in it."""
     return _SECRETS.sub(r"\1…", text)
 
 
@@ -43,13 +44,15 @@ def log_request(scope: Scope, status: int, seconds: float) -> None:
     query = scope["query_string"].decode("ascii", "backslashreplace")
     place = quote(scope["path"]) + f"?{query}" * bool(query)
     method, milliseconds = scope["method"], round(1e3 * seconds, 1)
-    line = f'{host}:{port} - "{method} {place} HTTP/{scope["http_version"]}" {status}'
+    name = getattr(scope["state"].get("station"), "name", "")
+    line = f'{host}:{port} {name or "-"} "{method} {place} HTTP/{scope["http_version"]}" {status}'
     facts = {
         "method": method,
         "path": getattr(scope.get("route"), "path", None),
         "status": status,
         "milliseconds": milliseconds,
         "client": host,
+        **({"station": name} if name else {}),
     }
     requests_log.info("%s %.1f ms", line, milliseconds, extra={"facts": facts})
 

@@ -154,17 +154,19 @@ class Sessions:
         self._watch(live)
         return answer
 
-    def find(self, id: SessionId) -> LiveSession:
-        """The session of an id, which is in use from now."""
-        live = self._open.get(id)
+    def find(self, request: Request, id: str) -> LiveSession:
+        """The session of an id that the station of a request reaches; it is in use from now."""
+        live, station = self._open.get(id), getattr(request.state, "station", None)
         if live is None or not (live.session or live.file):
+            raise _gone()
+        if station is not None and not station.reaches(live.client):
             raise _gone()
         live.used = _now()
         return live
 
-    async def close(self, id: SessionId) -> None:
+    async def close(self, request: Request, id: SessionId) -> None:
         """End a session."""
-        self._end(self.find(id), "the session was closed.")
+        self._end(self.find(request, id), "the session was closed.")
 
     async def state(
         self,
@@ -181,7 +183,7 @@ class Sessions:
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = self.find(id)
+        live = self.find(request, id)
 
         def state(watch: Watch) -> SessionAnswer:
             return _state(live, _restored(live, watch), top_k, steps)
@@ -190,7 +192,7 @@ class Sessions:
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        live, most = self.find(id), self._limits.session_events
+        live, most = self.find(request, id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change(watch: Watch) -> SessionAnswer:
@@ -217,7 +219,7 @@ class Sessions:
 
     async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        served = self.find(id).served
+        served = self.find(request, id).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
         return await self.change(request, id, EventRequest(rows=rows))
@@ -227,7 +229,7 @@ class Sessions:
 
         A comment comes when there is nothing to say for long.
         """
-        live = self.find(id)
+        live = self.find(request, id)
         if live.session is None:
             loop = asyncio.get_running_loop()
 

@@ -77,6 +77,7 @@ class ServiceSettings(Settings):
     encoder: str | None = None
     weights: Path | None = None  # file of the encoder s3d
     token: SecretStr | None = None  # that clients must send; None admits everybody
+    stations: Path | None = None  # file of `Stations`, each with a token, in the place of one token
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     session_folder: Path | None = None  # where live sessions are kept; None for memory alone
@@ -98,13 +99,16 @@ class ServiceSettings(Settings):
 
 
 def read_token(path: Path | None) -> SecretStr | None:
-    """Read the token from a file, otherwise from the environment; None without one."""
+    """Read the token from a file, otherwise from the environment.
+
+    None without one, also if the file holds stations, in JSON.
+    """
     place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         place = str(path)
         remedy = "Give a file that holds the token."
         text = read_text(path, remedy, ConfigError, setting="token_file")
-    if text is None:
+    if text is None or (path is not None and text.lstrip().startswith("{")):
         return None
     token = text.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
