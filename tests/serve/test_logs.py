@@ -19,7 +19,7 @@ from cefito.serve.logs import events_log, log_to_stderr, requests_log
 from cefito.serve.settings import TOKEN_VARIABLE
 from cefito.serve.stations import Stations
 from serve.live_sessions import TOKEN, begin, end, read, sent
-from serve.test_process import served
+from serve.test_process import Server
 
 SECRET = "ses_abcdEFGHijklMNOP-rst_v"
 
@@ -87,7 +87,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
     options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
-    with served(place, str(run_of_lengths.folder), *options) as server:
+    with Server(place, str(run_of_lengths.folder), *options) as server:
         state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
         asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
         assert sent(server.port, "GET", f"/v1/sessions/{state['id']}", **asked)[0] == 200

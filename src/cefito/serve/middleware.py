@@ -52,6 +52,8 @@ class Metrics:
         self.waiting = gauge("cefito_waiting", "Searches in the queue.")
         self.running = gauge("cefito_running", "Searches that run.")
         self.sessions = gauge("cefito_sessions", "Live sessions that are open.")
+        older = "Live sessions that follow a run which another has replaced."
+        self.older = gauge("cefito_sessions_older", older)
         expired = "Live sessions that ended because they were idle."
         self.expired = counter("cefito_sessions_expired", expired)
 

@@ -93,6 +93,7 @@ class Sessions:
         self.service, self._limits, self._metrics = service, service.limits, service.metrics
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
+        self._metrics.older.set_function(self._count_older)
         folder = service.settings.session_folder
         self._folder = None if folder is None else folder / "sessions"
         if self._folder is not None:
@@ -108,7 +109,9 @@ class Sessions:
                 with _opened(file, "rb") as lines:
                     line = next(lines_of(lines, file, ""), b"")
                 saved = SavedSession.model_validate_json(line)
-                served = self.service.models.find(saved.run, saved.horizon)
+                served = self.service.version(saved)
+                if saved.digest not in ("", served.digest):
+                    logger.warning("%s: its run is gone; it follows the one of its name", file)
                 if saved.fingerprint != served.run.info.dataset.fingerprint:
                     raise ValueError(f"{served.title} is of another data set")
                 live = LiveSession(served, saved.client, _now(), file.stem, file=file)
@@ -140,6 +143,8 @@ class Sessions:
                         run=served.name,
                         horizon=served.run.horizon,
                         fingerprint=served.run.info.dataset.fingerprint,
+                        digest=served.digest,
+                        place=str(served.place),
                         client=live.client,
                         open=body,
                     )
@@ -276,6 +281,11 @@ class Sessions:
                 detail = f"{len(sessions)} sessions {whose}are open, the most. Close one, or wait."
                 after = {"retry-after": str(left)}
                 raise ProblemError(detail, headers=after, limit=most, kind="busy")
+
+    def _count_older(self) -> int:
+        """Number of sessions whose run another has replaced since."""
+        present = {served.digest for served in self.service.models.runs}
+        return sum(live.served.digest not in present for live in [*self._open.values()])
 
     def _watch(self, live: LiveSession) -> None:
         """End a session once it is idle."""
