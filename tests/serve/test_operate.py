@@ -133,7 +133,7 @@ def test_the_bill_of_materials(tmp_path):
     licence = {"classifier": ["License :: OSI Approved :: MIT License"]}
     parts = [entry("typed-one", license_expression="MIT"), entry("other", ["typed-one"], **licence)]
     (tmp_path / "report.json").write_text(json.dumps({"install": [app, *parts]}))
-    command = [sys.executable, ROOT / "deploy" / "sbom.py", "report.json", "sbom.json"]
+    command = [sys.executable, str(ROOT / "deploy" / "sbom.py"), "report.json", "sbom.json"]
     subprocess.run(command, cwd=tmp_path, check=True)
     bill = json.loads((tmp_path / "sbom.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
