@@ -21,7 +21,8 @@ FROM python:3.11-slim-bookworm
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libgomp1 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin cefito
+    && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin cefito \
+    && install --directory --owner 10001 --mode 0700 /var/lib/cefito
 COPY --from=build /opt/cefito /opt/cefito
 ENV PATH=/opt/cefito/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     MPLCONFIGDIR=/tmp/matplotlib

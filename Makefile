@@ -5,7 +5,7 @@
 # make test-ray     also install Ray (250 MB), and run the tests that need it
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
-# make lock         list what is installed here with hashes, in dist/requirements.txt
+# make lock         list what is installed here with hashes, in dist/requirements.txt, and its bill of materials
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -72,7 +72,8 @@ lock: $(VENV)/.installed
 	  " --hash=sha256:{download_info[archive_info][hashes][sha256]}"); \
 	  print(*[line.format(**one) for one in json.load(open("dist/report.json"))["install"] \
 	  if "archive_info" in one["download_info"]], sep="\n")' > dist/requirements.txt
-	@echo "dist/requirements.txt"
+	$(BIN)/python deploy/sbom.py dist/report.json dist/sbom.cdx.json
+	@echo "dist/requirements.txt dist/sbom.cdx.json"
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_830,
-    "cli": 4_535,
+    "cli": 4_575,
     "data": 6_470,
     "encoders": 2_040,
     "evaluation": 2_510,
@@ -30,7 +30,7 @@ BUDGETS = {
     "report": 1_755,
     "runs": 1_260,
     "search": 2_910,
-    "serve": 4_860,
+    "serve": 5_230,
     "study": 2_660,
     "testing": 640,
     "tests": 50_600,

@@ -8,7 +8,7 @@ from cefito.data import open_dataset
 from test_documentation import commands, options
 
 SILENT = {
-    *((), ("data",), ("data", "prepare"), ("config",)),  # groups of commands
+    *((), ("data",), ("data", "prepare"), ("config",), ("token",)),  # groups of commands
     *(("serve",), ("mcp",), ("label",)),  # which answer in JSON
     ("graph",),  # which prints a graph, as JSON unless asked for a picture
 }

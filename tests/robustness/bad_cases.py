@@ -49,6 +49,9 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("quickstart", "--out", "{out}", "--seed", "none"),
     ("serve", "{here}/none"),
     ("mcp", "{here}/none"),
+    ("token", "add", "{here}/tokens.json", "bench"),
+    ("token", "remove", "{here}/tokens.json", "bench"),
+    ("token", "list", "{here}/tokens.json"),
 )
 
 NO_WHOLE_NUMBERS = (
@@ -76,7 +79,7 @@ def options() -> Iterator[Case]:
 
     values = {"whole": NO_WHOLE_NUMBERS, "real": NO_NUMBERS, "path": PATHS, "text": NAMES}
     rounds = {kind: cycle(several) for kind, several in values.items()}
-    app, words = build_app(), ("data", "prepare", "config")
+    app, words = build_app(), ("data", "prepare", "config", "token")
     for call in CALLS:
         count = next(n for n, word in enumerate(call, 1) if word not in words)
         positional = count

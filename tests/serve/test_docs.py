@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -63,17 +64,19 @@ def test_the_limits_of_the_proxy_of_the_page_fit_those_of_the_service():
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 def test_the_proxy_of_the_page(address, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="uvicorn.access")
+    caplog.set_level(logging.INFO, logger="cefito.requests")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = re.sub(r"^ *ssl_.*\n", "", NGINX, flags=re.MULTILINE).replace(ADDRESS, address)
+    server = server.replace("/var/log/nginx", str(tmp_path))
+    secret = "ses_abcdEFGHijklMNOP-rst_v"
     places = "".join(
         f"{kind}_temp_path {tmp_path}; "
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     (tmp_path / "nginx.conf").write_text(
         f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\n"
-        f"http {{ access_log off; {places}\n{server.replace('443 ssl', f'127.0.0.1:{port}')}}}"
+        f"http {{ {places}\n{server.replace('443 ssl', f'127.0.0.1:{port}')}}}"
     )
     asked = urllib.request.Request(
         f"http://127.0.0.1:{port}/ready", headers={"x-forwarded-for": "1"}
@@ -86,10 +89,18 @@ def test_the_proxy_of_the_page(address, tmp_path, caplog):
                 with suppress(OSError), urllib.request.urlopen(asked, timeout=10) as answer:
                     found = json.load(answer)
                     break
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/sessions/{secret}?top_k=1")
         finally:
             nginx.terminate()
     assert found == {"status": "ready"}
-    assert caplog.messages[-1].startswith("127.0.0.1:0 - ")
+    until = time.monotonic() + 20
+    while not caplog.messages and time.monotonic() < until:  # a request is logged at its end
+        time.sleep(0.01)
+    assert caplog.messages[0].startswith("127.0.0.1:0 - ")
+    log = (tmp_path / "cefito.log").read_text("utf-8")
+    assert '"GET /v1/sessions/ses_abcd...?top_k=1 HTTP/1.1" 404 ' in log
+    assert secret not in log
 
 
 def test_the_routes_and_fields_of_the_page_are_those_that_there_are(place):

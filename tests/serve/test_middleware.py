@@ -18,6 +18,7 @@ import pytest
 from cefito.errors import ConfigError
 from cefito.serve.middleware import Metrics, RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, ServiceSettings, read_token
+from cefito.serve.stations import Access
 
 JSON = {"content-type": "application/json"}
 TOKEN = "correct horse battery staple"
@@ -180,7 +181,7 @@ def exchange(app, messages=()):
     settings = ServiceSettings(runs=("run",), limits=limits)
     headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
     scope = {"type": "http", "method": "POST", "path": "/v1/plan", "headers": headers}
-    anyio.run(RequestMiddleware(app, settings, Metrics()), scope, receive, send)
+    anyio.run(RequestMiddleware(app, settings, Metrics(), Access(settings)), scope, receive, send)
     return sent
 
 

@@ -12,8 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -42,26 +41,33 @@ sys.exit(main())
 """
 
 
-class Server:
-    """A service in a process of its own."""
+class Lines:
+    """A program in a process of its own, and the lines that it writes to stderr."""
 
-    def __init__(self, place, *options: str) -> None:
+    def __init__(self, command, **options) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SLOW, "serve", str(place.run), "--port", "0", *options],
+            list(map(str, command)),
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
+            **options,
         )
-        self.lines: list[str] = []  # of stderr
+        self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        first = self.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
-        self.port = int(first.rpartition(":")[2])
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def wait_for(self, words: str, seconds: float = 180) -> str:
         """The first line that holds some words, once there is one."""
@@ -73,6 +79,25 @@ class Server:
                     return line
             assert not ended, self.lines
             time.sleep(0.01)
+
+    def end(self, number: int | None = signal.SIGTERM) -> int:
+        """Its exit code, after a signal unless that is None."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(60)
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+class Server(Lines):
+    """A service of a run of three steps."""
+
+    def __init__(self, place, *options: str) -> None:
+        super().__init__([sys.executable, "-c", SLOW, "serve", place.run, "--port", 0, *options])
+        first = self.wait_for("'tea' (horizon 3) on http://127.0.0.1:")
+        self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
 
     def post(self, body, path="/v1/plan"):
         """Status, headers and JSON of an answer."""
@@ -92,27 +117,6 @@ class Server:
             return found[0]
 
         return result
-
-    def end(self, number: int | None = signal.SIGTERM) -> int:
-        """Its exit code, after a signal unless that is None."""
-        if number is not None:
-            self.process.send_signal(number)
-        code = self.process.wait(60)
-        self._reader.join(10)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return code
-
-
-@contextmanager
-def served(place, *options: str) -> Iterator[Server]:
-    server = Server(place, *options)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
 
 
 def slow(place, **changes):
@@ -138,7 +142,7 @@ def busy(server, *, running, waiting=0):
 
 def test_one_server(place):
     """One test, since starting a server takes seconds."""
-    with served(place, "--workers", "1", "--queue", "1") as server:
+    with Server(place, "--workers", "1", "--queue", "1") as server:
         # the runs are opened anew, while a search goes on
         asked = server.later(slow(place))
         busy(server, running=1)
@@ -196,7 +200,7 @@ def test_one_server(place):
 
 @pytest.mark.nightly
 def test_what_takes_too_long_is_stopped_when_it_ends(place):
-    with served(place, "--drain", "0.2") as server:
+    with Server(place, "--drain", "0.2") as server:
         asked = server.later(slow(place))
         busy(server, running=1)
         began = time.monotonic()
@@ -219,6 +223,7 @@ def refusal(capsys, *argv):
     [
         (("--host", "192.168.0.1"), "--allow-unauthenticated"),
         (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
+        (("--port", "0", "--metrics-port", "-1"), "port -1: expected 0 to 65535. (--metrics-port)"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
@@ -238,7 +243,9 @@ def test_what_cannot_be_served(place, capsys, options, words):
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refusal(capsys, place.run, "--port", taken.getsockname()[1])
+        metrics = refusal(capsys, place.run, "--port", 0, "--metrics-port", taken.getsockname()[1])
     assert "Choose another port" in said
+    assert "Choose another port" in metrics
     assert "run.json" in refusal(capsys, tmp_path, "--port", "0")
 
 

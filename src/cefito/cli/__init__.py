@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify:verify", "What was skipped, out of order or done wrongly in videos."),
     "graph": ("verify:graph", "The order of a task's steps: learned, drawn, edited."),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (extra serve)."),
+    "token": ("tokens:app", "Tokens of stations that may use the service."),
     "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (extra mcp)."),
     "plan-batch": (
         "plan:plan_batch",
@@ -72,7 +73,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS = {
     "Data": ("quickstart", "data", "extract", "embed"),
     "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint"),
-    "Plan": ("plan", "plan-batch", "serve", "mcp"),
+    "Plan": ("plan", "plan-batch", "serve", "token", "mcp"),
     "Videos": ("recognise", "follow", "annotate", "label", "verify", "graph"),
     "Compare": (
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout
 from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
 from cefito.errors import ConfigError
 from cefito.locks import locked
-from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
+from cefito.serve.settings import Limits, LogFormat, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     session_folder: Path | None = None,
     mcp: Flag = False,
+    log_format: LogFormat = "text",
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
     limits: LimitOptions = _DEFAULTS,
     device: str = "auto",
 ) -> int:
@@ -77,13 +80,18 @@ def serve(
             of the run's features; auto for it if that is efficientnet-lite0. Other runs refuse
             uploads.
         weights: Weights file of the encoder s3d.
-        token_file: File that holds the token.
+        token_file: File that holds the token, or the tokens of several stations, as cefito token
+            add makes it.
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
         trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
             client's address; may be repeated.
         session_folder: Folder that keeps live sessions across restarts; one service at a time uses
             it.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
+        log_format: Write the log as lines of text or as objects of JSON, one a line.
+        metrics_port: Also answer /metrics on a port of its own, without a token; 0 for any free
+            port.
+        metrics_host: Address to listen on for metrics.
         limits: Limits of the service.
         device: auto, cpu or cuda.
     """
@@ -98,6 +106,7 @@ def serve(
         "proxies": trusted_proxy,
         "session_folder": session_folder,
         "mcp": mcp,
+        "log_format": log_format,
         "limits": validated(Limits, vars(limits), place="cefito serve"),
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
@@ -105,38 +114,54 @@ def serve(
 
     kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
     with kept:
-        _answer(lambda: create_app(settings), settings, host, port)
+        metrics = None if metrics_port is None else (metrics_host, metrics_port)
+        _answer(lambda: create_app(settings), settings, host, port, metrics)
     return 0
 
 
 def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, Any]:
     """Return who may use a service: its token and its host names."""
     token = read_token(token_file)
-    if token is None and not (open_to_all or _is_loopback(host)):
+    stations = token_file if token is None else None
+    closed = token is not None or stations is not None
+    if not (closed or open_to_all or _is_loopback(host)):
         raise ConfigError(
             f"--host {host}: without a token this service listens on this machine alone. Put "
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
     hosts = tuple(dict.fromkeys((*_LOOPBACK, host)))
-    return {"token": token, "hosts": None if token or open_to_all else hosts}
+    hosts_or_all = None if closed or open_to_all else hosts
+    return {"token": token, "stations": stations, "hosts": hosts_or_all}
 
 
-def _answer(make: Callable[[], FastAPI], settings: ServiceSettings, host: str, port: int) -> None:
+def _answer(
+    make: Callable[[], FastAPI],
+    settings: ServiceSettings,
+    host: str,
+    port: int,
+    metrics: tuple[str, int] | None = None,
+) -> None:
     """Serve an application, made once the port is open, until it is ended."""
     from cefito.serve import process
+    from cefito.serve.logs import events_log, log_to_stderr
 
-    with process.listen(host, port) as listening:
-        with log_warnings():
+    access, as_json = volume() is not Volume.QUIET, settings.log_format == "json"
+    say = events_log.info if as_json else partial(talk, urgent=True)
+    with process.listen(host, port) as listening, ExitStack() as stack:
+        if as_json:
+            log_to_stderr("json", requests=access)
+        with nullcontext() if as_json else log_warnings():
             app = make()
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}"
+        service, address = app.state.service, process.address_of(host, listening.getsockname()[1])
+        if metrics is not None:
+            page = stack.enter_context(process.metrics_at(*metrics, service.metrics.registry))
+            say(f"metrics on {page}")
 
         def ready() -> None:
-            names = sorted({served.title for served in app.state.service.models.runs})
-            talk(f"serving {', '.join(names)} on {address}", urgent=True)
+            names = sorted({served.title for served in service.models.runs})
+            say(f"serving {', '.join(names)} on {address}")
 
-        access = volume() is not Volume.QUIET
         process.serve(app, listening, settings=settings, access=access, ready=ready)
 
 

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
-from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
+from cefito.serve.middleware import DOCS, METRICS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import POSSIBLE_PROBLEMS, ProblemError, to_problem
 from cefito.serve.schemas import (
@@ -43,6 +43,7 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
+from cefito.serve.stations import Access
 from cefito.serve.whole_videos import WholeVideos
 from cefito.verification.order import graph_text
 
@@ -113,7 +114,8 @@ def scaffold(
         responses=POSSIBLE_PROBLEMS,
     )
     app.state.service = service
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=service.metrics)
+    access = Access(settings)
+    app.add_middleware(RequestMiddleware, settings, service.metrics, access)
     app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -247,7 +249,7 @@ def add_monitoring(app: FastAPI, service: Service) -> None:
         service.check_ready()
         return Health(status="ready")
 
-    @app.get("/metrics", response_class=Response, tags=["monitoring"])
+    @app.get(METRICS, response_class=Response, tags=["monitoring"])
     async def prometheus() -> Response:
         """Prometheus metrics."""
         page = generate_latest(service.metrics.registry)

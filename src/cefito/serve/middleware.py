@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hmac
 import logging
 import re
 import time
@@ -19,10 +18,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cefito.serve.logs import log_request
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.settings import Limits, ServiceSettings
+from cefito.serve.stations import Access, Role
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -51,6 +52,8 @@ class Metrics:
         self.waiting = gauge("cefito_waiting", "Searches in the queue.")
         self.running = gauge("cefito_running", "Searches that run.")
         self.sessions = gauge("cefito_sessions", "Live sessions that are open.")
+        older = "Live sessions that follow a run which another has replaced."
+        self.older = gauge("cefito_sessions_older", older)
         expired = "Live sessions that ended because they were idle."
         self.expired = counter("cefito_sessions_expired", expired)
 
@@ -99,6 +102,8 @@ CONTENT_POLICY = (
 _HEADERS = {"referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
 _OPEN = ("/health", "/ready")  # paths that need no token, for monitoring
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+METRICS = "/metrics"
+"""Path of Prometheus metrics, for administrators."""
 _PORT = re.compile(r":[0-9]*$")
 _GONE = 499  # status of requests whose client disconnected before the answer
 
@@ -123,6 +128,7 @@ class RequestMiddleware:
     app: ASGIApp
     settings: ServiceSettings
     metrics: Metrics
+    access: Access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
@@ -131,7 +137,8 @@ class RequestMiddleware:
             return
         exchange = _Exchange(self.settings.limits, scope, receive, send)
         client = client_of(scope["client"][0]) if scope.get("client") else ""
-        scope.setdefault("state", {}).update(began=exchange.began, client=client)
+        state = scope.setdefault("state", {})
+        state.update(began=exchange.began, client=client, station=None)
         inner = scope
         if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):  # a stream
             inner = {**scope, "method": "GET"}  # the server leaves the body out
@@ -148,11 +155,13 @@ class RequestMiddleware:
             await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
             counted = {**inner, "method": scope["method"]}
-            self.metrics.request(counted, exchange.status or _GONE, exchange.seconds)
+            outcome = exchange.status or _GONE, exchange.seconds
+            self.metrics.request(counted, *outcome)
+            log_request(counted, *outcome)
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
-        """Check host, origin, token and announced size."""
-        hosts, token, host = self.settings.hosts, self.settings.token, headers.get("host", "")
+        """Check host, origin, token, role and announced size."""
+        hosts, host = self.settings.hosts, headers.get("host", "")
         name = _PORT.sub("", host).removeprefix("[").removesuffix("]").lower()
         if hosts is not None and name not in hosts:
             raise ProblemError(
@@ -171,17 +180,27 @@ class RequestMiddleware:
                 status=403,
                 kind="host",
             )
-        shown = headers.get("authorization", "")
-        if token and scope["path"] not in _OPEN and not _shows(shown, token.get_secret_value()):
+        if not self.access.open and scope["path"] not in _OPEN:
+            self._admit(scope, headers, "use" if changing else "watch")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > 19 or int(length) > limit):
+            raise _too_large(limit)
+
+    def _admit(self, scope: Scope, headers: Headers, role: Role) -> None:
+        """Find the station of a token, which may do what the request asks for."""
+        station = self.access.find(_token(headers.get("authorization", "")))
+        if station is None:
             raise ProblemError(
                 "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
                 "password.",
                 headers={"www-authenticate": 'Basic realm="cefito", Bearer realm="cefito"'},
                 kind="token",
             )
-        length = headers.get("content-length", "")
-        if length.isdecimal() and (len(length) > 19 or int(length) > limit):
-            raise _too_large(limit)
+        state, role = scope["state"], "administer" if scope["path"] == METRICS else role
+        state.update(station=station, client=station.client or state["client"])
+        if not station.may(role):
+            detail = f"the station '{station.name}' has the role '{station.role}'; this needs"
+            raise ProblemError(f"{detail} '{role}'. Use another token.", kind="role")
 
 
 class _Exchange:
@@ -251,15 +270,13 @@ def _too_large(limit: int) -> ProblemError:
     return ProblemError(detail, limit=limit, kind="too-large")
 
 
-def _shows(authorization: str, token: str) -> bool:
-    """Whether a header holds the token: as a bearer, or as the password of a browser."""
+def _token(authorization: str) -> str:
+    """The token of a header: as a bearer, or as the password of a browser; empty without one."""
     scheme, _, value = authorization.partition(" ")
-    shown = value.strip()
-    if scheme.lower() == "basic":
-        try:
-            shown = base64.b64decode(shown, validate=True).decode("utf-8").partition(":")[2]
-        except (binascii.Error, ValueError):
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode())
+    if scheme.lower() == "bearer":
+        return value.strip()
+    with suppress(binascii.Error, ValueError):
+        if scheme.lower() == "basic":
+            decoded = base64.b64decode(value.strip(), validate=True).decode("utf-8")
+            return decoded.partition(":")[2]
+    return ""

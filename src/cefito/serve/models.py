@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import find_task
 from cefito.encoders.video import INSTALLED
 from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.files import value_digest
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.question import steps_range
 from cefito.parts.folder import horizons_in, versions
@@ -47,10 +49,16 @@ class Served:
     name: str  # in requests
     run: Run
     given: Path = Path()  # as in the settings
+    place: Path = Path()  # where that led, through links, when it was opened
     matches: tuple[DatasetMatch, ...] = ()  # data sets whose videos it can plan
     pictures: bool = False  # whether uploaded pictures can be encoded for it
     video: bool = False
     text: bool = False  # whether goals in words can be encoded for it
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the run's files, which tells its versions apart."""
+        return value_digest(dict(self.run.files))
 
     @property
     def title(self) -> str:
@@ -87,6 +95,7 @@ class Served:
             observation_dim=planner.observation_dim,
             dataset=info.dataset.name,
             fingerprint=info.dataset.fingerprint,
+            digest=self.digest,
             simulated=info.dataset.simulation is not None,
             seed=info.seed,
             search=description.search and description.search.model_dump(mode="json"),
@@ -222,22 +231,24 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
         CefitoError: A run or data set cannot be opened, a run is given twice, or no run can use a
             data set or the encoder.
     """
-    opened: list[tuple[Path, Run]] = []
+    opened: list[tuple[Path, Path, Run]] = []
     device = pick_device(settings.device)
     for path in settings.runs:
+        place = path.resolve()
         try:
             horizons: list[int | None] = [*horizons_in(path)] or [None]
             opened += [
-                (path, open_run(path, horizon=horizon, device=device).opened())
+                (path, place, open_run(path, horizon=horizon, device=device).opened())
                 for horizon in horizons
             ]
         except (CefitoError, OSError) as problem:
-            if not (old := [(path, model.run) for model in before if model.given == path]):
+            old = [(path, model.place, model.run) for model in before if model.given == path]
+            if not old:
                 raise
             logger.warning("the run is kept as it was: %s", problem)
             opened += old
     names_of = zip(_names(opened), opened, strict=True)
-    served = [Served(name, run, path) for name, (path, run) in names_of]
+    served = [Served(name, run, path, place) for name, (path, place, run) in names_of]
     for folder in settings.datasets:
         served = _with_dataset(served, folder)
     if settings.encoder is not None or settings.weights is not None:
@@ -250,14 +261,15 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
     return Models(tuple(served), longest_first)
 
 
-def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
-    """The shortest ends of the paths that distinguish runs of one horizon."""
+def _names(opened: Sequence[tuple[Path, Path, Run]]) -> list[str]:
+    """The shortest ends of the paths that distinguish runs of one horizon; a link has its name."""
     paths = [
-        path.with_suffix("") if path.suffix == ".zip" else path.resolve() for path, _ in opened
+        path.with_suffix("") if path.suffix == ".zip" else Path(os.path.abspath(path))  # noqa: PTH100
+        for path, _, _ in opened
     ]
     for count in range(1, 1 + max(len(path.parts) for path in paths)):
         names = ["/".join(path.parts[-count:]) for path in paths]
-        keys = {(name, run.horizon) for name, (_, run) in zip(names, opened, strict=True)}
+        keys = {(name, run.horizon) for name, (_, _, run) in zip(names, opened, strict=True)}
         if len(keys) == len(names):
             return names
     raise ConfigError("a run is given twice. Leave one of them out.", setting="runs")

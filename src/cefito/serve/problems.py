@@ -45,6 +45,7 @@ _KINDS = {
     "no-encoder": (422, "No encoder for uploads"),
     "not-found": (404, "Not found"),
     "not-ready": (503, "The service is not ready; Retry-After says when to try again"),
+    "role": (403, "The station may not do this"),
     "slow": (408, "The request arrived too slowly"),
     "token": (401, "No valid token"),
     "too-large": (413, "The request is too large"),

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging.config
 import math
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, cast
 
 import uvicorn
-from asgi_correlation_id import CorrelationIdFilter
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, start_http_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
+from cefito.serve.logs import log_to_stderr
 from cefito.serve.settings import ServiceSettings
 
 _BACKLOG = 256  # connections that wait to be accepted
@@ -101,26 +101,63 @@ class Connection(H11Protocol):
             self._late = None
 
 
+@contextmanager
+def _refused(host: str, port: int, setting: str) -> Iterator[None]:
+    """Refuse an address that cannot be used (ConfigError)."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"port {port}: expected 0 to 65535.", setting=setting)
+    try:
+        yield
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise ConfigError(
+            f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
+            setting=setting,
+        ) from problem
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Listen on an address (ConfigError if it cannot be used); port 0 takes any free port."""
-    if not 0 <= port <= 65_535:
-        raise ConfigError(f"port {port}: expected 0 to 65535.", setting="port")
     ipv6 = ":" in host
-    try:
+    with _refused(host, port, "port"):
         listening = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ipv6 else socket.AF_INET,
             dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
         )
-    except (OSError, UnicodeError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise ConfigError(
-            f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
-            setting="port",
-        ) from problem
     # connections inherit it; otherwise answers, which are sent in two parts, wait 40 ms
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
+
+
+@contextmanager
+def metrics_at(host: str, port: int, registry: CollectorRegistry) -> Iterator[str]:
+    """Answer monitors without a token, on a port of their own.
+
+    Args:
+        host: Address to listen on.
+        port: Port; 0 takes any free port.
+        registry: Metrics.
+
+    Yields:
+        Address of the metrics.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    with _refused(host, port, "metrics_port"):
+        server, thread = start_http_server(port, host, registry)
+    try:
+        yield f"{address_of(host, server.server_port)}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address of a server for browsers."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
@@ -132,6 +169,7 @@ def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
             ws="none",
             lifespan="on",
             log_config=None,
+            access_log=False,  # the middleware has a log of requests
             server_header=False,
             proxy_headers=bool(settings.proxies),
             forwarded_allow_ips=[*settings.proxies],
@@ -167,8 +205,7 @@ def serve(
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
     SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
-    each SIGHUP. Warnings are written to stderr, and
-    with `access` a line for each request; each begins with the time and the id of the request.
+    each SIGHUP. Warnings are written to stderr, and with `access` a line for each request.
 
     Args:
         app: The application.
@@ -177,7 +214,7 @@ def serve(
         access: Write a line for each request.
         ready: Called once requests are accepted, and after each SIGHUP.
     """
-    _log_to_stderr(access=access)
+    log_to_stderr(settings.log_format, requests=access)
     server = make_server(app, settings)
     sys.setswitchinterval(_SWITCH)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
@@ -198,16 +235,3 @@ def serve(
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-
-
-def _log_to_stderr(*, access: bool) -> None:
-    config: dict[str, Any] = deepcopy(uvicorn.config.LOGGING_CONFIG)
-    config["filters"] = {"id": {"()": CorrelationIdFilter, "default_value": "-"}}
-    for handler in config["handlers"].values():
-        handler |= {"stream": "ext://sys.stderr", "filters": ["id"]}
-    for formatter in config["formatters"].values():
-        formatter["fmt"] = f"%(asctime)s %(correlation_id)s {formatter['fmt']}"
-    level = logging.INFO if access else logging.WARNING
-    config["loggers"] = {"uvicorn.access": config["loggers"]["uvicorn.access"] | {"level": level}}
-    config["root"] = {"handlers": ["default"], "level": logging.WARNING}
-    logging.config.dictConfig(config)

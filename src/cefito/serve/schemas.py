@@ -469,6 +469,8 @@ class SavedSession(RequestBody):
     run: str
     horizon: int
     fingerprint: str
+    digest: str = ""  # of the run that it began with; empty if that was not kept
+    place: str = ""  # of the same run
     client: str
     open: OpenRequest
 
@@ -540,6 +542,7 @@ class RunOut(ResponseBody):
     observation_dim: int
     dataset: str
     fingerprint: str = Field(description="Hash of the data set; empty for imported weights.")
+    digest: str = Field(description="Hash of the run's files, which tells its versions apart.")
     simulated: bool = Field(description="Whether its observations are simulated.")
     seed: int | None
     search: dict[str, Any] | None = Field(description="Settings of its search.")

@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio.to_thread
 import numpy as np
@@ -30,7 +33,7 @@ from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
-from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
+from cefito.serve.schemas import PlanAnswer, PlanRequest, SavedSession, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, Encoded, EncodingProcess, Upload, kept
 
@@ -84,6 +87,8 @@ class Service:
         self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
         self._prepare_encoding()
         self._reloading = threading.Lock()
+        # runs that kept sessions began with, by their digests, while a session follows them
+        self._older: WeakValueDictionary[str, Served] = WeakValueDictionary()
         self.starting: Future[Any] | None = None  # of the encoding process with the service
         self.uploads = 0  # being encoded or waiting for it
         self._preparing: CapacityLimiter | None = None
@@ -96,9 +101,9 @@ class Service:
             self.starting = self.encoding.start()
             self.starting.add_done_callback(_warn)
 
-    def _prepare_encoding(self) -> None:
+    def _prepare_encoding(self, *older: Served) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
-        settings, limits, runs = self.settings, self.limits, self.models.runs
+        settings, limits, runs = self.settings, self.limits, (*self.models.runs, *older)
         recipes = [ObservationRecipe.of(served.run) for served in runs if served.video]
         self._recipes |= {recipe.digest: recipe for recipe in recipes}
         if not self._recipes:
@@ -133,6 +138,26 @@ class Service:
                 return
             self.models.runs, self.models.names = models.runs, models.names
             self._prepare_encoding()
+
+    def version(self, saved: SavedSession) -> Served:
+        """The run that a kept session began with, opened from where it was; else that of its name.
+
+        Raises:
+            ProblemError: The first is gone, and there is none of the name.
+        """
+        for served in (*self.models.runs, *self._older.values()):
+            if (served.name, served.digest) == (saved.run, saved.digest):
+                return served
+        place = Path(saved.place)
+        with suppress(CefitoError, OSError):
+            there = bool(saved.place) and place.exists()
+            settings = self.settings.model_copy(update={"runs": (place,)})
+            for opened in open_models(settings).runs if there else ():
+                if opened.digest == saved.digest:
+                    older = self._older[saved.digest] = replace(opened, name=saved.run)
+                    self._prepare_encoding(older)
+                    return older
+        return self.models.find(saved.run, saved.horizon)
 
     def close(self) -> None:
         """Stop all searches and the encoding process."""

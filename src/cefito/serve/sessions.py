@@ -31,6 +31,7 @@ from cefito.files import NOT_JSON, lines_of
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
+from cefito.serve.logs import SESSION
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, of_field, read_numbers, read_row
@@ -65,7 +66,7 @@ class LiveSession:
     served: Served
     client: str
     used: float  # time of its last request
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    id: str = field(default_factory=lambda: SESSION + secrets.token_urlsafe(16))  # masked in logs
     session: Session | None = None  # None until it is made, and until its file is read
     file: FilePath | None = None  # of its events, if they are kept
     goal: bool = False
@@ -92,6 +93,7 @@ class Sessions:
         self.service, self._limits, self._metrics = service, service.limits, service.metrics
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
+        self._metrics.older.set_function(self._count_older)
         folder = service.settings.session_folder
         self._folder = None if folder is None else folder / "sessions"
         if self._folder is not None:
@@ -107,7 +109,9 @@ class Sessions:
                 with _opened(file, "rb") as lines:
                     line = next(lines_of(lines, file, ""), b"")
                 saved = SavedSession.model_validate_json(line)
-                served = self.service.models.find(saved.run, saved.horizon)
+                served = self.service.version(saved)
+                if saved.digest not in ("", served.digest):
+                    logger.warning("%s: its run is gone; it follows the one of its name", file)
                 if saved.fingerprint != served.run.info.dataset.fingerprint:
                     raise ValueError(f"{served.title} is of another data set")
                 live = LiveSession(served, saved.client, _now(), file.stem, file=file)
@@ -139,6 +143,8 @@ class Sessions:
                         run=served.name,
                         horizon=served.run.horizon,
                         fingerprint=served.run.info.dataset.fingerprint,
+                        digest=served.digest,
+                        place=str(served.place),
                         client=live.client,
                         open=body,
                     )
@@ -153,17 +159,19 @@ class Sessions:
         self._watch(live)
         return answer
 
-    def find(self, id: SessionId) -> LiveSession:
-        """The session of an id, which is in use from now."""
-        live = self._open.get(id)
+    def find(self, request: Request, id: str) -> LiveSession:
+        """The session of an id that the station of a request reaches; it is in use from now."""
+        live, station = self._open.get(id), getattr(request.state, "station", None)
         if live is None or not (live.session or live.file):
+            raise _gone()
+        if station is not None and not station.reaches(live.client):
             raise _gone()
         live.used = _now()
         return live
 
-    async def close(self, id: SessionId) -> None:
+    async def close(self, request: Request, id: SessionId) -> None:
         """End a session."""
-        self._end(self.find(id), "the session was closed.")
+        self._end(self.find(request, id), "the session was closed.")
 
     async def state(
         self,
@@ -180,7 +188,7 @@ class Sessions:
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = self.find(id)
+        live = self.find(request, id)
 
         def state(watch: Watch) -> SessionAnswer:
             return _state(live, _restored(live, watch), top_k, steps)
@@ -189,7 +197,7 @@ class Sessions:
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        live, most = self.find(id), self._limits.session_events
+        live, most = self.find(request, id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change(watch: Watch) -> SessionAnswer:
@@ -216,7 +224,7 @@ class Sessions:
 
     async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        served = self.find(id).served
+        served = self.find(request, id).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
         return await self.change(request, id, EventRequest(rows=rows))
@@ -226,7 +234,7 @@ class Sessions:
 
         A comment comes when there is nothing to say for long.
         """
-        live = self.find(id)
+        live = self.find(request, id)
         if live.session is None:
             loop = asyncio.get_running_loop()
 
@@ -273,6 +281,11 @@ class Sessions:
                 detail = f"{len(sessions)} sessions {whose}are open, the most. Close one, or wait."
                 after = {"retry-after": str(left)}
                 raise ProblemError(detail, headers=after, limit=most, kind="busy")
+
+    def _count_older(self) -> int:
+        """Number of sessions whose run another has replaced since."""
+        present = {served.digest for served in self.service.models.runs}
+        return sum(live.served.digest not in present for live in [*self._open.values()])
 
     def _watch(self, live: LiveSession) -> None:
         """End a session once it is idle."""

@@ -6,6 +6,7 @@ import ipaddress
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -15,6 +16,7 @@ from cefito.settings import Settings
 
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
+LogFormat = Literal["text", "json"]
 _SHORTEST_TOKEN = 16
 
 
@@ -75,10 +77,12 @@ class ServiceSettings(Settings):
     encoder: str | None = None
     weights: Path | None = None  # file of the encoder s3d
     token: SecretStr | None = None  # that clients must send; None admits everybody
+    stations: Path | None = None  # file of `Stations`, each with a token, in the place of one token
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     session_folder: Path | None = None  # where live sessions are kept; None for memory alone
     mcp: bool = False  # whether agents find its tools at /mcp
+    log_format: LogFormat = "text"
     limits: Limits = Limits()
 
     @field_validator("proxies")
@@ -95,13 +99,16 @@ class ServiceSettings(Settings):
 
 
 def read_token(path: Path | None) -> SecretStr | None:
-    """Read the token from a file, otherwise from the environment; None without one."""
+    """Read the token from a file, otherwise from the environment.
+
+    None without one, also if the file holds stations, in JSON.
+    """
     place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         place = str(path)
         remedy = "Give a file that holds the token."
         text = read_text(path, remedy, ConfigError, setting="token_file")
-    if text is None:
+    if text is None or (path is not None and text.lstrip().startswith("{")):
         return None
     token = text.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():

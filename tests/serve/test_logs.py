@@ -1,0 +1,131 @@
+"""The log: lines of text or of JSON, with no id of a session."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from contextlib import closing
+from datetime import datetime
+
+import pytest
+
+from cefito.serve.logs import events_log, log_to_stderr, requests_log
+from cefito.serve.settings import TOKEN_VARIABLE
+from cefito.serve.stations import Stations
+from serve.live_sessions import TOKEN, begin, end, read, sent
+from serve.test_process import Server
+
+SECRET = "ses_abcdEFGHijklMNOP-rst_v"
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """Make the log of a form, as text that grows."""
+    stderr, root = io.StringIO(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def make(form):
+        monkeypatch.setattr("sys.stderr", stderr)
+        log_to_stderr(form, requests=True)
+        return stderr
+
+    yield make
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for logger in (requests_log, events_log):
+        logger.setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_ids_of_sessions_are_masked_wherever_they_stand(log, form):
+    text = log(form)
+    try:
+        raise KeyError(SECRET)
+    except KeyError:
+        logging.getLogger("cefito").exception("/data/sessions/%s.jsonl: is odd", SECRET)
+    assert "/data/sessions/ses_abcd…" in text.getvalue().replace("\\u2026", "…")
+    assert "KeyError" in text.getvalue()
+    assert SECRET[8:] not in text.getvalue()
+    token = Stations().add("bench", "use")[1]
+    logging.getLogger("cefito").warning("?token=%s", token)
+    assert token[:8] in text.getvalue()
+    assert token[8:] not in text.getvalue()
+
+
+def test_requests_are_lines_with_their_time_but_without_ids_of_sessions(
+    serving, run_of_lengths, log
+):
+    client, text = serving(runs=(run_of_lengths.folder,)), log("text")
+    state = begin(client)
+    read(client, state, top_k=3)
+    client.get(f"/v1/sessions%25252F{state['id']}")  # the client decodes it once
+    end(client, state)
+    lines = text.getvalue().splitlines()
+    assert state["id"] not in text.getvalue()
+    shown = re.escape(state["id"][:8])
+    assert [re.sub(r"^.* - ", "", re.sub(r"\d+\.\d ms$", "MS", line)) for line in lines] == [
+        '"POST /v1/sessions HTTP/1.1" 201 MS',
+        f'"GET /v1/sessions/{state["id"][:8]}…?top_k=3 HTTP/1.1" 200 MS',
+        f'"GET /v1/sessions%252F{state["id"][:8]}… HTTP/1.1" 404 MS',
+        f'"DELETE /v1/sessions/{state["id"][:8]}… HTTP/1.1" 204 MS',
+    ]
+    assert re.match(rf"\d{{4}}-.* [0-9a-f]{{32}} INFO: +testclient:\d+ .*{shown}", lines[1])
+
+
+def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
+    place, run_of_lengths, tmp_path, monkeypatch
+):
+    """Those of uvicorn, too: it says itself which bytes are no request."""
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
+    options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
+    with Server(place, str(run_of_lengths.folder), *options) as server:
+        state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
+        asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
+        assert sent(server.port, "GET", f"/v1/sessions/{state['id']}", **asked)[0] == 200
+        with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
+            connection.sendall(b"no request\r\n\r\n")
+            server.wait_for("Invalid HTTP request")
+        metrics = re.search(r"metrics on (http://127.0.0.1:\d+/metrics)", "".join(server.lines))
+        with urllib.request.urlopen(metrics[1]) as answer:
+            assert 'cefito_requests_total{method="POST",route="/v1/sessions"' in str(answer.read())
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics")
+        before = list(server.lines)
+        server.lines.clear()
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("'tea' (horizon 3) on")
+        assert server.end() == 0
+    entries = [json.loads(line) for line in (*before, *server.lines)]
+    times = [datetime.fromisoformat(entry["time"]) for entry in entries]
+    assert {time.utcoffset().total_seconds() for time in times} == {0}
+    by_path = {entry["path"]: entry for entry in entries if entry["message"] == "request"}
+    entry = by_path["/v1/sessions/{id}"]
+    assert entry.pop("milliseconds") > 0
+    assert entry.pop("time")
+    assert entry == {
+        "level": "info",
+        "message": "request",
+        "request_id": "a-request",
+        "method": "GET",
+        "path": "/v1/sessions/{id}",
+        "status": 200,
+        "client": "127.0.0.1",
+    }
+    by_status = {entry["status"]: entry for entry in by_path.values()}
+    assert by_status[401]["path"] is None
+    assert by_path["/v1/sessions"]["status"] == 201
+    odd = next(entry for entry in entries if "cannot go on" in entry["message"])
+    assert odd["level"] == "warning"
+    assert "ses_abcd…" in odd["message"]
+    said = json.dumps(entries)
+    assert state["id"] not in said
+    assert SECRET not in said

@@ -1,0 +1,148 @@
+"""The commands of docs/operate.md, and the files that it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import build_app
+from cefito.serve.settings import Limits
+from serve.live_sessions import sent
+from serve.test_process import Lines
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def blocks(words):
+    """The blocks of the page that hold some words."""
+    return [block for block in BLOCKS if words in block]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_upgrade_look_and_back(run_of_lengths, tmp_path):
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(run_of_lengths.folder, tmp_path / "runs" / "2026-11")
+    second = tmp_path / "runs" / "2026-12"
+    second.mkdir()
+    info = run_of_lengths.info.model_copy(update={"seed": 99})
+    run_of_lengths.changed(folder=second, info=info).written()
+    (started,), (look,) = blocks("cefito serve current --session"), blocks("/v1/model")
+    upgrade, back = blocks("kill -HUP PID")
+    link, serve = started.strip().split("\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def shell(command):
+        command = command.replace("PID", str(server.process.pid)).replace("8000", str(port))
+        command = command.replace("9100", metrics)
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    subprocess.run(["bash", "-ec", link], cwd=tmp_path, check=True)
+    words = serve.replace("9100", "0").split()
+    command = [sys.executable, "-m", *words, "--port", str(port)]
+    with Lines(command, cwd=tmp_path) as server:
+        ready = f"serving 'current' (steps 1-4) on http://127.0.0.1:{port}"
+        server.wait_for(ready)
+        metrics = re.search(r"127.0.0.1:(\d+)/metrics", server.wait_for("metrics on"))[1]
+        old = sent(port, "POST", "/v1/sessions", {})[1]
+        seen = []
+        for change in (upgrade, back):
+            server.lines.clear()
+            shell(change)
+            server.wait_for(ready)
+            model, count = shell(look).split("}# HELP", 1)
+            run = json.loads(model + "}")["runs"][0]
+            seen.append((run["name"], run["seed"], float(count.split()[-1])))
+            assert sent(port, "GET", f"/v1/sessions/{old['id']}")[0] == 200
+        assert seen == [("current", 99, 1.0), ("current", 0, 0.0)]
+        assert server.end() == 0
+
+
+def options(words):
+    """The arguments of a call of cefito serve, which the command line takes."""
+    app = build_app()
+    app.parse_args(["serve", *words], print_error=False, exit_on_error=False)
+    return [word for word in words if not word.startswith("-")]
+
+
+def test_the_compose_file():
+    yaml = pytest.importorskip("yaml")
+    content = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text("utf-8"))
+    service = content["services"]["cefito"]
+    assert options(service["command"]) == ["/srv/cefito/current"]
+    places = {
+        volume.split(":")[-2 if volume.endswith(":ro") else -1] for volume in service["volumes"]
+    }
+    assert places == {"/srv/cefito", "/var/lib/cefito"}
+    assert {*content["volumes"]} == {"sessions"}
+    assert float(service["stop_grace_period"].rstrip("s")) > Limits().drain_seconds
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    assert "--owner 10001 --mode 0700 /var/lib/cefito" in image
+
+
+def test_the_unit(tmp_path):
+    text = (ROOT / "deploy" / "cefito.service").read_text("utf-8")
+    call = re.search(r"^ExecStart=/opt/cefito/bin/cefito serve (.*)$", text, re.MULTILINE)[1]
+    assert options(call.split())[0] == "/srv/cefito/current"
+    assert int(re.search(r"TimeoutStopSec=(\d+)", text)[1]) > Limits().drain_seconds
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path / "cefito.service"
+    unit.write_text(text.replace("/opt/cefito/bin/cefito", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "cefito.service" in done.stderr) == (0, False), done.stderr
+
+
+def test_what_is_backed_up_comes_back(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "runs").mkdir(parents=True)
+    (old / "runs" / "run.json").write_text("{}")
+    (old / "current").symlink_to("runs")
+    new.mkdir()
+    (commands,) = blocks("tar -czf")
+    for command, folder in zip(commands.splitlines(), (old, new), strict=True):
+        words = command.replace("/srv/cefito", str(folder)).split()
+        subprocess.run(words, cwd=tmp_path, check=True)
+    assert (new / "current").readlink() == Path("runs")
+    assert (new / "current" / "run.json").read_text() == "{}"
+
+
+def test_the_bill_of_materials(tmp_path):
+    def entry(name, needs=(), **more):
+        about = {"name": name, "version": "1.0", "requires_dist": list(needs), **more}
+        info = {"archive_info": {"hashes": {"sha256": "0" * 64}}}
+        return {"metadata": about, "download_info": info}
+
+    app = entry("cefito", ["Typed_One>=1", "other; extra == 'serve'", "gone; extra == 'x'"])
+    app |= {"requested_extras": ["serve"], "download_info": {"dir_info": {}}}
+    licence = {"classifier": ["License :: OSI Approved :: MIT License"]}
+    parts = [entry("typed-one", license_expression="MIT"), entry("other", ["typed-one"], **licence)]
+    (tmp_path / "report.json").write_text(json.dumps({"install": [app, *parts]}))
+    command = [sys.executable, str(ROOT / "deploy" / "sbom.py"), "report.json", "sbom.json"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["name"] == "cefito"
+    first, second = bill["components"]
+    assert first["licenses"] == [{"expression": "MIT"}]
+    assert first["hashes"] == [{"alg": "SHA-256", "content": "0" * 64}]
+    assert second["licenses"] == [{"license": {"name": "MIT License"}}]
+    place = "pkg:pypi/{}@1.0".format
+    needs = {of["ref"]: of["dependsOn"] for of in bill["dependencies"]}
+    assert needs[place("cefito")] == [place("other"), place("typed-one")]
+    assert needs[place("other")] == [place("typed-one")]

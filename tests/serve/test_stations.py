@@ -1,0 +1,211 @@
+"""Stations with tokens of their own: roles, sessions, and a file that changes while it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import main
+from cefito.errors import RunError
+from cefito.serve.settings import read_token
+from cefito.serve.stations import Access, Stations
+from serve.live_sessions import begin, end, read, tell
+
+ROLES = ("watch", "use", "administer")
+
+
+def called(capsys, *argv, code=0):
+    """What a command writes to stdout, or to stderr if it is refused."""
+    assert main(["token", *map(str, argv)]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "tokens.json"
+
+
+@pytest.fixture
+def tokens(file, capsys):
+    """Tokens of a station of each role, by the role, which is its name; and of another of `use`."""
+    stations = (*ROLES, "other")
+    return {
+        name: called(capsys, "add", file, name, "--role", name if name in ROLES else "use").strip()
+        for name in stations
+    }
+
+
+class AsStation:
+    """A client that sends a token."""
+
+    def __init__(self, client, token):
+        self.client, self.headers = client, {"authorization": f"Bearer {token}"}
+
+    def __getattr__(self, name):
+        def ask(*path, **arguments):
+            return getattr(self.client, name)(*path, **arguments, headers=self.headers)
+
+        return ask
+
+
+@pytest.fixture
+def clients(serving, run_of_lengths, file, tokens):
+    """A client of each station, and one without a token."""
+    client = serving(runs=(run_of_lengths.folder,), stations=file, mcp=True)
+    return {"nobody": client, **{name: AsStation(client, of) for name, of in tokens.items()}}
+
+
+def test_tokens_are_made_listed_and_removed(file, capsys):
+    token = called(capsys, "add", file, "bench-1").strip()
+    said = json.loads(called(capsys, "add", file, "screen", "--role", "watch", "--json"))
+    assert said["role"] == "watch"
+    kept = json.loads(file.read_text())["stations"]
+    assert kept[0]["sha256"] == hashlib.sha256(token.encode()).hexdigest()
+    assert len(token) == 47  # 256 bits, after a begin by which the log knows it
+    assert token not in file.read_text()
+    listed = json.loads(called(capsys, "list", file, "--json"))
+    expected = [("bench-1", "use"), ("screen", "watch")]
+    assert [(station["name"], station["role"]) for station in listed] == expected
+    assert "has a token already" in called(capsys, "add", file, "screen", code=2)
+    assert "no station 'x'; there are bench-1, screen" in called(
+        capsys, "remove", file, "x", code=2
+    )
+    removed = json.loads(called(capsys, "remove", file, "bench-1", "--json"))
+    assert removed == {"removed": "bench-1"}
+    assert [station.name for station in Stations.read(file).stations] == ["screen"]
+    for name in ("", "a b", "-x", "a\nb", "é", "x" * 65, "../x"):
+        assert called(capsys, "add", file, "--", name, code=2).count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"stations": [{"name": "a", "role": "root", "sha256": "0"}]}', "role"),
+        ('{"stations": 1}', "stations"),
+        ("{", "JSON"),
+        (
+            json.dumps(
+                {"stations": [{"name": name, "role": "use", "sha256": "0" * 64} for name in "ab"]}
+            ),
+            "one token",
+        ),
+    ],
+)
+def test_files_that_hold_no_stations_are_refused(place, file, text, words):
+    file.write_text(text)
+    with pytest.raises(RunError, match=words):
+        Access(place.settings(stations=file))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "least"),
+    [
+        ("get", "/health", None, "nobody"),
+        ("get", "/", None, "watch"),
+        ("get", "/v1/model", None, "watch"),
+        ("post", "/v1/plan", {"task": 0}, "use"),
+        ("post", "/v1/sessions", {}, "use"),
+        ("post", "/mcp", {}, "use"),
+        ("delete", "/v1/sessions/none", None, "use"),
+        ("get", "/metrics", None, "administer"),
+    ],
+)
+def test_roles(clients, method, path, body, least):
+    ranks = ("nobody", *ROLES)
+    for role in ranks:
+        arguments = {} if body is None else {"json": body}
+        response = getattr(clients[role], method)(path, **arguments)
+        admitted = ranks.index(role) >= ranks.index(least)
+        expected = None if admitted else 401 if role == "nobody" else 403
+        assert (response.status_code if response.status_code in (401, 403) else None) == expected
+        if expected == 403:
+            problem = response.json()
+            assert problem["type"] == "urn:cefito:role"
+            assert problem["detail"].startswith(f"the station '{role}' has the role '{role}'")
+
+
+def test_sessions_are_those_of_the_station_that_opened_them(clients):
+    state = begin(clients["use"])
+    assert tell(clients["use"], state, done=0)["number"] == 1
+    for ask in (read, end_refused):
+        ask(clients["other"], state, 404)
+    assert tell(clients["other"], state, 404, done=1)["type"] == "urn:cefito:not-found"
+    assert read(clients["watch"], state)["number"] == 1  # who has its id
+    assert tell(clients["administer"], state, done=1)["number"] == 2
+    call = {"name": "add_event", "arguments": {"id": state["id"], "done": 2}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    told = clients["other"].post("/mcp", json=message).json()["result"]
+    assert (told["isError"], "no such session" in told["content"][0]["text"]) == (True, True)
+    end(clients["use"], state)
+
+
+def end_refused(client, state, status):
+    assert client.delete(f"/v1/sessions/{state['id']}").status_code == status
+
+
+def test_the_number_of_sessions_of_a_station_is_limited(serving, run_of_lengths, file, tokens):
+    settings = {"stations": file, "limits": {"client_sessions": 1}}
+    client = serving(runs=(run_of_lengths.folder,), **settings)
+    for name in ("use", "other"):  # of one address
+        station = AsStation(client, tokens[name])
+        begin(station)
+        assert "1 sessions of this client are open" in begin(station, 429)["detail"]
+
+
+def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
+    clients, file, capsys, caplog
+):
+    def status(name):
+        return clients[name].get("/v1/model").status_code
+
+    assert status("use") == status("watch") == 200
+    called(capsys, "remove", file, "use")
+    assert [status("use"), status("watch")] == [401, 200]
+    token = called(capsys, "add", file, "late").strip()
+    late = AsStation(clients["nobody"], token)
+    assert late.get("/v1/model").status_code == 200
+    content = file.read_text()
+    for odd in ("{", None):
+        file.unlink() if odd is None else file.write_text(odd)
+        assert [status("watch"), status("use")] == [200, 401]
+        assert caplog.messages[-1].startswith("all tokens stay as they were: ")
+    file.write_text(content)
+    assert late.get("/v1/model").status_code == 200
+
+
+def test_the_log_names_the_station(clients, caplog):
+    caplog.set_level(logging.INFO, logger="cefito.requests")
+    clients["watch"].get("/v1/model")
+    clients["nobody"].get("/v1/model")
+    lines = [record.getMessage().partition(" ")[2] for record in caplog.records]
+    assert [line.partition(" HTTP")[0] for line in lines] == [
+        'watch "GET /v1/model',
+        '- "GET /v1/model',
+    ]
+    stations = [record.facts.get("station") for record in caplog.records]
+    assert stations == ["watch", None]
+
+
+def test_a_file_with_one_token_is_as_before(tmp_path, file, tokens, capsys):
+    one = tmp_path / "token.txt"
+    one.write_text("0123456789abcdef\n")
+    assert "not valid JSON" in called(capsys, "add", one, "bench", code=2)
+    assert read_token(one).get_secret_value() == "0123456789abcdef"
+    assert read_token(file) is None
+
+
+def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text("utf-8")
+    lines = re.findall(r"^cefito token (.*?)(?: *#.*)?$", page, re.MULTILINE)
+    said = [called(capsys, *line.split()) for line in lines]
+    assert [text[:4] for text in said[:3]] == ["cft_"] * 3
+    assert "operator  administer" in said[3]
+    kept = [(station.name, station.role) for station in Stations.read(Path("tokens.json")).stations]
+    assert kept == [("screen", "watch"), ("operator", "administer")]
