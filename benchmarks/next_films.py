@@ -182,7 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fold", type=int, choices=range(3))
     common.add_settings(parser)
     given = parser.parse_args(arguments)
-    config = validated(RecogniserConfig, common.settings(given.set), place="--set")
+    chosen = {key: json.loads(value) for key, value in common.settings(given.set).items()}
+    config = validated(RecogniserConfig, chosen, place="--set")
     before = given.out is not None and given.out.exists()
     curves: dict[str, Any] = json.loads(given.out.read_text())["curves"] if before else {}
     with common.prepared(given.data) as data:

@@ -38,10 +38,10 @@ def seen(seed):
 LABELLED = seen(0), seen(1)
 
 
-def labelled(films=LABELLED, tasks=(2.0, 1.0, 0.0)):
+def labelled(films=LABELLED, tasks=(2, 1, 0)):
     standard = Standard.of(list(films), 40)
     parts = [parts_of(standard.scaled(rows), 1.0) for rows in films]
-    return LabelledFilms(standard, np.concatenate(parts), np.array(tasks))
+    return LabelledFilms(standard, tuple(parts), np.array(tasks))
 
 
 def recognition(sure, task):
@@ -71,13 +71,11 @@ def test_a_film_that_repeats_a_labelled_one_comes_last():
 
 
 def test_a_film_of_a_task_without_labels_comes_first():
-    films = [film(name, seen(2), task=task) for task, name in enumerate(("tea", "toast", "jam"))]
-    alone = [ordered([one], labelled())[0][1] for one in films]
-    assert [facts.labelled for facts in alone] == [2, 1, 0]
-    assert [facts.help / alone[2].help for facts in alone] == pytest.approx([1 / 3, 1 / 2, 1])
-    assert names(films)[0] == "jam"
-    assert alone[2].why.endswith("no labelled film of its task")
-    assert alone[0].help == pytest.approx(alone[0].unsure * alone[0].new / 3)
+    films = [film("tea", seen(2), sure=0.3), film("jam", seen(3), sure=0.9, task=2)]
+    (_, first), (_, second) = ordered(films, labelled())
+    assert (first.film, first.help, first.labelled) == ("jam", 1, 0)
+    assert first.why.endswith("no labelled film of its task")
+    assert (second.help, second.unsure, second.labelled) == (*[pytest.approx(0.7)] * 2, 2)
 
 
 def test_of_films_that_are_alike_one_comes_early():
@@ -90,11 +88,17 @@ def test_of_films_that_are_alike_one_comes_early():
 
 
 def test_a_chosen_film_is_one_of_its_task():
-    films = [film("a", seen(2), task=2), film("b", seen(3), task=2, sure=0.61)]
+    films = [film("a", seen(2), task=2, sure=0.9), film("b", seen(3), task=2, sure=0.8)]
     (_, first), (_, second) = ordered(films, labelled())
-    alone = ordered(films[1:], labelled())[0][1]
-    assert (first.film, second.film) == ("a", "b")
-    assert second.help < 0.51 * alone.help
+    assert (first.film, second.film, second.help) == ("a", "b", pytest.approx(0.2))
+
+
+def test_new_is_measured_by_the_labelled_films():
+    rows = np.concatenate([LABELLED[0][: LENGTH // 2], seen(2)[: LENGTH // 2]])
+    half, new = (ordered([film("x", one)], labelled())[0][1] for one in (rows, seen(2)))
+    assert 0.25 < half.new < 0.75
+    assert half.help == pytest.approx(min(1, 2 * half.new) * 0.4)
+    assert new.new == pytest.approx(1, abs=0.1)
 
 
 def test_films_that_help_alike_keep_their_order():
@@ -106,7 +110,7 @@ def test_films_that_help_alike_keep_their_order():
 def test_one_film_and_none():
     assert names([film("a", seen(2))]) == ["a"]
     assert ordered([], labelled()) == ordered([], None) == []
-    alone = labelled([seen(0)], (1.0, 0.0, 0.0))
+    alone = labelled([seen(0)], (1, 0, 0))
     assert names([film("again", seen(0), among=alone), film("a", seen(2), among=alone)], alone) == [
         "a",
         "again",

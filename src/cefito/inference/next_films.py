@@ -1,11 +1,12 @@
 """Which film, and which parts of it, to label next.
 
-The labels of a film are expected to help by unsure · new · need:
+The labels of a film are expected to help by min(1, 2 · new) · (1 − p · sure):
 
-- unsure: `doubt`, 1 − the probability of its task · the mean probability of its steps;
+- p · sure: the probability of its task · the mean probability of its steps (1 − `doubt`); 0 if no
+  film of its task is labelled;
 - new: the mean of 1 − exp(−d² / 2 σ²) over its parts of eight seconds, for the distance d to the
-  nearest part of a labelled film; σ² is the variance of the parts of labelled films;
-- need: the sum over tasks of p(task) / (1 + n), for n labelled films of the task.
+  nearest part of a labelled film and the variance σ² of these parts, divided by the same of
+  labelled films among each other, at most 1. So films that resemble labelled ones come last.
 
 Films are chosen one after another, and each chosen one counts as labelled for those after it.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -37,6 +39,7 @@ from cefito.tracks import Track
 logger = logging.getLogger(__name__)
 
 _TINY = 1e-9
+_COMPARED, _LEAST_NEW = 100, 0.02
 _PART, _MOST_PARTS = 8.0, 64  # seconds of a part that is compared; parts of a film
 _STRETCH, _SHARE, _STRETCHES = 30.0, 6, 3  # seconds at most; films have six of them or more
 _LITTLE = 0.05  # mean probability of other labels from which on a stretch is worth a look
@@ -79,7 +82,8 @@ def parts_of(rows: NDArray[np.floating[Any]], rate: float) -> Rows:
     """
     count = min(max(round(len(rows) / rate / _PART), 1), len(rows), _MOST_PARTS)
     means = [part.mean(axis=0) for part in np.array_split(rows, count)]
-    return np.stack(means) - rows.mean(axis=0)
+    parts: Rows = np.stack(means) - rows.mean(axis=0)
+    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +91,8 @@ class LabelledFilms:
     """The films that a recogniser was trained on, which films without labels are compared with."""
 
     standard: Standard
-    parts: Rows  # of all of them [m, D]
-    tasks: NDArray[np.float64]  # their number of each task [C]
+    parts: tuple[Rows, ...]  # of each film [m, D]
+    tasks: NDArray[np.int64]  # number of films of each task [C]
 
     @classmethod
     def of(cls, data: PreparedDataset, places: Sequence[int]) -> Self:
@@ -97,7 +101,7 @@ class LabelledFilms:
         standard = Standard.of(known.rows, known.rows[0].shape[1])
         parts = [parts_of(standard.scaled(rows), known.rate) for rows in known.rows]
         tasks = np.bincount(known.tasks, minlength=len(data.taxonomy.tasks))
-        return cls(standard, np.concatenate(parts), tasks.astype(float))
+        return cls(standard, tuple(parts), tasks)
 
     @classmethod
     def of_run(cls, run: OpenedRun) -> Self | None:
@@ -109,6 +113,27 @@ class LabelledFilms:
             return None
         return cls.of(data, [n for n, video in enumerate(data.videos) if video.split != "test"])
 
+    @cached_property
+    def spread(self) -> float:
+        """2 σ²."""
+        return 2 * max(float(np.concatenate(self.parts).var(axis=0).sum()), _TINY)
+
+    @cached_property
+    def usual(self) -> float:
+        """How new a labelled film is to the others, on average of at most a hundred of them."""
+        films = self.parts[:: -(-len(self.parts) // _COMPARED)]
+        others = (films[:place] + films[place + 1 :] for place in range(len(films)))
+        new = [
+            self.newness(_squared(film, np.concatenate(rest)))
+            for film, rest in zip(films, others, strict=True)
+            if rest
+        ]
+        return max(float(np.mean(new or [0.0])), _LEAST_NEW)
+
+    def newness(self, squares: NDArray[np.float64]) -> float:
+        """Return the mean of 1 − exp(−d² / 2 σ²) for d² of each part [m]."""
+        return 1 - float(np.exp(-squares / self.spread).mean())
+
 
 @dataclass(frozen=True, eq=False)
 class FilmToLabel:
@@ -116,7 +141,6 @@ class FilmToLabel:
 
     track: Track
     parts: Rows  # as those of labelled films [m, D]; [0, 0] without these
-    tasks: NDArray[np.float64]  # p(task) [C]
     stretches: tuple[Stretch, ...]
 
     @classmethod
@@ -134,7 +158,7 @@ class FilmToLabel:
         if labelled is not None:
             scaled = labelled.standard.scaled(recording.rows.astype(np.float32))
             parts = parts_of(scaled, recording.rate)
-        return cls(track, parts, recognition.tasks, stretches_of(recognition))
+        return cls(track, parts, stretches_of(recognition))
 
 
 def ordered(
@@ -149,26 +173,29 @@ def ordered(
     doubts = [doubt(film.track) for film in left]
     if labelled is None:
         first = sorted(range(len(left)), key=lambda place: -doubts[place])
-        return [_with_reason(left[place], doubts[place]) for place in first]
-    spread = 2 * max(float(labelled.parts.var(axis=0).sum()), _TINY)
-    nearest = [_squared(film.parts, labelled.parts) for film in left]  # d² of each part
-    tasks, places = labelled.tasks.copy(), [*range(len(left))]
+        return [_with_reason(left[place], doubts[place], doubts[place]) for place in first]
+    every = np.concatenate(labelled.parts)
+    nearest = [_squared(film.parts, every) for film in left]  # d² of each part
+    known, places = set(np.flatnonzero(labelled.tasks).tolist()), [*range(len(left))]
     while places:
-        new = {place: 1 - float(np.exp(-nearest[place] / spread).mean()) for place in places}
-        need = {place: float((left[place].tasks / (1 + tasks)).sum()) for place in places}
-        best = max(places, key=lambda place: doubts[place] * new[place] * need[place])
+        helps = dict[int, tuple[float, float]]()  # and how new each film is
+        for place in places:
+            new = min(labelled.newness(nearest[place]) / labelled.usual, 1.0)
+            unsure = doubts[place] if left[place].track.task_id in known else 1.0
+            helps[place] = min(2 * new, 1.0) * unsure, new
+        best = max(places, key=lambda place: helps[place][0])
         film = left[best]
-        count = int(labelled.tasks[film.tasks.argmax()])
-        order.append(_with_reason(film, doubts[best], new[best], need[best], count))
+        count = int(labelled.tasks[film.track.task_id])
+        order.append(_with_reason(film, doubts[best], *helps[best], count))
         places.remove(best)
-        tasks += film.tasks
+        known.add(film.track.task_id)
         for place in places:
             nearest[place] = np.minimum(nearest[place], _squared(left[place].parts, film.parts))
     return order
 
 
 def _with_reason(
-    film: FilmToLabel, unsure: float, new: float | None = None, need: float = 1.0, count: int = 0
+    film: FilmToLabel, unsure: float, helps: float, new: float | None = None, count: int = 0
 ) -> tuple[FilmToLabel, NextFilm]:
     track, why = film.track, f"{100 * unsure:.0f} % unsure"
     if new is not None:
@@ -178,7 +205,7 @@ def _with_reason(
         film=track.video,
         task=track.task,
         steps=len(track.steps),
-        help=unsure * need * (1.0 if new is None else new),
+        help=helps,
         unsure=unsure,
         new=new,
         labelled=None if new is None else count,
@@ -191,7 +218,8 @@ def _with_reason(
 def _squared(parts: Rows, others: Rows) -> NDArray[np.float64]:
     """Return d² of each part [m, D] to the nearest of others [k, D], [m]."""
     squares = (parts**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * parts @ others.T
-    return squares.min(axis=1).clip(min=0).astype(np.float64)
+    nearest: NDArray[np.float64] = squares.min(axis=1).clip(min=0).astype(np.float64)
+    return nearest
 
 
 def stretches_of(recognition: Recognition) -> tuple[Stretch, ...]:
