@@ -13,7 +13,7 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
-    "benchmarks": 5_830,
+    "benchmarks": 6_130,
     "cli": 4_360,
     "data": 6_260,
     "encoders": 2_040,
@@ -22,7 +22,7 @@ BUDGETS = {
     "export": 870,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 3_880,
+    "inference": 4_220,
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
@@ -33,7 +33,7 @@ BUDGETS = {
     "serve": 4_860,
     "study": 2_660,
     "testing": 640,
-    "tests": 48_520,
+    "tests": 50_150,
     "tracks": 3_650,
     "training": 1_720,
     "verification": 2_270,
@@ -44,7 +44,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 306
+MODULES = 307
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
