@@ -6,6 +6,7 @@ labelled, up to the next number of films; against films in the order of the draw
 to add draws to --out.
 
     python benchmarks/next_films.py --data FOLDER --out FILE [--films 5 10 20 40] [--draws 0 1 2]
+        [--orders random unsure next] [--set members=1]
 
 The scores are of the test videos, or, with --fold, of a third of the others, which are then not
 labelled. Edits of a film are counted as in `labelling.py`. `steps` is the number of labelled steps.
