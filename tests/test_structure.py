@@ -13,7 +13,7 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
-    "benchmarks": 5_830,
+    "benchmarks": 6_130,
     "cli": 4_575,
     "data": 6_470,
     "encoders": 2_040,
@@ -22,7 +22,7 @@ BUDGETS = {
     "export": 870,
     "field": 1_920,
     "ground": 2_140,
-    "inference": 4_050,
+    "inference": 4_220,
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,

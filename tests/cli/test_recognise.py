@@ -190,8 +190,6 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     assert "give either films, or the files that were corrected" in refused(*annotate)
     value = json.loads(ran(*annotate, "v10", "v11", "--json").out)
     assert {film["film"] for film in value["films"]} == {"v10", "v11"}
-    unsure = [film["unsure"] for film in value["films"]]
-    assert unsure == sorted(unsure, reverse=True)
     assert f"{out}: holds proposals already." in refused(*annotate, "v12")
     told = ran(*annotate, "--corrected", films / "STEPS.csv").err
     assert told.startswith("not proposed, so not counted: v0, v1, v2, ")
@@ -205,6 +203,38 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     assert code == 2
     assert told.endswith(f"{out / 'proposals.jsonl'}: holds none of the corrected films.\n")
     assert "gone.csv: no such file" in refused(*annotate, "--corrected", tmp_path / "gone.csv")
+
+
+def test_films_whose_labels_help_most_come_first(films, ran, tmp_path):
+    annotate = ("annotate", films / "RUN", "v0", "v10", "v11", "--out")
+    value = json.loads(ran(*annotate, tmp_path / "A", "--json").out)["films"]
+    assert [film["help"] for film in value] == sorted(
+        (film["help"] for film in value), reverse=True
+    )
+    assert (value[2]["film"], value[2]["new"]) == ("v0", pytest.approx(0, abs=1e-5))  # labelled
+    assert all(film["new"] > 0.05 for film in value[:2])
+    assert {film["labelled"] for film in value} == {5}
+    lines = (tmp_path / "A" / PROPOSALS).read_text().splitlines()
+    assert [json.loads(line)["video"] for line in lines] == [film["film"] for film in value]
+    _, *out = ran(*annotate, tmp_path / "B").out.splitlines()
+    assert out[0].split() == ["film", "task", "steps", "why", "look", "first", "at"]
+    assert [line.split()[0] for line in out[1:]] == [film["film"] for film in value]
+    assert "% new, 5 labelled films of its task" in out[1]
+
+
+def test_without_its_data_set_films_are_ordered_by_how_unsure_they_are(films, call, tmp_path):
+    shutil.copytree(films / "RUN", tmp_path / "RUN")
+    run = open_run(tmp_path / "RUN")
+    moved = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
+    replace(run, info=run.info.model_copy(update={"dataset": moved})).written()
+    inputs = [films / "FEATURES" / f"{name}.npy" for name in ("v0", "v10", "v11")]
+    code, out, err = call("annotate", tmp_path / "RUN", *inputs, "--out", tmp_path / "A", "--json")
+    value = json.loads(out)["films"]
+    assert code == 0
+    assert "films are ordered by how unsure they are alone" in err
+    unsure = [film["unsure"] for film in value]
+    assert unsure == sorted(unsure, reverse=True) == [film["help"] for film in value]
+    assert {film["new"] for film in value} == {film["labelled"] for film in value} == {None}
 
 
 @pytest.mark.parametrize("form", WRITERS)

@@ -12,7 +12,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import DataError, RunError
-from cefito.inference.proposals import doubt
+from cefito.inference.next_films import next_films
 from cefito.inference.whole_videos import recognise
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
@@ -143,7 +143,9 @@ def test_proposals_are_the_steps_of_the_library(place, films, studio, back_end):
         film = place[0] / "new" / f"n{number}.mp4"
         track = recognise(films.start, film)
         assert read_steps(proposal) == about([(s.name, s.start, s.end) for s in track.steps], 0.05)
-        assert proposal["score"] == round(1 - doubt(track), 4)
+        ((_, facts),) = next_films(films.start, [str(film)])
+        assert proposal["score"] == pytest.approx(1 - facts.help, abs=1e-4)
+        assert facts.new > 0
         scores = [region["score"] for region in proposal["result"]]
         assert scores == [round(step.probability, 4) for step in track.steps]
     assert {shown for _, shown in studio.asked} == {f"Token {TOKEN}"}

@@ -169,8 +169,7 @@ def annotate(
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
     if corrected:
         return _report(out / PROPOSALS, corrected, files.choices)
-    from cefito.inference.proposals import doubt
-    from cefito.inference.whole_videos import recognised_videos
+    from cefito.inference.next_films import next_films
     from cefito.runs.run import open_run
     from cefito.tracks.formats.json_lines import write
 
@@ -180,20 +179,21 @@ def annotate(
     WRITERS[format_].check_rate(rate)
     with log_warnings():
         opened = open_run(run)
-        tracks = recognised_videos(opened, films, task=reading.task, **reading.reading())
-    tracks = [track.model_copy(update={"tier": _tier(opened)}) for track in tracks]
-    tracks.sort(key=doubt, reverse=True)
+        order = next_films(opened, films, task=reading.task, **reading.reading())
+    tracks = [film.track.model_copy(update={"tier": _tier(opened)}) for film, _ in order]
     out.mkdir(parents=True, exist_ok=True)
     _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_], rate)
     write_text(out / PROPOSALS, write(tracks))
     if format_ != "csv":
         _write_tasks(tracks, out / TASKS)
-    heads = ("film", "task", "steps", "unsure")
-    rows = [(track.video, track.task, len(track.steps), doubt(track)) for track in tracks]
-    shown = [[*row, percent(unsure)] for *row, unsure in rows]
-    table("Films, those to correct first", heads, shown)
+    rows = [
+        (film.film, film.task, film.steps, film.why, ", ".join(part.words for part in film.parts))
+        for _, film in order
+    ]
+    heads = ("film", "task", "steps", "why", "look first at")
+    table("Films, those to correct first", heads, rows)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
-    return {"out": str(out), "films": [dict(zip(heads, row, strict=True)) for row in rows]}
+    return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 
 
 def _tier(run: Run) -> str:

@@ -21,6 +21,7 @@ from cefito.markup import listed
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
+from cefito.recognition.recogniser import Recognition
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import shortest_ends
 from cefito.tracks.track import named
@@ -57,18 +58,31 @@ class Recording:
         Raises:
             DataError: Rows of another width than the run's, or with NaN or infinity.
         """
+        recognition = self.recognition(run, task=task, plan=plan, doubt=evidence)
+        return self.track(recognition, least)
+
+    def recognition(
+        self,
+        run: OpenedRun,
+        *,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+        doubt: bool = False,
+    ) -> Recognition:
+        """Return what is recognised in the rows; arguments and errors as of `recognised`."""
         try:
-            recognition = run.recognise(
-                self.rows, rate=self.rate, task=task, plan=plan, doubt=evidence
-            )
+            return run.recognise(self.rows, rate=self.rate, task=task, plan=plan, doubt=doubt)
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
+
+    def track(self, recognition: Recognition, least: float = 0.0) -> Track:
+        """Return the steps that were recognised in the rows, but those below a probability."""
         best = int(recognition.tasks.argmax())
         return Track(
             video=self.name,
             task_id=best,
-            task=run.taxonomy.tasks[best].name,
+            task=recognition.taxonomy.tasks[best].name,
             task_probability=float(recognition.tasks[best]),
             seconds=len(self.rows) / self.rate,
             steps=tuple(recognition.steps(least)),

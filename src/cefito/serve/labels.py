@@ -27,7 +27,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.executors.base import Done, Failed, Outcome
 from cefito.executors.processes import WorkerProcess
-from cefito.inference.proposals import doubt
+from cefito.inference.next_films import FilmToLabel, LabelledFilms, ordered
 from cefito.inference.recordings import Recording
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import Run
@@ -135,6 +135,7 @@ class Labels:
         self._name = films.start.folder.resolve().name
         self._training, self._failed, self._version = False, "", films.version
         self._asked = False  # whether a retraining was asked for
+        self._compared: tuple[Run, LabelledFilms | None] | None = None  # films of the run
         self._stopped = threading.Event()
         self._wake = asyncio.Event()
 
@@ -185,7 +186,7 @@ class Labels:
         version, problems = self.version, list[CefitoError | ProblemError]()
         for task in body.tasks:
             try:
-                track = await self._recognised(request, task, tags, body.project.partition(".")[0])
+                film = await self._recognised(request, task, tags, body.project.partition(".")[0])
             except (CefitoError, ProblemError) as problem:
                 if isinstance(problem, ProblemError) and problem.kind in _PASSING:
                     raise
@@ -194,7 +195,7 @@ class Labels:
                 results.append([])  # no prediction, so that it is asked for again
                 continue
             asked: Any = {"rate": tags.rate(task.data), "version": version}
-            results.append(prediction(track.steps, tags, score=1 - doubt(track), **asked))
+            results.append(prediction(film[0].steps, tags, score=1 - film[1], **asked))
         if len(problems) == len(body.tasks):
             raise problems[0]
         return {"results": results, "model_version": version}
@@ -259,8 +260,8 @@ class Labels:
 
     async def _recognised(
         self, request: Request, task: LabelTask, tags: Tags, project: str
-    ) -> Track:
-        """Recognise the steps of a task's film."""
+    ) -> tuple[Track, float]:
+        """Recognise the steps of a task's film, and say how much its labels are to help."""
         address = task.data.get(tags.entry)
         if not isinstance(address, str):
             detail = f"task {task.id}: its data have no address of a film in '{tags.entry}'."
@@ -269,11 +270,17 @@ class Labels:
         served = self._service.models.runs[0]
         name = task.data.get("task")
 
-        def call(_watch: Watch) -> Track:
-            known = None
+        def call(_watch: Watch) -> tuple[Track, float]:
+            known, run, compared = None, served.run, self._compared
+            if compared is None or compared[0] is not run:
+                self._compared = compared = run, LabelledFilms.of_run(run)
+            labelled = compared[1]
             with suppress(ConfigError):  # a task that is new to the run is recognised
-                known = find_task(served.run.taxonomy, name) if isinstance(name, str) else None
-            return Recording(address, address, rows, 1.0).recognised(served.run, task=known)
+                known = find_task(run.taxonomy, name) if isinstance(name, str) else None
+            recording = Recording(address, address, rows, 1.0)
+            recognition = recording.recognition(run, task=known)
+            ((film, facts),) = ordered([FilmToLabel.of(recording, recognition, labelled)], labelled)
+            return film.track, facts.help
 
         return await self._service.call(request, served, call, expensive=True)
 

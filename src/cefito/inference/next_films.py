@@ -1,0 +1,265 @@
+"""Which film, and which parts of it, to label next.
+
+The labels of a film are expected to help by min(1, 2 · new) · (1 − p · sure):
+
+- p · sure: the probability of its task · the mean probability of its steps (1 − `doubt`); 0 if no
+  film of its task is labelled;
+- new: the mean of 1 − exp(−d² / 2 σ²) over its parts of eight seconds, for the distance d to the
+  nearest part of a labelled film and the variance σ² of these parts, divided by the same of
+  labelled films among each other, at most 1. So films that resemble labelled ones come last.
+
+Films are chosen one after another, and each chosen one counts as labelled for those after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.vocabulary import find_task
+from cefito.errors import DataError, RunError
+from cefito.inference.constraints import Name
+from cefito.inference.proposals import doubt
+from cefito.inference.recordings import Recording, open_recordings
+from cefito.inference.whole_videos import Reading
+from cefito.markup import counted
+from cefito.parts.opened import OpenedRun
+from cefito.recognition.classifier import Rows, Standard
+from cefito.recognition.recogniser import AnnotatedRows, Recognition
+from cefito.settings import Record
+from cefito.tracks import Track
+
+logger = logging.getLogger(__name__)
+
+_TINY = 1e-9
+_COMPARED, _LEAST_NEW = 100, 0.02
+_PART, _MOST_PARTS = 8.0, 64  # seconds of a part that is compared; parts of a film
+_STRETCH, _SHARE, _STRETCHES = 30.0, 6, 3  # seconds at most; films have six of them or more
+_LITTLE = 0.05  # mean probability of other labels from which on a stretch is worth a look
+
+
+class Stretch(Record):
+    """A stretch of a film that is worth a look first."""
+
+    start: float  # seconds
+    end: float  # seconds
+    unsure: float  # mean over its rows of 1 − the probability of the likeliest label
+
+    @property
+    def words(self) -> str:
+        """Its start and end, as in 1:05-1:35."""
+        times = (divmod(round(seconds), 60) for seconds in (self.start, self.end))
+        return "-".join(f"{minutes}:{seconds:02}" for minutes, seconds in times)
+
+
+class NextFilm(Record):
+    """How much the labels of a film are expected to help, and why."""
+
+    film: str
+    task: str
+    steps: int  # number of recognised steps
+    help: float  # 0 to 1
+    unsure: float  # 0 to 1
+    new: float | None  # 0 to 1; None if the labelled films are not at hand
+    labelled: int | None  # labelled films of its task; None likewise
+    why: str
+    parts: tuple[Stretch, ...]  # the most unsure ones, in the order of their times
+
+
+def parts_of(rows: NDArray[np.floating[Any]], rate: float) -> Rows:
+    """Return the means of parts of eight seconds [m, D] of rows [n, D], less their mean.
+
+    Args:
+        rows: Rows of a film, standardised.
+        rate: Rows a second.
+    """
+    count = min(max(round(len(rows) / rate / _PART), 1), len(rows), _MOST_PARTS)
+    means = [part.mean(axis=0) for part in np.array_split(rows, count)]
+    parts: Rows = np.stack(means) - rows.mean(axis=0)
+    return parts
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledFilms:
+    """The films that a recogniser was trained on, which films without labels are compared with."""
+
+    standard: Standard
+    parts: tuple[Rows, ...]  # of each film [m, D]
+    tasks: NDArray[np.int64]  # number of films of each task [C]
+
+    @classmethod
+    def of(cls, data: PreparedDataset, places: Sequence[int]) -> Self:
+        """Read some videos of a data set (DataError if it holds no rows of whole videos)."""
+        known = AnnotatedRows.of(data, places)
+        standard = Standard.of(known.rows, known.rows[0].shape[1])
+        parts = [parts_of(standard.scaled(rows), known.rate) for rows in known.rows]
+        tasks = np.bincount(known.tasks, minlength=len(data.taxonomy.tasks))
+        return cls(standard, tuple(parts), tasks)
+
+    @classmethod
+    def of_run(cls, run: OpenedRun) -> Self | None:
+        """Return the films that the recogniser of a run was trained on; None if they have moved."""
+        try:
+            data = run.dataset()
+        except (DataError, RunError) as problem:
+            logger.warning("films are ordered by how unsure they are alone: %s", problem)
+            return None
+        return cls.of(data, [n for n, video in enumerate(data.videos) if video.split != "test"])
+
+    @cached_property
+    def spread(self) -> float:
+        """2 σ²."""
+        return 2 * max(float(np.concatenate(self.parts).var(axis=0).sum()), _TINY)
+
+    @cached_property
+    def usual(self) -> float:
+        """How new a labelled film is to the others, on average of at most a hundred of them."""
+        films = self.parts[:: -(-len(self.parts) // _COMPARED)]
+        others = (films[:place] + films[place + 1 :] for place in range(len(films)))
+        new = [
+            self.newness(_squared(film, np.concatenate(rest)))
+            for film, rest in zip(films, others, strict=True)
+            if rest
+        ]
+        return max(float(np.mean(new or [0.0])), _LEAST_NEW)
+
+    def newness(self, squares: NDArray[np.float64]) -> float:
+        """Return the mean of 1 − exp(−d² / 2 σ²) for d² of each part [m]."""
+        return 1 - float(np.exp(-squares / self.spread).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class FilmToLabel:
+    """A film without labels, as its recogniser sees it."""
+
+    track: Track
+    parts: Rows  # as those of labelled films [m, D]; [0, 0] without these
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def of(
+        cls, recording: Recording, recognition: Recognition, labelled: LabelledFilms | None
+    ) -> Self:
+        """Keep what is needed of a film.
+
+        Args:
+            recording: The rows of the film.
+            recognition: What was recognised in them.
+            labelled: The films that the recogniser was trained on; None if they are not at hand.
+        """
+        parts, track = np.zeros((0, 0), dtype=np.float32), recording.track(recognition)
+        if labelled is not None:
+            scaled = labelled.standard.scaled(recording.rows.astype(np.float32))
+            parts = parts_of(scaled, recording.rate)
+        return cls(track, parts, stretches_of(recognition))
+
+
+def ordered(
+    films: Iterable[FilmToLabel], labelled: LabelledFilms | None
+) -> list[tuple[FilmToLabel, NextFilm]]:
+    """Return films and what their labels are expected to help, those that help most first.
+
+    Films that help alike stay in the order that they are given in. Without labelled films the
+    order is that of how unsure they are.
+    """
+    left, order = list(films), list[tuple[FilmToLabel, NextFilm]]()
+    doubts = [doubt(film.track) for film in left]
+    if labelled is None:
+        first = sorted(range(len(left)), key=lambda place: -doubts[place])
+        return [_with_reason(left[place], doubts[place], doubts[place]) for place in first]
+    every = np.concatenate(labelled.parts)
+    nearest = [_squared(film.parts, every) for film in left]  # d² of each part
+    known, places = set(np.flatnonzero(labelled.tasks).tolist()), [*range(len(left))]
+    while places:
+        helps = dict[int, tuple[float, float]]()  # and how new each film is
+        for place in places:
+            new = min(labelled.newness(nearest[place]) / labelled.usual, 1.0)
+            unsure = doubts[place] if left[place].track.task_id in known else 1.0
+            helps[place] = min(2 * new, 1.0) * unsure, new
+        best = max(places, key=lambda place: helps[place][0])
+        film = left[best]
+        count = int(labelled.tasks[film.track.task_id])
+        order.append(_with_reason(film, doubts[best], *helps[best], count))
+        places.remove(best)
+        known.add(film.track.task_id)
+        for place in places:
+            nearest[place] = np.minimum(nearest[place], _squared(left[place].parts, film.parts))
+    return order
+
+
+def _with_reason(
+    film: FilmToLabel, unsure: float, helps: float, new: float | None = None, count: int = 0
+) -> tuple[FilmToLabel, NextFilm]:
+    track, why = film.track, f"{100 * unsure:.0f} % unsure"
+    if new is not None:
+        films = counted(count, "labelled film") if count else "no labelled film"
+        why += f", {100 * new:.0f} % new, {films} of its task"
+    facts = NextFilm(
+        film=track.video,
+        task=track.task,
+        steps=len(track.steps),
+        help=helps,
+        unsure=unsure,
+        new=new,
+        labelled=None if new is None else count,
+        why=why,
+        parts=film.stretches,
+    )
+    return film, facts
+
+
+def _squared(parts: Rows, others: Rows) -> NDArray[np.float64]:
+    """Return d² of each part [m, D] to the nearest of others [k, D], [m]."""
+    squares = (parts**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * parts @ others.T
+    nearest: NDArray[np.float64] = squares.min(axis=1).clip(min=0).astype(np.float64)
+    return nearest
+
+
+def stretches_of(recognition: Recognition) -> tuple[Stretch, ...]:
+    """Return at most three stretches that do not overlap, those that are recognised least surely.
+
+    Each is a sixth of the film, at most 30 s. Stretches that are surer than the film, or almost
+    certain, are left out.
+    """
+    rows, rate = 1 - recognition.rows.max(axis=1), recognition.rate
+    width = max(min(round(_STRETCH * rate), len(rows) // _SHARE), 1)
+    means = np.convolve(rows, np.full(width, 1 / width), mode="valid")  # by their first rows
+    least, chosen = max(float(rows.mean()), _LITTLE), list[Stretch]()
+    while len(chosen) < _STRETCHES and means.max() >= least - _TINY:
+        first = int(means.argmax())
+        unsure, end = float(means[first]), (first + width) / rate
+        chosen.append(Stretch(start=first / rate, end=end, unsure=unsure))
+        means[max(first - width + 1, 0) : first + width] = -1
+    return tuple(sorted(chosen, key=lambda stretch: stretch.start))
+
+
+def next_films(
+    run: OpenedRun, inputs: Iterable[str], *, task: Name | None = None, **reading: Unpack[Reading]
+) -> list[tuple[FilmToLabel, NextFilm]]:
+    """Recognise the steps of films, and return the films as `ordered` does.
+
+    Args:
+        run: A run with a recogniser.
+        inputs: Films, as of `open_recordings`.
+        task: Id or name of the task of all of them; by default each is recognised.
+        reading: How films are read.
+
+    Raises:
+        ConfigError: An unknown task or film, or a rate out of range.
+        DataError: A film that cannot be read, or rows of another width than the run's.
+        RunError: The run has no recogniser.
+    """
+    task_id = None if task is None else find_task(run.taxonomy, task)
+    labelled = LabelledFilms.of_run(run)
+    films = [
+        FilmToLabel.of(recording, recording.recognition(run, task=task_id), labelled)
+        for recording in open_recordings(run, inputs, **reading)
+    ]
+    return ordered(films, labelled)
