@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cefito.arrays import check_regular, load_npy
-from cefito.encoders.frames import probe
+from cefito.encoders.frames import part_of, probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import ConfigError, DataError, RunError, explained
@@ -37,11 +39,16 @@ class Extraction:
     failed: dict[str, str] = field(default_factory=dict)  # that could not be used, and why
 
 
+Parts = Mapping[str, tuple[Path, tuple[float, float] | None]]
+"""File of each video, and start and end, in seconds of the file's clock, if it is a part of it."""
+
+
 def extract_videos(
-    source: Path,
+    source: Path | Parts,
     target: Path,
     encoder: VideoEncoder,
     *,
+    camera: str | None = None,
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> Extraction:
@@ -51,9 +58,10 @@ def extract_videos(
     kept. `extract.json` beside them records the encoder.
 
     Args:
-        source: A video, or a folder with videos at any depth (`SUFFIXES`).
+        source: A video, a folder with videos at any depth (`SUFFIXES`), or parts of files by name.
         target: Folder to write, with the same folders as `source`.
         encoder: From `open_encoder`, or any of that form.
+        camera: Name of the camera of all videos, which is recorded.
         batch: Clips per batch.
         progress: Shows progress in videos.
 
@@ -61,19 +69,19 @@ def extract_videos(
         ConfigError: A batch without clips, or features of another encoder in `target`.
     """
     check_batch(batch)
-    names = _videos(source)
-    root = source if source.is_dir() else source.parent
-    targets = {name: target / Path(name).with_suffix(".npy") for name in names}
+    videos = _videos(source) if isinstance(source, Path) else source
+    targets = {name: target / Path(name).with_suffix(".npy") for name in videos}
     sharing: dict[Path, list[str]] = defaultdict(list)
     for name, path in targets.items():
         sharing[path].append(name)
-    _check_settings(target, record(encoder), [path for path in targets.values() if path.exists()])
-    result = Extraction()
-    with progress("videos", total=len(names)) as advance:
+    settings = record(encoder) | ({} if camera is None else {"camera": camera})
+    _check_settings(target, settings, [path for path in targets.values() if path.exists()])
+    result, look = Extraction(), lru_cache(maxsize=1)(probe)
+    with progress("videos", total=len(videos)) as advance:
         for name, path in targets.items():
             if len(several := sharing[path]) > 1:
                 both = f"{' and '.join(map(repr, several))} would be written to the same file"
-                result.failed[name] = f"{root / name}: {both}. Rename or move all but one."
+                result.failed[name] = f"{videos[name][0]}: {both}. Rename or move all but one."
                 advance(1)
                 continue
             if _complete(path):
@@ -82,7 +90,8 @@ def extract_videos(
                 continue
             share = _Share(advance, name)
             try:
-                info = probe(root / name)
+                file, part = videos[name]
+                info = look(file) if part is None else part_of(look(file), *part)
                 share.seconds = info.seconds
                 vectors = encode_rows(info, range(info.seconds), encoder, batch, share)
             except DataError as problem:
@@ -108,11 +117,11 @@ class _Share:
         self.advance(count / self.seconds, note=self.name)
 
 
-def _videos(source: Path) -> list[str]:
-    """Return the paths of the videos below a folder, ascending, or the name of the one video."""
+def _videos(source: Path) -> Parts:
+    """Return the videos below a folder by their paths in it, ascending, or the one video."""
     if not source.is_dir():
         check_regular(source, "Give a video or a folder of them.")
-        return [source.name]
+        return {source.name: (source, None)}
     names = sorted(
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
@@ -120,7 +129,7 @@ def _videos(source: Path) -> list[str]:
     )
     if not names:
         raise DataError(f"{source}: holds no videos. Expected endings: {', '.join(SUFFIXES)}.")
-    return names
+    return {name: (source / name, None) for name in names}
 
 
 def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]) -> None:

@@ -280,11 +280,23 @@ class Observer:
         times = (None if time is None else Scene(Path(video), time) for time in (start, end))
         return query.with_scenes(*times)
 
-    def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
-        """Encode a whole video file, one row a second [n, D]."""
+    def rows(
+        self,
+        video: Path | str,
+        *,
+        part: tuple[float, float] | None = None,
+        progress: Progress = silent,
+    ) -> NDArray[np.float32]:
+        """Encode a whole video file, or a part of it, one row a second [n, D].
+
+        Args:
+            video: The file.
+            part: Start and end of the part, in seconds of the file's clock.
+            progress: Shows how much was read.
+        """
         from cefito.encoders.video import extract_features
 
-        return extract_features(Path(video), self.encoder, progress=progress)
+        return extract_features(Path(video), self.encoder, part=part, progress=progress)
 
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""
