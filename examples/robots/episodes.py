@@ -60,7 +60,7 @@ def drawn(count: int = EPISODES, labelled: int = LABELLED, seed: int = 0) -> lis
         task = [*PLANS][number % len(PLANS)]
         now, steps = 1.0, list[tuple[str, float, float]]()
         for name in PLANS[task]:
-            end = now + generator.integers(20, 40) / FPS
+            end = now + int(generator.integers(20, 40)) / FPS
             steps.append((name, round(now, 1), round(end, 1)))
             now = end
         episodes.append(Episode(task, steps, round(now + 1, 1), number < labelled))

@@ -128,7 +128,7 @@ def subtasks(
     try:
         read_tracks = read(sources, options.choices)
     except DataError as problem:
-        if problem.setting != "task":  # which the episodes have
+        if "task" not in problem.setting:  # which the episodes have
             raise
         read_tracks = read(sources, options.choices.model_copy(update={"task": "any"}))
     written = write_subtasks(read_tracks.tracks, robot, out)
