@@ -6,7 +6,7 @@ The folder above may hold mapping.txt, with the labels, and the splits, as train
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -32,9 +32,9 @@ _BACKGROUND = (
 _REPEATED = 0.5  # least share of lines that repeat the one before
 
 
-def names_of_no_step(choices: Choices) -> set[str]:
-    """Return the labels of frames that are of no step, in small letters."""
-    none = _BACKGROUND if choices.background is None else choices.background.split(",")
+def names_of_no_step(choices: Choices, usual: Iterable[str] = _BACKGROUND) -> set[str]:
+    """Return the labels of frames that are of no step, in small letters; if not chosen, `usual`."""
+    none = usual if choices.background is None else choices.background.split(",")
     return {name.strip().casefold() for name in none}
 
 

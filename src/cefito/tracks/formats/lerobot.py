@@ -19,7 +19,7 @@ from pydantic import Strict
 from cefito.data.annotations import nfc
 from cefito.data.robots import SUBTASK, TASK, episode_name, open_robot
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow
-from cefito.tracks.formats.frame_labels import names_of_no_step
+from cefito.tracks.formats.frame_labels import BACKGROUND, names_of_no_step
 
 _LANGUAGE = "language_persistent"
 _REMEDY = "Write steps into it with cefito data subtasks, or annotate its episodes."
@@ -34,7 +34,7 @@ class _Entry(LooseRecord):
 def _read(document: Document) -> Iterator[StepRow]:
     document.remedy = _REMEDY
     folder = document.path.absolute().parent.parent  # a file of a cache is a link to another folder
-    robot, no_steps = open_robot(folder), names_of_no_step(document.choices)
+    robot, no_steps = open_robot(folder), names_of_no_step(document.choices, [BACKGROUND])
     tasks, splits, subtasks = robot.names(TASK), robot.splits(), dict[int, str]()
     for path in robot.tables:
         frames, table = robot.frames(path, [TASK], [SUBTASK, _LANGUAGE])
