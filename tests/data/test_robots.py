@@ -36,8 +36,9 @@ def test_episodes_are_parts_of_films(robot):
 
 
 def test_paths_stand_for_episodes(robot):
-    opened, number = find_episode(robot / "episode_000002")
-    assert (opened.folder, number) == (robot, 2)
+    episode = find_episode(robot / "episode_000002")
+    assert episode is not None
+    assert (episode[0].folder, episode[1]) == (robot, 2)
     assert find_episode(robot / "meta") is None
     assert find_episode(robot.parent / "episode_000002") is None
     paths = [str(robot / f"episode_00000{number}") for number in range(4)]

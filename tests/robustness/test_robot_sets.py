@@ -92,9 +92,10 @@ def drawn(folder: Path, draw: random.Random) -> list[Track]:
     return tracks
 
 
-def spans(tracks) -> Counter:
+def spans(tracks, rate: float) -> Counter:
+    """Name, first frame and the frame behind each step."""
     return Counter(
-        (track.video, step.name, round(step.start, 5), round(step.end, 5))
+        (track.video, step.name, round(step.start * rate), round(step.end * rate))
         for track in tracks
         for step in track.steps
     )
@@ -116,18 +117,19 @@ def outcomes(seed: str, count: int, folder: Path) -> Counter:
         write_set(robot, draw)
         tracks = drawn(robot, draw)
         write_subtasks(tracks, robot)
-        wanted = spans(tracks)
+        rate = open_robot(robot).info.fps
+        wanted = spans(tracks, rate)
         if wanted:
-            assert spans(read([robot], Choices()).tracks) == wanted, tracks
+            assert spans(read([robot], Choices()).tracks, rate) == wanted, tracks
             counts["read back"] += 1
         path = draw.choice(sorted(path for path in robot.rglob("*") if path.is_file()))
         path.write_bytes(damaged(draw, path.read_bytes()))
         said = ""
         try:
-            same = spans(read([robot], Choices()).tracks) == wanted
+            same = spans(read([robot], Choices()).tracks, rate) == wanted
             opened = open_robot(robot)
             for number in opened.episodes:
-                opened.values(number, ["observation.state.0"])
+                opened.values(number, [*opened.channels])
             write_subtasks(tracks, robot)
         except CefitoError as problem:
             said = str(problem)

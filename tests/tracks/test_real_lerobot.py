@@ -158,6 +158,7 @@ def test_lerobot_opens_what_was_written_and_what_it_writes_is_read(tmp_path):
     sampling = Sampling(frames=1, rate=1, size=None)
     for number in opened.episodes:
         film = opened.film(number, "front")
+        assert film.part is not None
         part = part_of(probe(film.path), *film.part)
         own = {
             round(row["time"], 3): row["grey"] for row in after["rows"] if row["episode"] == number

@@ -308,17 +308,6 @@ def is_robot(folder: Path) -> bool:
     return (folder / INFO).is_file()
 
 
-def steps_file(path: Path) -> Path:
-    """Return the file by which a LeRobot data set is read; another path as it is."""
-    return path / INFO if is_robot(path) else path
-
-
-def dataset_folder(path: Path) -> Path:
-    """Return the LeRobot data set that is read by a file; another path as it is."""
-    folder = path.absolute().parent.parent
-    return folder if path.name == Path(INFO).name and is_robot(folder) else path
-
-
 def open_robot(folder: Path) -> RobotDataset:
     """Open a LeRobot data set; one that has not changed since the last call is not read again.
 

@@ -25,7 +25,7 @@ from cefito.data.csv_file import (
     listed_places,
     table_start,
 )
-from cefito.data.robots import dataset_folder, steps_file
+from cefito.data.robots import INFO
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes
 from cefito.markup import counted, listed
@@ -110,10 +110,16 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     if not rows:
         remedy = notes[-1] if notes else SHAPE
         raise DataError(f"{paths[0]} ({form}): holds no steps. {remedy}")
-    single = nfc(dataset_folder(paths[0]).stem)
+    whole = paths[0].absolute()
+    single = nfc((whole.parents[1] if whole.as_posix().endswith(INFO) else whole).stem)
     name = single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single
     actions = tuple(dict.fromkeys(row.step for row in rows))
     return Tracks(_tracks(rows), actions, name, form, tuple(notes))
+
+
+def steps_file(path: Path) -> Path:
+    """Return the file by which a LeRobot data set is read; another path as it is."""
+    return file if (file := path / INFO).is_file() else path
 
 
 def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:

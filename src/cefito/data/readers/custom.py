@@ -27,7 +27,6 @@ from cefito.data.readers.assemble import ObservationOptions
 from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.frame_folder import is_frame_folder, read_frame_folder
 from cefito.data.readers.step_source import read_steps
-from cefito.data.robots import steps_file
 from cefito.data.sensors import sensor_features
 from cefito.data.source import read_common
 from cefito.data.timeline import read_npz
@@ -36,6 +35,7 @@ from cefito.files import check_new, file_names
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 from cefito.tracks.document import Choices
+from cefito.tracks.reading import steps_file
 
 _FEATURES_FILE = "features.npz"
 _TIMELINE_FILE = "timeline.npz"

@@ -116,9 +116,7 @@ FORMATS = (
     Format(
         name="LeRobot",
         endings=(".json",),
-        recognises=lambda document: (
-            document.path.name == "info.json" and '"codebase_version"' in document.head
-        ),
+        marks=(r"\A\s*\{", '"codebase_version"', '"features"'),
         read=_read,
         step="subtask",
         tier="column",
