@@ -8,8 +8,10 @@ import json
 import pytest
 
 from cefito.cli import main
+from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.data.robots import open_robot
+from cefito.data.sensors import recipe_of
 from cefito.errors import ConfigError, DataError
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices
@@ -197,6 +199,25 @@ def test_steps_are_written_in_place_only_if_that_is_asked(tmp_path):
     assert [*open_robot(bare).names("subtask_index").values()] == [REACH, GRIP, "background"]
 
 
+def test_what_was_ended_in_place_is_gone_on_with(tmp_path):
+    """Names and one of two tables were written: other steps then keep the numbers of the names."""
+    bare, second = (
+        write_robot(tmp_path / "bare", labelled=[False] * 4),
+        "chunk-000/file-001.parquet",
+    )
+    kept = {path: path.read_bytes() for path in (bare / "meta/info.json", bare / "data" / second)}
+    write_subtasks([track(0, (REACH, 0.0, 1.0)), track(2, (GRIP, 0.0, 4.0))], bare)
+    for path, data in kept.items():
+        path.write_bytes(data)
+    assert spans(bare)["episode_000002"][1] == [(GRIP, 0.0, 4.0)]
+    write_subtasks([track(0, (PUSH, 0.0, 1.0))], bare)
+    assert spans(bare) == {
+        "episode_000000": (CUBE, [(PUSH, 0.0, 1.0)]),
+        "episode_000002": (CUBE, [(GRIP, 0.0, 4.0)]),
+    }
+    assert labels(bare, 3) == ["background"] * 35
+
+
 def test_pandas_reads_the_names_as_the_documentation_has_them(robot):
     pandas = pytest.importorskip("pandas")
     write_subtasks([track(3, (PUSH, 0.0, 3.5))], robot)
@@ -272,3 +293,44 @@ def test_the_command(robot, tmp_path, capsys):
     assert spans(robot) == spans(tmp_path / "out")
     assert main(["data", "steps", str(robot), "--out", str(tmp_path / "all.csv")]) == 0
     assert spans(tmp_path / "all.csv") == spans(robot)
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ([], {}, "has the cameras observation.images.front, observation.images.wrist. Name one"),
+        (["--camera", "side"], {}, "camera 'side': has the cameras"),
+        (["--camera", "front"], {"codebase_version": "v2.1"}, "is of version v2.1; v3.0 is read"),
+        (["--sensors", "{robot}", "--camera", "front"], {}, "Leave --videos and encoders out"),
+        (["--sensors", "{robot}", "--channels", "gripper"], {}, "has no channel"),
+    ],
+)
+def test_preparations_that_are_refused(tmp_path, capsys, options, change, message):
+    robot = write_robot(tmp_path / "robot", change=lambda info: info.update(change))
+    options = [option.format(robot=robot) for option in options]
+    assert main(["data", "prepare", "custom", str(robot), str(tmp_path / "D"), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("error:") == 1
+    assert not (tmp_path / "D").exists()
+
+
+def test_a_set_without_cameras_is_one_of_sensors(tmp_path):
+    robot = write_robot(tmp_path / "robot", cameras=[])
+    assert main(["data", "prepare", "custom", str(robot), str(tmp_path / "DATA")]) == 0
+    dataset = open_dataset(tmp_path / "DATA")
+    assert [video.video_id for video in dataset.videos] == [
+        f"episode_00000{number}" for number in range(3)
+    ]
+    recipe = recipe_of(dataset.provenance["observed"])
+    assert recipe is not None
+    assert [*recipe.channels] == [*open_robot(robot).channels]
+    assert recipe.reads(robot / "episode_000003")
+    assert recipe.rows(robot / "episode_000003").shape == (4, 18)
+
+
+def test_a_camera_is_of_a_robot_alone(tmp_path, capsys):
+    (tmp_path / "films").mkdir()
+    call = ["extract", str(tmp_path / "films"), "--out", str(tmp_path / "F"), "--camera", "front"]
+    assert main(call) == 2
+    assert "a camera is of a LeRobot data set" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from inspect import signature
 from itertools import groupby, islice
 from pathlib import Path
@@ -209,7 +209,7 @@ def extract_features(
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
     check_batch(batch)
-    info = probe(video) if part is None else part_of(probe(video), *part)
+    info = probe(video) if part is None else part_of(_shared(video), *part)
     if at is None:
         places = np.arange(info.seconds)
     else:
@@ -222,6 +222,16 @@ def extract_features(
     with progress(video.name, total=len(rows)) as advance:
         vectors = encode_rows(info, rows.tolist(), encoder, batch, advance)
     return vectors[np.searchsorted(rows, places)]
+
+
+def _shared(video: Path) -> VideoInfo:
+    """Describe a file of several videos; one that has not changed is not read through again."""
+    return _probed(video, video.stat().st_mtime_ns if video.is_file() else 0)
+
+
+@lru_cache(maxsize=1)
+def _probed(video: Path, changed: int) -> VideoInfo:  # noqa: ARG001
+    return probe(video)
 
 
 def check_batch(batch: int) -> None:

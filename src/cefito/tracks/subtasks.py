@@ -101,7 +101,8 @@ def _labelled(
     robot: RobotDataset, steps: Mapping[int, Sequence[TimedStep]]
 ) -> tuple[dict[Path, NDArray[np.int64]], Subtasks]:
     """Return the number of each frame's subtask, of files that change, and what is written."""
-    labelled = SUBTASK in robot.info.features
+    # names alone are there if writing them in place was ended before its end
+    labelled = SUBTASK in robot.info.features or (robot.folder / NAMES[SUBTASK]).exists()
     names = robot.names(SUBTASK) if labelled else dict[int, str]()
     if [*names] != [*range(len(names))]:
         problem = "does not number its subtasks 0, 1, 2, …, as lerobot expects"
