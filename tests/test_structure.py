@@ -15,7 +15,7 @@ BUDGETS = {
     "batch": 1_050,
     "benchmarks": 6_130,
     "cli": 4_575,
-    "data": 6_470,
+    "data": 6_880,
     "encoders": 2_040,
     "evaluation": 2_510,
     "executors": 550,
@@ -33,8 +33,8 @@ BUDGETS = {
     "serve": 5_230,
     "study": 2_660,
     "testing": 640,
-    "tests": 50_600,
-    "tracks": 3_650,
+    "tests": 50_930,
+    "tracks": 4_060,
     "training": 1_720,
     "verification": 2_350,
 }
@@ -44,7 +44,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 308
+MODULES = 309
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

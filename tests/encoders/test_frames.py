@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
-from cefito.encoders.frames import Sampling, camera_clips, clips, gather, probe
+from cefito.encoders.frames import Sampling, camera_clips, clips, gather, part_of, probe
 from cefito.errors import ConfigError, DataError
 from encoders.drawn_videos import grey, mux_silence, steady, write_video
 from refusals import refusal
@@ -465,3 +465,31 @@ def test_a_camera_whose_clock_restarts(tmp_path, monkeypatch):
         device = joined(tmp_path / "camera.ts", *offsets).as_uri()
         times = [time for time, _ in camera_clips(device, pictures)]
         assert times == pytest.approx([0, 1, 2, 3, 4, 5], abs=0.11)
+
+
+def test_a_part_is_seen_as_a_film_of_its_own(tmp_path):
+    """Of three films in one file, each clip is as of the film alone, also at its borders."""
+    lengths, rate, begin = (24, 21, 30), 8, 0
+
+    def written(name, first, count):
+        picture = lambda number: np.full((32, 48, 3), grey(first + number), np.uint8)  # noqa: E731
+        return probe(write_video(tmp_path / name, steady(count / rate, rate), picture=picture))
+
+    whole = written("all.mp4", 0, sum(lengths))
+    for number, count in enumerate(lengths):
+        start, end = begin / rate, (begin + count) / rate
+        part, alone = part_of(whole, start, end), written(f"{number}.mp4", begin, count)
+        for moved in (0, 2e-4, -2e-4):  # of rounded times
+            part = part_of(whole, max(start + moved, 0), end + moved)
+            assert part.seconds == alone.seconds
+            for sampling in (SMALL, Sampling(frames=4, rate=2.1, size=32)):
+                pairs = zip(
+                    clips(part, range(part.seconds), sampling),
+                    clips(alone, range(part.seconds), sampling),
+                    strict=True,
+                )
+                for seen, expected in pairs:
+                    np.testing.assert_allclose(levels(seen), levels(expected), atol=3)
+        begin += count
+    with pytest.raises(DataError, match=r"ends at second 9\.[0-9], so it lacks 9\.0 to 10\.0"):
+        part_of(whole, 9.0, 10.0)

@@ -11,7 +11,7 @@ from cyclopts import App
 from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.options import Json, said_as_json
 from cefito.cli.prepare import app as prepare
-from cefito.cli.prepare import steps
+from cefito.cli.prepare import steps, subtasks
 from cefito.files import new_folder, write_json
 from cefito.inference.question import steps_range
 from cefito.markup import counted
@@ -19,6 +19,7 @@ from cefito.markup import counted
 app = App(name="data", help="Prepare and describe data sets.")
 app.command(prepare)
 app.command(steps)
+app.command(subtasks)
 
 
 @app.command

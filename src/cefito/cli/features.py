@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from cefito.cli.console import passing_progress, print_json, progress, table, ta
 from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names, said_as_json
 from cefito.data.action_text import read_action_text, with_action_text
 from cefito.data.prepared import open_dataset
+from cefito.data.robots import episode_name, is_robot, open_robot
 from cefito.errors import ConfigError
 from cefito.files import check_new, has_ending, sha256
 from cefito.runtime import pick_device
@@ -39,6 +41,8 @@ class EncoderOptions:
         layer: For image models: projected (CLIP, the default) or pooled (CLIP, DINOv2).
         revision: For image models on the hub: branch, tag or commit.
         batch: Clips per batch.
+        camera: Camera of a LeRobot data set, as observation.images.front or front; needed if it has
+            several.
     """
 
     encoder: str | None = None
@@ -50,6 +54,7 @@ class EncoderOptions:
     revision: str | None = None
     batch: int = 4
     device: AnyDevice = "auto"
+    camera: str | None = None
 
 
 DEFAULT_ENCODER = EncoderOptions()
@@ -67,7 +72,7 @@ def extract(
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 
     Args:
-        source: A video, or a folder of videos.
+        source: A video, a folder of videos, or a LeRobot data set.
         out: Folder to write.
         run: A run whose encoder and settings are used, instead of those below.
         json: Print the outcome of each video as JSON.
@@ -90,30 +95,47 @@ def _encoder(run: Path | None, options: EncoderOptions) -> VideoEncoder:
     device = pick_device(options.device, float64=False)
     if run is None:
         settings = {**asdict(options), "device": device}
-        del settings["batch"]
+        del settings["batch"], settings["camera"]
         return open_encoder(settings.pop("encoder"), **settings)
     for name in given_names(options):
-        if name not in ("weights", "device", "batch"):
+        if name not in ("weights", "device", "batch", "camera"):
             message = f"--run gives the encoder's settings. Leave {name} out."
             raise ConfigError(message, setting=name)
     return ObservationRecipe.of(open_run(run)).open(weights=options.weights, device=device).encoder
 
 
 def extract_folder(
-    source: Path, out: Path, options: EncoderOptions, run: Path | None = None
+    source: Path,
+    out: Path,
+    options: EncoderOptions,
+    run: Path | None = None,
+    *,
+    videos: Collection[str] | None = None,
 ) -> Extraction:
     """Extract features, and report the written, kept and failed videos.
 
     Args:
-        source: A video file, or a folder of them.
+        source: A video file, a folder of them, or a LeRobot data set.
         out: Folder of the files of features.
-        options: The encoder, and its settings.
+        options: The encoder, its settings, and the camera of a LeRobot data set.
         run: Run whose encoder is taken, with its settings.
+        videos: Names of the episodes of a LeRobot data set that are wanted; all if None.
     """
-    from cefito.encoders.extraction import extract_videos
+    from cefito.encoders.extraction import Parts, extract_videos
 
-    opened = _encoder(run, options)
-    result = extract_videos(source, out, opened, batch=options.batch, progress=progress)
+    camera, films = None, dict[str, Any]()
+    if is_robot(source):
+        robot = open_robot(source)
+        camera = robot.camera(options.camera)
+        for number in robot.episodes:
+            if videos is None or episode_name(number) in videos:
+                film = robot.film(number, camera)
+                films[episode_name(number)] = film.path, film.part
+    elif options.camera is not None:
+        raise ConfigError("a camera is of a LeRobot data set. Leave it out.", setting="camera")
+    wanted: Path | Parts = source if camera is None else films
+    asked: dict[str, Any] = {"batch": options.batch, "camera": camera, "progress": progress}
+    result = extract_videos(wanted, out, _encoder(run, options), **asked)
     for problem in result.failed.values():
         talk(f"left out: {problem}", urgent=True)
     parts = {"written": result.written, "there already": result.kept, "left out": result.failed}

@@ -384,11 +384,13 @@ class RecordingOptions:
 
     Attributes:
         task: Name or id of the task of all videos; by default it is recognised.
-        dataset: Data set of the inputs, which are then ids of its videos.
+        dataset: Data set of the inputs, which are then ids of its videos; of a LeRobot data set,
+            names or numbers of its episodes.
         feature_rate: Rows of features a second; by default as in training.
         encoder: Encoder of video files; by default the one of the run's features.
         weights: File of its weights, for s3d.
         device: auto, cpu or cuda, for the encoder.
+        camera: Camera of LeRobot episodes; by default the one of the run's features.
     """
 
     task: str | None = None
@@ -397,6 +399,7 @@ class RecordingOptions:
     encoder: str | None = None
     weights: Path | None = None
     device: str = "auto"
+    camera: str | None = None
 
     def reading(self) -> Reading:
         """Return how videos are read; an unknown device is refused (RunError)."""
@@ -408,6 +411,7 @@ class RecordingOptions:
             "encoder": self.encoder,
             "weights": self.weights,
             "device": self.device,
+            "camera": self.camera,
             "progress": passing_progress,
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,14 @@ from cefito.cli.options import (
     field_options,
     given_names,
     option_name,
+    said_as_json,
     with_options,
 )
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
-from cefito.errors import ConfigError
+from cefito.data.robots import INFO, is_robot, open_robot
+from cefito.errors import ConfigError, DataError
 from cefito.files import check_new, check_target, write_text
+from cefito.markup import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,6 +105,42 @@ def steps(
     talk(f"wrote {out}")
 
 
+@said_as_json
+def subtasks(
+    *files: Path, out: Path | None = None, in_place: Flag = False, options: StepOptions = NO_CHOICES
+) -> dict[str, Any]:
+    """Write steps as subtasks of a LeRobot data set, into a copy of it: FILE… FOLDER.
+
+    Args:
+        files: Files of steps, as cefito data steps reads them, of videos that are called as the
+            episodes, such as episode_000003. Last, the data set.
+        out: New folder of the copy.
+        in_place: Write into the data set itself instead.
+    """
+    from cefito.tracks.reading import read
+    from cefito.tracks.subtasks import write_subtasks
+
+    if len(files) < 2:
+        raise ConfigError("give files of steps, and the folder of a LeRobot data set.")
+    if (out is None) != in_place:
+        raise ConfigError("give either --out, a new folder for a copy, or --in-place.")
+    *sources, robot = files
+    try:
+        read_tracks = read(sources, options.choices)
+    except DataError as problem:
+        if "task" not in problem.setting:  # which the episodes have
+            raise
+        read_tracks = read(sources, options.choices.model_copy(update={"task": "any"}))
+    written = write_subtasks(read_tracks.tracks, robot, out)
+    episodes, shown = counted(written.episodes, "episode"), listed(written.names, most=12)
+    said = f"{counted(written.frames, 'frame')} of {episodes} have a step; {shown}"
+    talk(f"wrote {out or robot}: {said}")
+    if written.unseen:
+        steps = f"shorter than a frame, so left out: {listed(written.unseen, most=12)}"
+        talk(f"note: {steps}")
+    return {"out": str(out or robot), **asdict(written)}
+
+
 app = App(name="prepare", help="Turn annotations and features or videos into a prepared data set.")
 
 
@@ -125,10 +164,11 @@ def custom(
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
             observations in features.npz, and optionally action_text_features.npy; or a folder with
             groundTruth, features and splits, labels of frames as MS-TCN uses them, of which
-            --frame-rate is the rate of labels and features. Last, the new folder.
+            --frame-rate is the rate of labels and features; or a LeRobot data set, of which films
+            of a --camera are encoded. Last, the new folder.
         sensors: Folder with a table of sensor values a video, VIDEO.csv with a column time
-            (seconds, or dates and times), or a folder VIDEO of such tables; rows are made of them,
-            one a second, or --feature-rate.
+            (seconds, or dates and times), or a folder VIDEO of such tables, or a LeRobot data set;
+            rows are made of them, one a second, or --feature-rate.
         channels: Columns of sensors to keep, separated by commas; by default all.
         like: Data set whose channels, rate and scaling of sensors are taken.
     """
@@ -155,6 +195,13 @@ def _prepare_own(
     from cefito.data.readers.step_source import read_steps
     from cefito.data.source import read_common
 
+    if len(sources) == 1 and is_robot(sources[0]):
+        (robot,), sources = sources, [sources[0] / INFO]
+        if observed.features is observed.videos is sensing["sensors"] is None:
+            if open_robot(robot).cameras:
+                observed = replace(observed, videos=robot)
+            else:
+                sensing["sensors"] = robot
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     frames = folder is not None and is_frame_folder(folder)
     finished = observed.features is None and observed.videos is None
@@ -296,8 +343,9 @@ def _prepare(
     if features is None:
         raise ConfigError("give --features, a folder with one file a video, or --videos, a folder.")
     if videos is not None:
-        extract_folder(videos, features, encoder)
-        videos = videos.parent if videos.is_file() else videos
+        names = {video.video_id for video in source.annotations.videos}
+        extract_folder(videos, features, encoder, videos=names)
+        videos = videos.parent if videos.is_file() else None if is_robot(videos) else videos
     dataset = prepare(
         source,
         features,

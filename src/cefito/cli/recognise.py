@@ -22,6 +22,7 @@ from cefito.cli.options import (
     said_as_json,
 )
 from cefito.data.annotations import json_lines
+from cefito.data.robots import all_episodes
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, in_csv, percent
@@ -61,7 +62,8 @@ def recognise(
             rows of whole videos.
         inputs: Files of features (.npy, .npz, .pt, .h5; [rows, D], of the model that the run was
             trained on), video files, which are encoded so, or ids of videos of the run's data set;
-            of a run of sensors, tables of their values, or folders of tables.
+            of a run of sensors, tables of their values, or folders of tables; LeRobot data sets
+            for all of their episodes.
         order: File of orders that the steps keep, as cefito graph --out writes it.
         steps_known: Names or ids of all steps of each video in order, separated by commas, as in
             "boil,pour": only their times are recognised. Needs --task.
@@ -81,6 +83,7 @@ def recognise(
         raise ConfigError("give files of features, video files, or ids of videos.")
     if not 0 <= min_probability <= 1:
         raise ConfigError(f"--min-probability {min_probability:g}: expected 0 to 1.")
+    inputs = (*all_episodes(inputs, reading.dataset),)
     chosen = None if out is None else format_of(out, format_, len(inputs))
     if chosen is not None:
         chosen.check_rate(frame_rate)
@@ -159,7 +162,8 @@ def annotate(
 
     Args:
         run: Run with a recogniser.
-        films: Video files, files of features, or ids of videos of the run's data set.
+        films: Video files, files of features, ids of videos of the run's data set, or LeRobot data
+            sets.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or a format of one file a film.
         corrected: Corrected file of any form that cefito data prepare custom reads; may be

@@ -29,6 +29,7 @@ from pydantic import Field, model_validator
 from cefito.data.annotations import Video, nfc
 from cefito.data.csv_file import check_columns, decoded, table_start
 from cefito.data.prepared import open_dataset
+from cefito.data.robots import RobotDataset, episode_name, find_episode, is_robot, open_robot
 from cefito.data.source import Source
 from cefito.data.timeline import RATES
 from cefito.errors import DataError
@@ -127,7 +128,9 @@ class SensorRecipe(Record):
         return np.nan_to_num(rows, nan=0.0).clip(-_CLIPPED, _CLIPPED).astype(np.float32)
 
     def reads(self, path: Path) -> bool:
-        """Return whether a path is a folder, or a table that holds the channels."""
+        """Return whether a path is a folder, an episode, or a table that holds the channels."""
+        if find_episode(path) is not None:
+            return True
         if path.is_dir() or not (has_ending(path, _ENDINGS) and path.is_file()):
             return path.is_dir()
         with path.open("rb") as file:
@@ -166,7 +169,10 @@ def read_tables(path: Path, channels: Sequence[str] | None = None) -> list[Senso
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if has_ending(file, _ENDINGS))
     prefixes = [f"{nfc(file.stem).casefold()}." * path.is_dir() for file in files]
-    read = (_table(*pair, channels) for pair in zip(files, prefixes, strict=True))
+    if (episode := find_episode(path)) is not None:
+        read = iter([_of_episode(path, *episode, channels)])
+    else:
+        read = (_table(*pair, channels) for pair in zip(files, prefixes, strict=True))
     tables = [table for table in read if table.channels]
     names = [name for table in tables for name in table.channels]
     missing = [name for name in channels or () if name not in names]
@@ -181,6 +187,15 @@ def read_tables(path: Path, channels: Sequence[str] | None = None) -> list[Senso
     if (last := _end(tables)) > _LATEST:
         raise DataError(f"{path}: ends {last:g} s after its begin. Give time stamps in seconds.")
     return tables
+
+
+def _of_episode(
+    path: Path, robot: RobotDataset, number: int, wanted: Sequence[str] | None
+) -> SensorValues:
+    """Read the channels of an episode of a LeRobot data set that are wanted."""
+    names = tuple(name for name in robot.channels if wanted is None or name in wanted)
+    times, values = robot.values(number, names)
+    return SensorValues(path, names, times, np.where(np.isfinite(values), values, np.nan))
 
 
 def _end(tables: Iterable[SensorValues]) -> float:
@@ -364,7 +379,8 @@ def sensor_features(
 
     Args:
         source: Annotated videos.
-        folder: Folder with a table VIDEO.csv of each video, or a folder VIDEO of tables.
+        folder: Folder with a table VIDEO.csv of each video, or a folder VIDEO of tables; or a
+            LeRobot data set, of whose episodes observations and actions are read.
         out: Folder to write.
         rate: Rows a second.
         channels: Channels to keep; by default all, which the videos must share.
@@ -410,7 +426,10 @@ def _paths(source: Source, folder: Path) -> Iterator[tuple[str, Path]]:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Give the folder with a table a video.")
     tables: dict[str, Path] = {}  # a table goes before a folder
-    for path in sorted(folder.rglob("*"), key=Path.is_file):
+    if is_robot(folder):
+        robot = open_robot(folder)
+        tables = {episode_name(number): robot.path(number) for number in robot.episodes}
+    for path in sorted(folder.rglob("*"), key=Path.is_file) if not tables else ():
         if path.is_dir() or has_ending(path, _ENDINGS):
             whole = path if path.is_dir() else path.with_suffix("")
             tables[nfc(whole.relative_to(folder).as_posix())] = path

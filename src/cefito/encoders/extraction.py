@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular, load_npy
-from cefito.encoders.frames import probe
+from cefito.encoders.frames import part_of, probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
@@ -50,11 +51,16 @@ class Extraction:
     failed: dict[str, str] = field(default_factory=dict)  # that could not be used, and why
 
 
+Parts = Mapping[str, tuple[Path, tuple[float, float] | None]]
+"""File of each video, and start and end, in seconds of the file's clock, if it is a part of it."""
+
+
 def extract_videos(
-    source: Path,
+    source: Path | Parts,
     target: Path,
     encoder: VideoEncoder,
     *,
+    camera: str | None = None,
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> Extraction:
@@ -65,9 +71,10 @@ def extract_videos(
     `films.jsonl` the digest of each video.
 
     Args:
-        source: A video, or a folder with videos at any depth (`SUFFIXES`).
+        source: A video, a folder with videos at any depth (`SUFFIXES`), or parts of files by name.
         target: Folder to write, with the same folders as `source`.
         encoder: From `open_encoder`, or any of that form.
+        camera: Name of the camera of all videos, which is recorded.
         batch: Clips per batch.
         progress: Shows progress in videos.
 
@@ -75,30 +82,30 @@ def extract_videos(
         ConfigError: A batch without clips, or features of another encoder in `target`.
     """
     check_batch(batch)
-    names = _videos(source)
-    root = source if source.is_dir() else source.parent
-    targets = {name: target / Path(name).with_suffix(".npy") for name in names}
+    videos = _videos(source) if isinstance(source, Path) else source
+    targets = {name: target / Path(name).with_suffix(".npy") for name in videos}
     sharing: dict[Path, list[str]] = defaultdict(list)
     for name, path in targets.items():
         sharing[path].append(name)
-    _check_settings(target, record(encoder), [path for path in targets.values() if path.exists()])
-    result, made_of = Extraction(), _made_of(target)
-    with progress("videos", total=len(names)) as advance:
+    settings = record(encoder) | ({} if camera is None else {"camera": camera})
+    _check_settings(target, settings, [path for path in targets.values() if path.exists()])
+    result, made_of, look = Extraction(), _made_of(target), lru_cache(maxsize=1)(probe)
+    with progress("videos", total=len(videos)) as advance:
         for name, path in targets.items():
             if len(several := sharing[path]) > 1:
                 both = f"{' and '.join(map(repr, several))} would be written to the same file"
-                result.failed[name] = f"{root / name}: {both}. Rename or move all but one."
+                result.failed[name] = f"{videos[name][0]}: {both}. Rename or move all but one."
                 advance(1)
                 continue
             share, file = _Share(advance, name), path.relative_to(target).as_posix()
             try:
-                with explained(root / name, "cannot be read", "Leave it out."):
-                    film = sha256(root / name)
+                place, part = videos[name]
+                film = _digest(place, part)
                 if made_of.get(file, film) == film and _complete(path):
                     result.kept.append(name)
                     advance(1)
                     continue
-                info = probe(root / name)
+                info = look(place) if part is None else part_of(look(place), *part)
                 share.seconds = info.seconds
                 vectors = encode_rows(info, range(info.seconds), encoder, batch, share)
             except DataError as problem:
@@ -114,26 +121,44 @@ def extract_videos(
     return result
 
 
-def stored_rows(folder: Path, video: Path, encoder: VideoEncoder) -> NDArray[np.float32] | None:
+def stored_rows(
+    folder: Path, video: Path, encoder: VideoEncoder, part: tuple[float, float] | None = None
+) -> NDArray[np.float32] | None:
     """Return the features of a video [seconds, D] that `extract_videos` wrote into a folder.
 
     Args:
         folder: The folder, which may not exist.
         video: The file, by whose content they are found.
         encoder: Whose features they shall be.
+        part: Start and end of a part of it, in seconds of the file's clock.
 
     Returns:
         None if the folder has none, or they are damaged, or of another encoder.
     """
     settings = folder / _SETTINGS
     with suppress(CefitoError):
-        if not settings.exists() or _differing(_settings(settings), record(encoder)):
+        written = _settings(settings) if settings.exists() else {}
+        written.pop("camera", None)  # the content of the film decides
+        if _differing(written, record(encoder)):
             return None
-        digest = sha256(video)
+        digest = _digest(video, part)
         for file, film in _made_of(folder).items():
             if film == digest and _complete(path := folder / file):
                 return load_npy(path)
     return None
+
+
+def _digest(path: Path, part: tuple[float, float] | None) -> str:
+    """Return the SHA-256 of a video, in hex, with the part that is meant (DataError)."""
+    with explained(path, "cannot be read", "Leave it out."):
+        state = path.stat()
+        content = _content(path, state.st_size, state.st_mtime_ns)
+    return content if part is None else f"{content}, {part[0]} to {part[1]} s"
+
+
+@lru_cache(maxsize=64)
+def _content(path: Path, *_: int) -> str:
+    return sha256(path)
 
 
 def _made_of(folder: Path) -> dict[str, str]:
@@ -159,11 +184,11 @@ class _Share:
         self.advance(count / self.seconds, note=self.name)
 
 
-def _videos(source: Path) -> list[str]:
-    """Return the paths of the videos below a folder, ascending, or the name of the one video."""
+def _videos(source: Path) -> Parts:
+    """Return the videos below a folder by their paths in it, ascending, or the one video."""
     if not source.is_dir():
         check_regular(source, "Give a video or a folder of them.")
-        return [source.name]
+        return {source.name: (source, None)}
     names = sorted(
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
@@ -171,7 +196,7 @@ def _videos(source: Path) -> list[str]:
     )
     if not names:
         raise DataError(f"{source}: holds no videos. Expected endings: {', '.join(SUFFIXES)}.")
-    return names
+    return {name: (source / name, None) for name in names}
 
 
 def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]) -> None:

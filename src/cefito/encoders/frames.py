@@ -14,8 +14,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,6 +43,8 @@ _BACKWARDS = 0.5  # seconds by which timestamps may run backwards
 _CAMERAS = {"linux": "v4l2", "darwin": "avfoundation", "win32": "dshow"}  # of FFmpeg
 _ROUNDING = 1e-6  # seconds
 _DEFAULT_RATE = 25  # frames a second of files that tell neither times nor rate, by FFmpeg
+_APART = 1e-3  # seconds by which the borders of a part may miss a picture's time
+_SHORT = 0.5  # seconds by which a file may end before a part of it
 _REACH = 10  # requested seconds at most this far apart are decoded in one go
 _REMEDY = "Download or convert it again, or leave it out."
 _JOINED = "Write it anew, as by ffmpeg -i OLD NEW.mp4, and annotate that film."
@@ -96,6 +99,8 @@ class VideoInfo:
     duration: float  # second at which the last frame ends
     aspect: float  # width of a pixel over its height
     timed: bool  # packets have times; otherwise frames are counted, decoded from the start
+    # whether it is a part of the file, whose other pictures are not seen
+    part: bool = False
 
     @property
     def seconds(self) -> int:
@@ -174,6 +179,24 @@ def probe(path: Path) -> VideoInfo:
             raise DataError(f"{path}: is truncated: it ends at second {both}. {_REMEDY}")
         duration, aspect = end - origin, _aspect(stream)
         return VideoInfo(path=path, origin=origin, duration=duration, aspect=aspect, timed=timed)
+
+
+def part_of(video: VideoInfo, start: float, end: float) -> VideoInfo:
+    """Return a part of a video, whose second 0 is its start; pictures outside are not seen.
+
+    Args:
+        video: The whole video.
+        start: Time of the file's clock at which the part begins, in seconds.
+        end: Time at which it ends.
+
+    Raises:
+        DataError: The file tells no times, or ends before.
+    """
+    last = video.origin + video.duration
+    if not video.timed or end > last + _SHORT:
+        lack = f"ends at second {last:.1f}" if video.timed else "tells no times"
+        raise DataError(f"{video.path}: {lack}, so it lacks {start:.1f} to {end:.1f}. {_REMEDY}")
+    return replace(video, origin=start, duration=end - start, part=True)
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
@@ -317,13 +340,23 @@ def gather(
 
 def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
     """Yield (second, frame) in the order of presentation, from the frame shown at `start`."""
-    if start > 0 and video.timed:
+    if video.part:
+        last = video.duration - _APART
+        inside = dropwhile(lambda one: one[0] < -_APART, _from(video, max(start, 0)))
+        yield from takewhile(lambda one: one[0] < last, inside)
+    else:
+        yield from _from(video, start)
+
+
+def _from(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
+    """Yield (second, frame) of the whole file, from the frame shown at `start`."""
+    if (start > 0 or video.part) and video.timed:
         reader = decoded(video, start)
         first = None
         # seeking may fail for files that can be decoded from the start
         with suppress(DataError):
             first = next(reader, None)
-        if first is not None and first[0] <= start:
+        if first is not None and first[0] <= start + _APART * video.part:
             yield first
             yield from reader
             return

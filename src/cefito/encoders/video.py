@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from inspect import signature
 from itertools import groupby, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cefito.arrays import Border, observed_rows
 from cefito.encoders.efficientnet import EfficientNetImages
-from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
+from cefito.encoders.frames import Sampling, VideoInfo, clips, part_of, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
 from cefito.encoders.s3d import S3DEncoder
 from cefito.errors import ConfigError
@@ -185,6 +185,7 @@ def extract_features(
     seconds: int = 3,
     border: Border = "nearest",
     batch: int = BATCH,
+    part: tuple[float, float] | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
     """Encode a video.
@@ -198,6 +199,7 @@ def extract_features(
         border: With `at`, the second that is repeated beyond a border: the "nearest", or the "last"
             one available, as in the unified protocol: 0, 0, 1 or 0, 1, 1 around second 0.
         batch: Clips per batch.
+        part: Start and end, by the file's clock, of the part of the file that is the video.
         progress: Shows progress in seconds of the video.
 
     Returns:
@@ -207,7 +209,7 @@ def extract_features(
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
     check_batch(batch)
-    info = probe(video)
+    info = probe(video) if part is None else part_of(_shared(video), *part)
     if at is None:
         places = np.arange(info.seconds)
     else:
@@ -220,6 +222,16 @@ def extract_features(
     with progress(video.name, total=len(rows)) as advance:
         vectors = encode_rows(info, rows.tolist(), encoder, batch, advance)
     return vectors[np.searchsorted(rows, places)]
+
+
+def _shared(video: Path) -> VideoInfo:
+    """Describe a file of several videos; one that has not changed is not read through again."""
+    return _probed(video, video.stat().st_mtime_ns if video.is_file() else 0)
+
+
+@lru_cache(maxsize=1)
+def _probed(video: Path, changed: int) -> VideoInfo:  # noqa: ARG001
+    return probe(video)
 
 
 def check_batch(batch: int) -> None:

@@ -283,16 +283,28 @@ class Observer:
         times = (None if time is None else Scene(Path(video), time) for time in (start, end))
         return query.with_scenes(*times)
 
-    def rows(self, video: Path | str, *, progress: Progress = silent) -> NDArray[np.float32]:
-        """Return a whole video file, one row a second [n, D], encoded if it is not stored."""
+    def rows(
+        self,
+        video: Path | str,
+        *,
+        part: tuple[float, float] | None = None,
+        progress: Progress = silent,
+    ) -> NDArray[np.float32]:
+        """Return a whole video file, or a part, one row a second [n, D], encoded if not stored.
+
+        Args:
+            video: The file.
+            part: Start and end of the part, in seconds of the file's clock.
+            progress: Shows how much was read.
+        """
         from cefito.encoders.extraction import stored_rows
         from cefito.encoders.video import extract_features
 
-        folder = self.recipe.stored
-        rows = None if folder is None else stored_rows(folder, Path(video), self.encoder)
-        return (
-            extract_features(Path(video), self.encoder, progress=progress) if rows is None else rows
-        )
+        folder, path = self.recipe.stored, Path(video)
+        rows = None if folder is None else stored_rows(folder, path, self.encoder, part)
+        if rows is None:
+            rows = extract_features(path, self.encoder, part=part, progress=progress)
+        return rows
 
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""

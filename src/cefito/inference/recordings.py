@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features
+from cefito.data.robots import Film, all_episodes, find_episode, is_robot
 from cefito.data.sensors import recipe_of
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
@@ -101,6 +102,7 @@ def open_recordings(
     encoder: str | None = None,
     weights: Path | None = None,
     device: torch.device | str | None = None,
+    camera: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Recording]:
     """Yield the rows of videos, one after another; all are named before the first is encoded.
@@ -110,12 +112,14 @@ def open_recordings(
     Args:
         run: A run with a recogniser.
         inputs: Files of features, video files, or ids of videos of the run's data set; of a run of
-            sensors, tables, or folders of tables, instead of video files.
-        dataset: Data set of all inputs, which are then ids.
+            sensors, tables, or folders of tables, instead of video files; LeRobot data sets, or
+            paths of their episodes.
+        dataset: Data set of all inputs, which are then ids; may be one of LeRobot.
         rate: Rows of features a second; as in the run's data set by default.
         encoder: Encoder of video files; that of the run's features by default.
         weights: File of its weights, for s3d.
         device: Where it works; the CPU by default, "auto" takes CUDA if available.
+        camera: Camera of episodes; by default that of the run's features.
         progress: Shows the progress of each video file.
 
     Raises:
@@ -123,18 +127,21 @@ def open_recordings(
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
     rate, match, observer = row_rate(run, rate), None, None
-    sources, recipe = [*inputs], recipe_of(run.info.dataset.observed)
+    sources = [*all_episodes(inputs, dataset)]
+    dataset = None if dataset is None or is_robot(Path(dataset)) else dataset
+    recipe = recipe_of(run.info.dataset.observed)
+    films = {} if recipe is not None else _films(run, sources, camera)
     tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
     files = [
         Path(source)
         for source in sources
-        if dataset is None and (source in tables or _is_file(Path(source)))
+        if dataset is None and (source in tables or source in films or _is_file(Path(source)))
     ]
     ends, _ = shortest_ends(map(_address, files))
     stored, names = dict[str, Recording](), set[str]()
     for source in sources:  # before anything is encoded
         if Path(source) in files:
-            if source not in tables:
+            if source not in tables and source not in films:
                 check_regular(Path(source))
             name = ends[_address(Path(source))]
         else:
@@ -166,8 +173,21 @@ def open_recordings(
                 from cefito.inference.observer import ObservationRecipe
 
                 observer = ObservationRecipe.of(run).open(encoder, weights=weights, device=device)
-            rows = observer.rows(path, progress=progress)
-            yield Recording(ends[_address(path)], source, rows, 1.0, file=source)
+            film = films.get(source, Film(path))
+            rows = observer.rows(film.path, part=film.part, progress=progress)
+            file = None if film.part else source
+            yield Recording(ends[_address(path)], source, rows, 1.0, file=file)
+
+
+def _films(run: OpenedRun, sources: Iterable[str], camera: str | None) -> dict[str, Film]:
+    """Return the film of each source that is an episode, by default of the camera of the run."""
+    made_with = (run.info.dataset.observed or {}).get("features") or {}
+    episodes = {source: find_episode(Path(source)) for source in sources}
+    return {
+        source: episode[0].film(episode[1], camera or made_with.get("camera"))
+        for source, episode in episodes.items()
+        if episode is not None
+    }
 
 
 def row_rate(run: OpenedRun, feature_rate: float | None) -> float:

@@ -53,6 +53,7 @@ class Reading(TypedDict, total=False):
     encoder: str | None
     weights: Path | None
     device: torch.device | str | None
+    camera: str | None
     progress: Progress
 
 
@@ -110,8 +111,9 @@ def recognise(
         order: File of orders that the steps keep, as `cefito graph --out` writes it.
         video: Name of the video, if rows are given.
         reading: How the video is read: `rate` (rows a second; by default as in training),
-            `dataset` (whose video it is), and of video files `encoder`, `weights`, `device` and
-            `progress`, as of `cefito.inference.recordings.open_recordings`.
+            `dataset` (whose video it is), of video files `encoder`, `weights`, `device` and
+            `progress`, and of LeRobot episodes `camera`, as of
+            `cefito.inference.recordings.open_recordings`.
 
     Raises:
         ConfigError: An unknown task or step, or a rate or probability out of range.

@@ -188,7 +188,8 @@ class Choices(Settings):
     background: str | None = Field(
         None,
         description="Labels that are no steps, separated by commas, of labels of frames; by "
-        "default background, bg, SIL, null, void, no_action, action_start and action_end.",
+        "default background, bg, SIL, null, void, no_action, action_start and action_end, and of "
+        "LeRobot data sets background.",
     )
     bundle: int | None = Field(
         None,

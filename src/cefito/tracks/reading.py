@@ -25,6 +25,7 @@ from cefito.data.csv_file import (
     listed_places,
     table_start,
 )
+from cefito.data.robots import INFO
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes
 from cefito.markup import counted, listed
@@ -67,7 +68,7 @@ class Tracks:
 
 
 def read(paths: Sequence[Path], choices: Choices) -> Tracks:
-    """Read files of steps, each of the format that its content has.
+    """Read files of steps, each of the format that its content has; also LeRobot data sets.
 
     Raises:
         DataError: A file of no known format, of one that is not read, malformed or without steps,
@@ -81,7 +82,7 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     tiers: dict[Format, set[str]] = defaultdict(set)
     refused: list[DataError] = []
     for path in paths:
-        document = Document(path, choices, table.rate)
+        document = Document(steps_file(path), choices, table.rate)
         try:
             used = next(kind for kind in FORMATS if kind.matches(document))
             document_rows = _one_tier(document, used, _read(document, used))
@@ -110,12 +111,18 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     if not rows:
         remedy = notes[-1] if notes else SHAPE
         raise DataError(f"{paths[0]} ({form}): holds no steps. {remedy}")
-    single = nfc(paths[0].stem)
+    whole = paths[0].absolute()
+    single = nfc((whole.parents[1] if whole.as_posix().endswith(INFO) else whole).stem)
     name = single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single
     actions = tuple(dict.fromkeys(row.step for row in rows))
     used_tiers = set().union(*tiers.values())
     tier = used_tiers.pop() if len(used_tiers) == 1 else ""
     return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
+
+
+def steps_file(path: Path) -> Path:
+    """Return the file by which a LeRobot data set is read; another path as it is."""
+    return file if (file := path / INFO).is_file() else path
 
 
 def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:

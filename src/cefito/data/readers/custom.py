@@ -35,6 +35,7 @@ from cefito.files import check_new, file_names
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 from cefito.tracks.document import Choices
+from cefito.tracks.reading import steps_file
 
 _FEATURES_FILE = "features.npz"
 _TIMELINE_FILE = "timeline.npz"
@@ -63,7 +64,8 @@ def prepare(
             Parquet with the columns video, task, step, start, end (seconds), and optionally split
             and group; or a folder with taxonomy.json and videos.jsonl. Without `features`, the
             folder also holds finished observations, and only `name` applies. Or a folder of labels
-            of frames, as of `read_frame_folder`, which has features of its own.
+            of frames, as of `read_frame_folder`, which has features of its own; or a LeRobot data
+            set, also as `sensors`.
         target: New folder.
         features: Folder with one file a video (.npy, .npz, .pt, .h5), [seconds, D], as `cefito
             extract` writes them.
@@ -86,6 +88,7 @@ def prepare(
             video, or a target that cannot be written.
     """
     paths = [Path(path) for path in ([source] if isinstance(source, Path | str) else source)]
+    paths = [steps_file(path) for path in paths]
     if sensors is None and (channels is not None or like is not None):
         setting = "like" if channels is None else "channels"
         raise ConfigError("this is of sensors. Give their folder, too.", setting=setting)

@@ -6,14 +6,14 @@ The folder above may hold mapping.txt, with the labels, and the splits, as train
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 
 from cefito.data.annotations import SPLITS
 from cefito.errors import ConfigError
 from cefito.files import file_names
-from cefito.tracks.document import Document, Format, StepRow, Told
+from cefito.tracks.document import Choices, Document, Format, StepRow, Told
 from cefito.tracks.track import Track
 
 TRUTH = "groundTruth"
@@ -23,12 +23,19 @@ _LABEL = re.compile(r"[^\t,;|\"<>{}\[\]=]{1,100}")
 _SIGNS = ',;|"<>{}[]='  # that no label has
 _CODES = {sign: f"%{ord(sign):02X}" for sign in _SIGNS}  # as they are written
 _NUMBER = re.compile(r"[0-9.,:+-]+")
-_NAMED_BACKGROUND = "background"
+BACKGROUND = "background"
+"""Label of frames that are of no step, as it is written."""
 _BACKGROUND = (
-    *(_NAMED_BACKGROUND, "bg", "sil", "null", "void", "no_action"),
+    *(BACKGROUND, "bg", "sil", "null", "void", "no_action"),
     *("action_start", "action_end"),  # of 50 Salads
 )
 _REPEATED = 0.5  # least share of lines that repeat the one before
+
+
+def names_of_no_step(choices: Choices, usual: Iterable[str] = _BACKGROUND) -> set[str]:
+    """Return the labels of frames that are of no step, in small letters; if not chosen, `usual`."""
+    none = usual if choices.background is None else choices.background.split(",")
+    return {name.strip().casefold() for name in none}
 
 
 def _labels(text: str) -> list[str]:
@@ -37,9 +44,7 @@ def _labels(text: str) -> list[str]:
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield each run of equal labels that is no background."""
-    names, chosen = _mapping(document.path), document.choices.background
-    none = _BACKGROUND if chosen is None else chosen.split(",")
-    no_steps = {name.strip().casefold() for name in none}
+    names, no_steps = _mapping(document.path), names_of_no_step(document.choices)
     labels = _labels(document.text)
     rate, split = document.rate(document.video), _split(document)
     first = 0
@@ -104,13 +109,13 @@ def _recognises(document: Document) -> bool:
 def _write(videos: Sequence[Track], frame_rate: float) -> str:
     """Return the label of each frame of one video, a line each."""
     (video,) = videos
-    labels = [_NAMED_BACKGROUND] * round(video.seconds * frame_rate)
+    labels = [BACKGROUND] * round(video.seconds * frame_rate)
     for step in video.steps:
         first = round(step.start * frame_rate)
         after = max(first + 1, round(step.end * frame_rate))
-        labels += [_NAMED_BACKGROUND] * (after - len(labels))
+        labels += [BACKGROUND] * (after - len(labels))
         label = _label(step.name)
-        if {*labels[first:after]} - {_NAMED_BACKGROUND, label}:
+        if {*labels[first:after]} - {BACKGROUND, label}:
             problem = f"'{step.name}' and another step are in frame {first} or after it"
             remedy = "A frame has one label. Give more frames per second, or another format"
             raise ConfigError(f"video '{video.video}': {problem}. {remedy}.", setting="frame_rate")
@@ -135,7 +140,7 @@ def _beside(videos: Sequence[Track]) -> Mapping[str, str]:
         pair = next(name for name in names if labels[_label(name)] != name)
         both = f"'{pair}' and '{labels[_label(pair)]}'"
         raise ConfigError(f"{both} are one label, '{_label(pair)}'. Rename one.")
-    lines = enumerate(dict.fromkeys([_NAMED_BACKGROUND, *labels]))
+    lines = enumerate(dict.fromkeys([BACKGROUND, *labels]))
     files = file_names([video.video for video in videos])
     of_split = {
         name: [f"{files[video.video]}.txt" for video in videos if video.split == name]
