@@ -48,6 +48,7 @@ from cefito.recognition.classifier import (
     Rows,
     Standard,
     ahead_features,
+    attention_steps,
     fit_classifier,
     past_features,
     temporal_steps,
@@ -146,9 +147,12 @@ class SegmentalRecogniser(BaseRecogniser):
         few = parts > 0 and len(videos) < FEW_VIDEOS
         half = _half(np.flatnonzero(order != 0), known.tasks) if few else np.zeros(0, dtype=int)
         sizes = [int(lengths[half].sum())] * few + sizes
+        counts = [int((order != fold).sum()) for fold in range(parts)] + [len(videos)]
+        counts = [len(half)] * few + counts
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
+        attending = sum(attention_steps(count, config) for count in counts)
         changing = 2 * config.members * config.training_steps * config.sees_changes
-        total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
+        total = 2 * sum(steps) + steps[-1] + attending + len(sizes) * changing
         held: list[HeldVideo] = []
         by_half: list[HeldVideo] = []
         places: list[int] = []  # of them
@@ -533,6 +537,8 @@ class SegmentalRecogniser(BaseRecogniser):
                 check_tensors(arrays["changes"], directions, file)
                 shapes += [("whole-changes", 2 * times * seen, 0, False)]
                 shapes += [("past-changes", times * seen, 0, True)]
+            if not any(name.startswith("attending.") for name in parts.get("whole", {})):
+                config = config.model_copy(update={"attention_layers": 0})  # of a run of before
             for part, size, own, causal in shapes:
                 temporal = config if own else None
                 with torch.device("meta"):  # no memory is taken before the shapes are compared

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import VideoNetworkConfig
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
+
+_Rows = NDArray[np.float32]
 
 
 def dilated(convolution: nn.Conv1d, hidden: Tensor) -> Tensor:
@@ -35,8 +36,14 @@ def dilated_convolution(channels: int, dilation: int) -> nn.Conv1d:
     return nn.Conv1d(channels, channels, 3, padding=dilation, dilation=dilation)
 
 
-def _loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
-    """Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows."""
+def stage_loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
+    """Return Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows.
+
+    Args:
+        stages: log p(label) [1, K + 1, n] of each stage.
+        truth: Labels [n].
+        config: Settings, with w and j.
+    """
     total, most = torch.zeros((), device=truth.device), config.jump
     for logs in stages:
         change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most)
@@ -48,7 +55,7 @@ def _loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -
 
 def fit_on_videos(
     kind: type[nn.Module],
-    videos: Sequence[Rows],
+    videos: Sequence[_Rows],
     labels: Sequence[NDArray[np.int64]],
     label_count: int,
     config: VideoNetworkConfig,
@@ -82,7 +89,7 @@ def fit_on_videos(
         def loss() -> Tensor:
             place = next(places)
             stages = network(torch.from_numpy(videos[place]).T[None].to(device))
-            return _loss(stages, torch.from_numpy(labels[place]).to(device), config)
+            return stage_loss(stages, torch.from_numpy(labels[place]).to(device), config)
 
         def train() -> None:
             steps = Steps(
@@ -104,7 +111,7 @@ def fit_on_videos(
 
 
 @torch.inference_mode()
-def video_probabilities(network: nn.Module, rows: Rows) -> Floats:
+def video_probabilities(network: nn.Module, rows: _Rows) -> Floats:
     """Return p(label) [n, K + 1] of the standardised rows [n, D], those of the last stage."""
     logs = network(torch.from_numpy(rows).T[None])[-1][0]
     probabilities: Floats = logs.T.double().exp().numpy()
