@@ -94,7 +94,8 @@ class _Networks:
         graph, model, share = self.graph, self.model, self.model.shares[past]
         logs = self.logs(network, features, seen)
         if attended is not None:
-            logs = graph("Div", graph("Add", logs, attended), _float(2.0))
+            halves = _float(1 - model.attention_share), _float(model.attention_share)
+            logs = graph("Add", graph("Mul", logs, halves[0]), graph("Mul", attended, halves[1]))
         if model.changes is not None and share:
             changing = model.changes.past if past else model.changes.whole
             directions = model.changes.directions
@@ -167,8 +168,8 @@ def whole_recogniser(model: SegmentalRecogniser) -> Graph:
     if model.whole.temporal is not None:
         seen = _convolved(graph, model.whole.temporal, centred)
     attended = None
-    if model.whole.attending is not None:
-        attended = _attended(nodes, model.whole.attending, centred)
+    if model.attention is not None:
+        attended = _attended(nodes, model.attention, scaled)
     logs = nodes.mixed(features, model.whole, seen, past=False, attended=attended)
     likely = nodes.likelihoods(logs, past=False)
     chain = _Chain(graph, model.chain)

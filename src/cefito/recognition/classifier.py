@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.progress import Advance
-from cefito.recognition.asformer import ASFormer
 from cefito.recognition.settings import RecogniserConfig, RowNetworksConfig
-from cefito.recognition.video_networks import stage_loss
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
@@ -35,7 +33,6 @@ from cefito.training.trainer import TrainingContext
 Rows = NDArray[np.float32]
 _CLIPPED = 5.0  # standard deviations
 _LEAST_DEVIATION = 1e-3
-_LONGEST = 2048  # rows of a part of a video that the attention network is trained on
 
 
 def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> Rows:
@@ -253,10 +250,9 @@ class TemporalNetwork(nn.Module):
 
 
 class RowClassifier(nn.Module):
-    """Networks of one hidden layer, whose probabilities are averaged, and temporal networks.
+    """Networks of one hidden layer, whose probabilities are averaged, and a temporal network.
 
-    With the temporal network, log p(label | rows) is the mean of both, up to a constant; of whole
-    videos, with the attention network, the mean of that and of its last stage.
+    With the temporal network, log p(label | rows) is the mean of both, up to a constant.
 
     Args:
         size: Features of a row, F; the first P are the row itself.
@@ -293,14 +289,12 @@ class RowClassifier(nn.Module):
             )
             for _ in range(config.members)
         )
-        self.rows, self.temporal, self.attending = rows, None, None
+        self.rows, self.temporal = rows, None
         if temporal is not None and temporal.temporal_layers:
             self.temporal = TemporalNetwork(rows, labels, temporal, causal=causal)
-            if temporal.attention is not None and not causal:
-                self.attending = ASFormer(rows, labels, temporal.attention)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return log p(label | row) [n, K + 1] of rows [n, F], without temporal networks."""
+        """Return log p(label | row) [n, K + 1] of rows [n, F], without the temporal network."""
         scaled = (rows - self.mean) / self.deviation
         logits = torch.stack([member(scaled) for member in self.members])
         count = len(self.members)
@@ -311,11 +305,9 @@ class RowClassifier(nn.Module):
         """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video."""
         features = torch.from_numpy(rows)
         logs = self(features)
-        in_order = features[:, : self.rows].T[None]
         if self.temporal is not None:
-            logs = (logs + self.temporal(in_order)[0].T.log_softmax(dim=1)) / 2
-        if self.attending is not None:
-            logs = (logs + self.attending(in_order)[-1][0].T) / 2
+            seen = self.temporal(features[:, : self.rows].T[None])[0].T
+            logs = (logs + seen.log_softmax(dim=1)) / 2
         return np.asarray(logs.double().numpy())
 
     def beginning(self) -> Past:
@@ -362,8 +354,7 @@ def fit_classifier(
 
     Dropout and initial weights are drawn from the seed, batches from a generator of the same seed.
     The temporal network, with `rows` = P, sees random parts of videos; a loss keeps its logarithms
-    alike from row to row. The attention network sees whole videos. Networks are kept in the
-    context's folder by name once they are finished.
+    alike from row to row. Networks are kept in the context's folder by name once they are finished.
 
     Args:
         videos: Features [n, F] of the rows of each video.
@@ -384,7 +375,6 @@ def fit_classifier(
     counts = [config.training_steps] * config.members
     if temporal is not None:
         counts.append(temporal_steps(sum(map(len, videos)), temporal))
-        counts.append(0 if causal else attention_steps(len(videos), temporal))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         features = torch.from_numpy(np.concatenate(videos))
@@ -417,7 +407,7 @@ def fit_classifier(
             if network.temporal is not None:
                 of_parts = _TemporalLoss(network.temporal, videos, labels, generator)
                 steps = Steps(
-                    count=counts[-2],
+                    count=counts[-1],
                     learning_rate=network.temporal.config.temporal_learning_rate,
                     setting=f"{section}.temporal_learning_rate",
                     weight_decay=network.temporal.config.temporal_weight_decay,
@@ -425,10 +415,6 @@ def fit_classifier(
                     precision=precision,
                 )
                 take_steps(network.temporal, of_parts, steps, advance)
-                if network.attending is not None:
-                    of_videos = _AttentionLoss(network.attending, videos, labels, generator)
-                    steps = replace(steps, count=counts[-1])
-                    take_steps(network.attending, of_videos, steps, advance)
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]
@@ -443,40 +429,6 @@ def temporal_steps(rows: int, config: RecogniserConfig) -> int:
         return 0
     seen = config.temporal_rows * config.temporal_parts  # rows of a batch
     return max(config.temporal_steps, -(-config.temporal_passes * rows // seen))
-
-
-def attention_steps(videos: int, config: RecogniserConfig) -> int:
-    """Number of videos that the attention network is trained on, one a step, of so many."""
-    if config.attention is None:
-        return 0
-    return max(3 * config.temporal_steps, -(-config.temporal_passes * videos // 2))
-
-
-class _AttentionLoss:
-    """Loss of videos in random order, one a step, of long ones a part; features [n, F ≥ P]."""
-
-    def __init__(
-        self,
-        network: ASFormer,
-        videos: Sequence[Rows],
-        labels: Sequence[NDArray[np.integer]],
-        generator: torch.Generator,
-    ) -> None:
-        self.network, self.generator = network, generator
-        size = network.encoder.inner.in_channels
-        self.rows = [torch.from_numpy(video[:, :size]) for video in videos]
-        self.labels = [torch.from_numpy(label.astype(np.int64)) for label in labels]
-        self.places = list[int]()  # of the videos that are still to come
-
-    def __call__(self) -> Tensor:
-        device, generator = self.network.encoder.inner.weight.device, self.generator
-        self.places = self.places or torch.randperm(len(self.rows), generator=generator).tolist()
-        video = self.places.pop()
-        last = max(len(self.rows[video]) - _LONGEST, 0)
-        start = int(torch.randint(last + 1, (1,), generator=generator))
-        part = slice(start, start + _LONGEST)
-        stages = self.network(self.rows[video][part].T[None].to(device))
-        return stage_loss(stages, self.labels[video][part].to(device), self.network.config)
 
 
 class _TemporalLoss:

@@ -95,6 +95,10 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     attention_decoders: int = Field(
         1, ge=0, le=64, description="Stages of it that refine the first."
     )
+    attention_shares: _Shares = Field(
+        (0.0, 0.5),
+        description="Shares of it in the logarithm of a row's probability; one is chosen.",
+    )
     temporal_channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
     temporal_passes: int = Field(
         60,

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import VideoNetworkConfig
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
-
-_Rows = NDArray[np.float32]
 
 
 def dilated(convolution: nn.Conv1d, hidden: Tensor) -> Tensor:
@@ -55,7 +54,7 @@ def stage_loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConf
 
 def fit_on_videos(
     kind: type[nn.Module],
-    videos: Sequence[_Rows],
+    videos: Sequence[Rows],
     labels: Sequence[NDArray[np.int64]],
     label_count: int,
     config: VideoNetworkConfig,
@@ -111,7 +110,7 @@ def fit_on_videos(
 
 
 @torch.inference_mode()
-def video_probabilities(network: nn.Module, rows: _Rows) -> Floats:
+def video_probabilities(network: nn.Module, rows: Rows) -> Floats:
     """Return p(label) [n, K + 1] of the standardised rows [n, D], those of the last stage."""
     logs = network(torch.from_numpy(rows).T[None])[-1][0]
     probabilities: Floats = logs.T.double().exp().numpy()
