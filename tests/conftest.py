@@ -234,7 +234,13 @@ def run_with_recogniser(
     vars(dataset)["timeline"] = Timeline(every)
     seen = [place for place, video in enumerate(world.videos) if video.split != "test"]
     config = RecogniserConfig(
-        members=1, width=64, training_steps=300, learning_rate=1e-2, folds=2, trusts=(0.6,)
+        members=1,
+        width=64,
+        training_steps=300,
+        learning_rate=1e-2,
+        folds=2,
+        trusts=(0.6,),
+        attention_layers=0,
     )
     recogniser = SegmentalRecogniser.fit(dataset, seen, config=config)
     folder = tmp_path_factory.mktemp("recogniser") / "run"

@@ -9,7 +9,13 @@ from cefito.data.readers.custom import prepare
 from cefito.recognition.settings import RecogniserConfig
 
 SMALL = RecogniserConfig(
-    members=1, width=16, training_steps=60, folds=2, learning_rate=0.02, weight_decay=0.01
+    members=1,
+    width=16,
+    training_steps=60,
+    folds=2,
+    learning_rate=0.02,
+    weight_decay=0.01,
+    attention_layers=0,
 )
 PLANS = [[0, 1, 2], [3, 4, 5]]
 

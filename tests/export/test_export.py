@@ -75,6 +75,7 @@ def test_row_after_row(world, run_with_recogniser, folder, example):
         {"changes": 0},
         {"members": 2, "memories": (1.0,), "phases": 1, "longest_mean": 5},
         {"temporal_layers": 2, "directions": 4},
+        {"attention_layers": 3, "attention_shares": (0.5,)},
     ],
 )
 def test_recognisers_of_other_settings(run_of_lengths, tmp_path, example, changes):

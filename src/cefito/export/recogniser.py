@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cefito.export.graph import Graph
+from cefito.recognition.asformer import UNSEEN, ASFormer
 from cefito.recognition.chain import StepChain
 from cefito.recognition.classifier import RowClassifier, TemporalNetwork
 from cefito.recognition.segmental import SegmentalRecogniser
@@ -23,6 +24,7 @@ from cefito.recognition.segmental import SegmentalRecogniser
 _CLIPPED = 5.0  # standard deviations, as of `Standard`
 _NOTHING = -1e30  # logarithm of 0
 _LEAST = 1e-300
+_VARIANCE = 1e-5  # least one, as of `torch.nn.functional.layer_norm`
 _FEW = 1e-30  # least probability of a label beside networks
 _DOUBLE = np.float64
 
@@ -79,10 +81,21 @@ class _Networks:
         product = self.graph("MatMul", values, np.ascontiguousarray(_array(layer.weight).T))
         return self.graph("Add", product, _array(layer.bias))
 
-    def mixed(self, features: str, network: RowClassifier, seen: str | None, *, past: bool) -> str:
-        """`log_seen` [n, K + 1], double, by features [n, F]."""
+    def mixed(
+        self,
+        features: str,
+        network: RowClassifier,
+        seen: str | None,
+        *,
+        past: bool,
+        attended: str | None = None,
+    ) -> str:
+        """`log_seen` [n, K + 1], double, by features [n, F], and as `logs` and `_attended` give."""
         graph, model, share = self.graph, self.model, self.model.shares[past]
         logs = self.logs(network, features, seen)
+        if attended is not None:
+            halves = _float(1 - model.attention_share), _float(model.attention_share)
+            logs = graph("Add", graph("Mul", logs, halves[0]), graph("Mul", attended, halves[1]))
         if model.changes is not None and share:
             changing = model.changes.past if past else model.changes.whole
             directions = model.changes.directions
@@ -154,7 +167,10 @@ def whole_recogniser(model: SegmentalRecogniser) -> Graph:
     seen = None
     if model.whole.temporal is not None:
         seen = _convolved(graph, model.whole.temporal, centred)
-    logs = nodes.mixed(features, model.whole, seen, past=False)
+    attended = None
+    if model.attention is not None:
+        attended = _attended(nodes, model.attention, scaled)
+    logs = nodes.mixed(features, model.whole, seen, past=False, attended=attended)
     likely = nodes.likelihoods(logs, past=False)
     chain = _Chain(graph, model.chain)
     within, sums = chain.filtered(likely)
@@ -185,18 +201,65 @@ def _averages(graph: Graph, nodes: _Networks, rows: str, width: int, *, backward
 
 def _convolved(graph: Graph, network: TemporalNetwork, rows: str) -> str:
     """Logits [n, K + 1] of a network that sees all rows [n, P]."""
-    hidden = graph("Unsqueeze", graph("Transpose", rows, perm=[1, 0]), _ints(0))
-
-    def through(values: str, layer: Any, span: int = 0) -> str:
-        more = {"pads": [span, span], "dilations": [max(span, 1)]}
-        return graph("Conv", values, _array(layer.weight), _array(layer.bias), **more)
-
-    hidden = through(hidden, network.inner)
+    hidden = _through(graph, _upright(graph, rows), network.inner)
     for place, (dilated, joined) in enumerate(zip(network.dilated, network.joined, strict=True)):
-        made = through(graph("Relu", through(hidden, dilated, 2**place)), joined)
+        made = _through(graph, graph("Relu", _through(graph, hidden, dilated, 2**place)), joined)
         hidden = graph("Add", hidden, made)
-    logits = through(graph("Relu", hidden), network.outer)
-    return graph("Transpose", graph("Squeeze", logits, _ints(0)), perm=[1, 0])
+    return _flat(graph, _through(graph, graph("Relu", hidden), network.outer))
+
+
+def _upright(graph: Graph, rows: str) -> str:
+    """Rows [n, C] as a batch of one [1, C, n]."""
+    return graph("Unsqueeze", graph("Transpose", rows, perm=[1, 0]), _ints(0))
+
+
+def _flat(graph: Graph, values: str) -> str:
+    """A batch of one [1, C, n] as rows [n, C]."""
+    return graph("Transpose", graph("Squeeze", values, _ints(0)), perm=[1, 0])
+
+
+def _through(graph: Graph, values: str, layer: Any, span: int = 0) -> str:
+    """Values [1, C, n] through a convolution of dilation `span`."""
+    more = {"pads": [span, span], "dilations": [max(span, 1)]}
+    return graph("Conv", values, _array(layer.weight), _array(layer.bias), **more)
+
+
+def _attended(nodes: _Networks, network: ASFormer, rows: str) -> str:
+    """Log p(label) [n, K + 1] by the last stage of a network that sees all rows [n, P].
+
+    Each block attends to all rows, of which those out of its reach have no weight: n² numbers.
+    """
+    graph = nodes.graph
+    count = graph("Gather", graph("Shape", rows), np.array(0))
+    places = graph("Range", np.array(0), count, np.array(1))
+    columns = (graph("Unsqueeze", places, _ints(axis)) for axis in (1, 0))
+    away = graph("Abs", graph("Sub", *columns))  # [n, n]
+
+    def stage(values: str, part: Any, encoded: str | None) -> tuple[str, str]:
+        hidden = _through(graph, values, part.inner)
+        for layer, block in enumerate(part.blocks):
+            made = graph("Relu", _through(graph, hidden, block.dilated, 2**layer))
+            off = graph("Sub", made, graph("ReduceMean", made, _ints(2), keepdims=1))
+            variance = graph("ReduceMean", graph("Mul", off, off), _ints(2), keepdims=1)
+            normed = graph("Div", off, graph("Sqrt", graph("Add", variance, _float(_VARIANCE))))
+            asked = _flat(graph, normed)
+            queries, keys = nodes.linear(asked, block.queries), nodes.linear(asked, block.keys)
+            seen = nodes.linear(asked if encoded is None else encoded, block.values)
+            scores = graph("MatMul", queries, graph("Transpose", keys, perm=[1, 0]))
+            scores = graph("Mul", scores, _float(block.queries.out_features**-0.5))
+            far = graph("Greater", away, np.array(block.reach))
+            shares = graph("Softmax", graph("Where", far, _float(UNSEEN), scores), axis=-1)
+            told = nodes.linear(graph("MatMul", shares, seen), block.attended)
+            more = graph("Mul", _upright(graph, told), _float(block.share))
+            made = _through(graph, graph("Add", made, more), block.joined)
+            hidden = graph("Add", hidden, made)
+        logs = graph("LogSoftmax", _through(graph, hidden, part.outer), axis=1)
+        return logs, _flat(graph, hidden)
+
+    logs, encoded = stage(_upright(graph, rows), network.encoder, None)
+    for decoder in network.decoders:
+        logs, _ = stage(graph("Exp", logs), decoder, encoded)
+    return _flat(graph, logs)
 
 
 class _Chain:

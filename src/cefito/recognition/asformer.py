@@ -1,4 +1,4 @@
-"""A transformer of ASFormer's kind (Yi et al., arXiv 2110.08568), a yardstick.
+"""A transformer of ASFormer's kind (Yi et al., arXiv 2110.08568): part of a run's recogniser.
 
 An encoder reads rows; decoders refine the probabilities of the stage before. Block l of each is
 
@@ -21,7 +21,8 @@ from cefito.recognition.settings import ASFormerConfig
 from cefito.recognition.video_networks import dilated, dilated_convolution
 
 _SMALLEST = 32  # rows of a block; smaller ones take longer
-_UNSEEN = -1e4  # finite, since a row of padding sees nothing
+UNSEEN = -1e4
+"""Logarithm of the weight of rows out of reach; finite, since a row of padding sees nothing."""
 
 
 def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) -> Tensor:
@@ -51,7 +52,7 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
     rows = places + size * torch.arange(blocks, device=queries.device)[:, None]
     seen = (away.abs() <= reach) & ((rows >= 0) & (rows < count))[:, None]
     asked = F.pad(queries, (0, 0, 0, missing)).view(blocks, size, -1)
-    scores = (asked @ near(keys) * scale).masked_fill(~seen, _UNSEEN)
+    scores = (asked @ near(keys) * scale).masked_fill(~seen, UNSEEN)
     means: Tensor = scores.softmax(dim=2) @ near(values).transpose(1, 2)
     return means.flatten(0, 1)[:count]
 
@@ -107,7 +108,7 @@ class ASFormer(nn.Module):
 
     def __init__(self, size: int, labels: int, config: ASFormerConfig) -> None:
         super().__init__()
-        self.dropout = nn.Dropout1d(config.input_dropout)
+        self.config, self.dropout = config, nn.Dropout1d(config.input_dropout)
         self.encoder = _Stage(size, labels, 1.0, config)
         shares = [exp(-config.decay * place) for place in range(config.decoders)]
         self.decoders = nn.ModuleList(_Stage(labels, labels, share, config) for share in shares)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,13 @@ class HeldVideo:
     labels: NDArray[np.int64]  # [n]
     task: int
     unexpected: float  # ε
+    attended: Floats  # `logs` by the attention network, of all rows; the usual ones without it
+
+    def attending(self, share: float) -> HeldVideo:
+        """Return it with a share of the attention network in what the usual networks say."""
+        usual, others = self.logs[False]
+        whole = mixed((usual, self.attended), share), others
+        return replace(self, logs=(whole, self.logs[True]))
 
     def likelihoods(self, share: float, trust: float, *, past: bool) -> Floats:
         """Return p(x | label) of each row [n, K + 1].
@@ -84,6 +91,19 @@ class RowChoice:
             )
             for video in held
         ]
+
+
+def chosen_attention(held: Sequence[HeldVideo], config: RecogniserConfig) -> float:
+    """Return the share of the attention network that gives the best edit score and F1@50."""
+    if config.attention is None:
+        return 0.0
+    usual = RowChoice(0.0, config.trusts[len(config.trusts) // 2], 0.0, 1.0, 1.0, past=False)
+
+    def score(share: float) -> float:
+        counts = summary(usual._counts([video.attending(share) for video in held]))
+        return counts["edit"] + counts["f1_50"]
+
+    return max(config.attention_shares, key=score)
 
 
 def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:

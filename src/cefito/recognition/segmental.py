@@ -8,6 +8,9 @@ A label is that of chain and networks, p ∝ p(label | chain)^(1 − w) p(label 
 chosen like λ. A further network of the past, its mean and the time says which step comes next,
 beside the chain.
 
+Of whole videos, log p(label | x) is (1 − a) that of these networks + a that of an attention network
+(`attention`), and a is chosen first.
+
 With few videos, networks learn the usual order more than the steps. Networks of changes (`changes`)
 do not know it: log p(label | x) is (1 − s) that of the usual ones + s theirs, and s is chosen as λ.
 """
@@ -40,6 +43,8 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.progress import Advance
+from cefito.recognition.asformer import ASFormer
+from cefito.recognition.attention import attended, attention_steps, fit_attention
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
 from cefito.recognition.changes import Changes, change_features, left_behind
 from cefito.recognition.classifier import (
@@ -53,7 +58,14 @@ from cefito.recognition.classifier import (
     temporal_steps,
     whole_features,
 )
-from cefito.recognition.held_out import HeldVideo, chosen_doubt, chosen_rows, joined, mixed
+from cefito.recognition.held_out import (
+    HeldVideo,
+    chosen_attention,
+    chosen_doubt,
+    chosen_rows,
+    joined,
+    mixed,
+)
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
@@ -86,6 +98,7 @@ class _Header(Record):
     temperatures: tuple[_Power, _Power]  # T
     shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
     weights: tuple[_Share, _Share] = (0.0, 0.0)  # w
+    attention: _Share = 0.0  # a
     chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
@@ -104,11 +117,13 @@ class SegmentalRecogniser(BaseRecogniser):
     past: RowClassifier
     ahead: RowClassifier | None  # of the next step to begin, by the past; None in folds
     changes: Changes | None  # None if its settings have none, or the run is of before
+    attention: ASFormer | None  # of whole videos; None if it has no share
     log_prior: Floats  # log p(label) [K + 1]
     trusts: tuple[float, float]  # λ of whole videos, and of the past alone
     temperatures: tuple[float, float]  # T of both
     shares: tuple[float, float]  # s of both
     weights: tuple[float, float]  # w of both
+    attention_share: float  # a
     chained: tuple[float, float]  # T of both by the chain alone, w = 0
     # s, λ, and the share of steps in any order, when videos are verified
     doubt: tuple[float, float, float]
@@ -148,7 +163,9 @@ class SegmentalRecogniser(BaseRecogniser):
         sizes = [int(lengths[half].sum())] * few + sizes
         steps = [config.members * config.training_steps + temporal_steps(n, config) for n in sizes]
         changing = 2 * config.members * config.training_steps * config.sees_changes
-        total = 2 * sum(steps) + steps[-1] + len(sizes) * changing
+        counts = [*(int((order != fold).sum()) for fold in range(parts)), len(videos)]
+        attending = [attention_steps(count, config) for count in counts] if parts else [0]
+        total = 2 * sum(steps) + steps[-1] + len(sizes) * changing + sum(attending)
         held: list[HeldVideo] = []
         by_half: list[HeldVideo] = []
         places: list[int] = []  # of them
@@ -164,7 +181,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 )
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-")
+                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-", attending=True)
                 changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
                 for place in np.flatnonzero(order == fold).tolist():
                     truth, task = known.labels[place], known.tasks[place]
@@ -182,10 +199,14 @@ class SegmentalRecogniser(BaseRecogniser):
                     trials += (
                         (altered, fitted._held(altered.rows, truth, task)) for altered in copies
                     )
-            fitted = cls._fitted(known, *given, ahead=True)
+            share = chosen_attention(held, config) if held else 0.0
+            fitted = cls._fitted(known, *given, ahead=True, attending=share > 0)
+            if not share:
+                advance(attending[-1])
         if not held:
             return fitted
-        whole, past = (chosen_rows(held, config, past=past) for past in (False, True))
+        whole = chosen_rows([video.attending(share) for video in held], config, past=False)
+        past = chosen_rows(held, config, past=True)
         doubt, seen = chosen_doubt(trials, config, seed, trust=whole.trust)
         fitted = replace(
             fitted,
@@ -193,6 +214,7 @@ class SegmentalRecogniser(BaseRecogniser):
             temperatures=(whole.temperature, past.temperature),
             shares=(whole.share, past.share),
             weights=(whole.weight, past.weight),
+            attention_share=share,
             chained=(whole.chained, past.chained),
             doubt=doubt,
             seen=seen,
@@ -223,6 +245,7 @@ class SegmentalRecogniser(BaseRecogniser):
         *,
         name: str = "",
         ahead: bool = False,
+        attending: bool = False,
     ) -> Self:
         count, rate = len(taxonomy.actions), known.rate
         standard = Standard.of(known.rows, config.directions)
@@ -264,6 +287,18 @@ class SegmentalRecogniser(BaseRecogniser):
                 context=context,
                 advance=advance,
             )
+        attention = None
+        if attending:
+            attention = fit_attention(
+                scaled,
+                known.labels,
+                count + 1,
+                config,
+                seed=seed,
+                name=f"{name}attention",
+                context=context,
+                advance=advance,
+            )
         chain = StepChain.fit(
             known.labels,
             known.tasks,
@@ -281,11 +316,13 @@ class SegmentalRecogniser(BaseRecogniser):
             past=networks["past"],
             ahead=networks.get("ahead"),
             changes=changes,
+            attention=attention,
             log_prior=np.log(counts / counts.sum()),
             trusts=(config.trusts[0], config.trusts[0]),
             temperatures=(1.0, 1.0),
             shares=(config.shares[0],) * 2 if changes else (0.0, 0.0),
             weights=(0.0, config.weights[0]),
+            attention_share=0.0,
             chained=(1.0, 1.0),
             doubt=(0.0, config.trusts[0], config.doubts[0]),
             rate=rate,
@@ -395,7 +432,18 @@ class SegmentalRecogniser(BaseRecogniser):
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
         """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
-        return self.of_features(self._features(rows, past=past), past=past)
+        if past or self.attention is None:
+            return self.of_features(self._features(rows, past=past), past=past)
+        usual, changes = self.both_logs(rows, past=False)
+        usual = mixed((usual, self._attended(rows, usual)), self.attention_share)
+        return mixed((usual, changes), self.shares[False])
+
+    def _attended(self, rows: Rows, usual: Floats) -> Floats:
+        """Return `log_seen` by the attention network alone; the usual one without it."""
+        if self.attention is None:
+            return usual
+        logs = attended(self.attention, self.standard.scaled(rows))
+        return logs - self.config.prior_power * self.log_prior
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
         """Return the same of features of rows.
@@ -415,7 +463,8 @@ class SegmentalRecogniser(BaseRecogniser):
         """Return what it says of a video that it was not trained on."""
         whole, past = (self.both_logs(rows, past=past) for past in (False, True))
         prior, unexpected = self.config.prior_power * self.log_prior, self.config.unexpected
-        return HeldVideo(self.chain, (whole, past), prior, labels, task, unexpected)
+        seen = self._attended(rows, whole[0])
+        return HeldVideo(self.chain, (whole, past), prior, labels, task, unexpected, seen)
 
     def _logs(
         self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
@@ -466,6 +515,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 f"{part}-changes": getattr(self.changes, part) for part in ("whole", "past")
             }
         tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
+        networks["attention"] = self.attention
         for part, network in networks.items():
             if network is not None:
                 own = network.state_dict()
@@ -479,6 +529,7 @@ class SegmentalRecogniser(BaseRecogniser):
             temperatures=self.temperatures,
             shares=self.shares,
             weights=self.weights,
+            attention=self.attention_share,
             chained=self.chained,
             doubt=self.doubt,
             seen=self.seen,
@@ -541,6 +592,12 @@ class SegmentalRecogniser(BaseRecogniser):
                     ).eval()
                 load_weights(network, parts.pop(part, {}), file, copy=False)
                 networks[part] = network
+            networks["attention"] = None
+            if header.attention and config.attention is not None:
+                with torch.device("meta"):
+                    attention = ASFormer(reduced, count, config.attention).eval()
+                load_weights(attention, parts.pop("attention", {}), file, copy=False)
+                networks["attention"] = attention
             if parts:
                 raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
         except (ConfigError, RunError) as problem:
@@ -552,6 +609,7 @@ class SegmentalRecogniser(BaseRecogniser):
             changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
             shares=header.shares,
             weights=header.weights,
+            attention_share=header.attention,
             chained=header.chained or header.temperatures,
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
             seen=header.seen,

@@ -85,6 +85,20 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     temporal_layers: int = Field(
         8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
     )
+    attention_layers: int = Field(
+        8,
+        ge=0,
+        le=16,
+        description="Blocks of each stage of the attention network of whole videos; 0 for none, "
+        "nor without the temporal network, whose other settings it shares.",
+    )
+    attention_decoders: int = Field(
+        1, ge=0, le=64, description="Stages of it that refine the first."
+    )
+    attention_shares: _Shares = Field(
+        (0.0, 0.5),
+        description="Shares of it in the logarithm of a row's probability; one is chosen.",
+    )
     temporal_channels: int = Field(64, ge=1, le=1 << 12, description="Numbers of each layer.")
     temporal_passes: int = Field(
         60,
@@ -180,6 +194,21 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
     )
+
+    @property
+    def attention(self) -> ASFormerConfig | None:
+        """Settings of the attention network of whole videos; None for none."""
+        if not (self.attention_layers and self.temporal_layers):
+            return None
+        return ASFormerConfig(
+            layers=self.attention_layers,
+            decoders=self.attention_decoders,
+            channels=self.temporal_channels,
+            dropout=self.temporal_dropout,
+            input_dropout=self.temporal_input_dropout,
+            smoothing=self.temporal_smoothing,
+            jump=self.temporal_jump,
+        )
 
     @property
     def sees_changes(self) -> bool:

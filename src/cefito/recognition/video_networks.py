@@ -35,8 +35,14 @@ def dilated_convolution(channels: int, dilation: int) -> nn.Conv1d:
     return nn.Conv1d(channels, channels, 3, padding=dilation, dilation=dilation)
 
 
-def _loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
-    """Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows."""
+def stage_loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
+    """Return Σ over stages of −log p(label) + w min(|log p_t − log p_t−1|, j)², means over rows.
+
+    Args:
+        stages: log p(label) [1, K + 1, n] of each stage.
+        truth: Labels [n].
+        config: Settings, with w and j.
+    """
     total, most = torch.zeros((), device=truth.device), config.jump
     for logs in stages:
         change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most)
@@ -82,7 +88,7 @@ def fit_on_videos(
         def loss() -> Tensor:
             place = next(places)
             stages = network(torch.from_numpy(videos[place]).T[None].to(device))
-            return _loss(stages, torch.from_numpy(labels[place]).to(device), config)
+            return stage_loss(stages, torch.from_numpy(labels[place]).to(device), config)
 
         def train() -> None:
             steps = Steps(

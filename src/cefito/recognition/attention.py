@@ -1,0 +1,109 @@
+"""An attention network of whole videos beside the recogniser's others: training and answers.
+
+It sees rows with the mean of the video, which the others take away: where that shows what is made,
+it helps, and where it shows the room, it does harm. Its share is chosen by videos held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.progress import Advance
+from cefito.recognition.asformer import ASFormer
+from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Rows
+from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.video_networks import stage_loss
+from cefito.runtime import resolve
+from cefito.training.steps import Steps, take_steps
+from cefito.training.trainer import TrainingContext
+
+_LONGEST = 2048  # rows of a part of a video that it is trained on
+
+
+def attention_steps(videos: int, config: RecogniserConfig) -> int:
+    """Number of videos that the network is trained on, one a step, of so many."""
+    if config.attention is None:
+        return 0
+    return max(3 * config.temporal_steps, -(-config.temporal_passes * videos // 2))
+
+
+def fit_attention(
+    videos: Sequence[Rows],
+    labels: Sequence[NDArray[np.integer]],
+    label_count: int,
+    config: RecogniserConfig,
+    *,
+    seed: int,
+    name: str,
+    context: TrainingContext,
+    advance: Advance,
+) -> ASFormer | None:
+    """Train on videos in random order, one a step, of long ones a random part.
+
+    Args:
+        videos: Standardised rows [n, P] of each video.
+        labels: Labels [n] of these rows.
+        label_count: Number of labels, K + 1.
+        config: Settings.
+        seed: Seed of weights and of the order of videos.
+        name: Name that the network is kept by in the context's folder.
+        context: Device, and folder of what is finished.
+        advance: Is told of each step.
+
+    Returns:
+        None if its settings have no such network.
+
+    Raises:
+        RunError: The training diverged.
+    """
+    if config.attention is None:
+        return None
+    device, count = torch.device(context.device), attention_steps(len(videos), config)
+    rows, truth = (
+        [torch.from_numpy(np.ascontiguousarray(one, dtype=kind)) for one in of_videos]
+        for of_videos, kind in ((videos, np.float32), (labels, np.int64))
+    )
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        network = ASFormer(rows[0].shape[1], label_count, config.attention)
+        generator, places = torch.Generator().manual_seed(seed), list[int]()
+
+        def loss() -> Tensor:
+            if not places:
+                places.extend(torch.randperm(len(rows), generator=generator).tolist())
+            video = places.pop()
+            last = max(len(rows[video]) - _LONGEST, 0)
+            start = int(torch.randint(last + 1, (1,), generator=generator))
+            part = slice(start, start + _LONGEST)
+            stages = network(rows[video][part].T[None].to(device))
+            return stage_loss(stages, truth[video][part].to(device), network.config)
+
+        def train() -> None:
+            steps = Steps(
+                count=count,
+                learning_rate=config.temporal_learning_rate,
+                setting="recogniser.temporal_learning_rate",
+                weight_decay=config.temporal_weight_decay,
+                clip=config.temporal_clip,
+                precision=resolve(config.precision, device),
+            )
+            take_steps(network.to(device).train(), loss, steps, advance)
+            network.cpu()
+
+        settings = [config.model_dump(mode="json"), resolve(config.precision, device)]
+        if not context.keep(name, network, train, seed=seed, settings=settings):
+            advance(count)
+    return network.eval()
+
+
+@torch.inference_mode()
+def attended(network: ASFormer, rows: Rows) -> Floats:
+    """Return log p(label) [n, K + 1] by the last stage, of standardised rows [n, P] of a video."""
+    logs: Floats = network(torch.from_numpy(rows).T[None])[-1][0].T.double().numpy()
+    return logs

@@ -1,0 +1,114 @@
+"""The attention network of whole videos: its training, its share, and what it changes."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cefito.data.timeline import row_labels
+from cefito.errors import RunError
+from cefito.recognition.attention import attended, attention_steps, fit_attention
+from cefito.recognition.held_out import chosen_attention
+from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.recognition.settings import RecogniserConfig
+from cefito.training.trainer import TrainingContext
+from row_films import SMALL, prepared_films
+
+SMALL_ATTENTION = {"attention_layers": 3, "temporal_steps": 40, "temporal_passes": 20}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    return prepared_films(tmp_path_factory.mktemp("films"))
+
+
+@pytest.fixture(scope="module")
+def config():
+    return SMALL.model_copy(update=SMALL_ATTENTION)
+
+
+@pytest.fixture(scope="module")
+def fitted(films, config):
+    """A recogniser whose attention network has half of the say, whatever is chosen."""
+    return SegmentalRecogniser.fit(
+        films, range(10), config=config.model_copy(update={"attention_shares": (0.5,)})
+    )
+
+
+def test_steps_of_its_training():
+    config = RecogniserConfig(temporal_steps=10, temporal_passes=5)
+    assert [attention_steps(videos, config) for videos in (1, 12, 13)] == [30, 30, 33]
+    for none in ({"attention_layers": 0}, {"temporal_layers": 0}):
+        assert attention_steps(50, config.model_copy(update=none)) == 0
+
+
+def test_the_steps_of_films_are_learned(films, config):
+    rows = [video.astype(np.float32) for video in films.timeline.videos]
+    labels = [
+        row_labels(video.steps, len(shown), 1.0, 6)
+        for video, shown in zip(films.videos, rows, strict=True)
+    ]
+    counted = []
+    given: Any = {"seed": 0, "name": "x", "context": TrainingContext(), "advance": counted.append}
+    network = fit_attention(rows[:10], labels[:10], 7, config, **given)
+    assert network is not None
+    assert sum(counted) == 120
+    logs = attended(network, rows[12])
+    np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1, rtol=1e-5)
+    assert (logs.argmax(axis=1) == labels[12]).mean() > 0.9
+    again = fit_attention(rows[:10], labels[:10], 7, config, **given)
+    assert again is not None
+    np.testing.assert_array_equal(attended(again, rows[12]), logs)
+    without = config.model_copy(update={"attention_layers": 0})
+    assert fit_attention(rows[:10], labels[:10], 7, without, **given) is None
+
+
+def test_whole_videos_are_seen_by_both(fitted, films):
+    """log p = (1 − a) log p(usual) + a log p(attention); row by row, the usual ones alone."""
+    rows = films.timeline.videos[12].astype(np.float32)
+    assert fitted.attention_share == 0.5
+    usual, _ = fitted.both_logs(rows, past=False)
+    prior = fitted.config.prior_power * fitted.log_prior
+    other = attended(fitted.attention, fitted.standard.scaled(rows)) - prior
+    plain = replace(fitted, shares=(0.0, 0.0))
+    np.testing.assert_allclose(plain.log_seen(rows, past=False), (usual + other) / 2, atol=1e-9)
+    past, _ = fitted.both_logs(rows, past=True)
+    np.testing.assert_allclose(plain.log_seen(rows, past=True), past, atol=1e-9)
+
+
+def test_the_share_is_chosen_by_videos_held_out(fitted, films, config):
+    """None if the network says nothing of them."""
+    places = range(10, 14)
+    held = []
+    for place in places:
+        rows, video = films.timeline.videos[place].astype(np.float32), films.videos[place]
+        truth = row_labels(video.steps, len(rows), 1.0, 6)
+        held.append(fitted._held(rows, truth, video.task))
+    nothing = [replace(video, attended=np.zeros_like(video.attended)) for video in held]
+    knows = [
+        replace(
+            video,
+            logs=((np.zeros_like(video.attended),) * 2, video.logs[True]),
+            attended=50 * np.eye(7)[video.labels] - video.prior,
+        )
+        for video in held
+    ]
+    assert chosen_attention(nothing, config) == 0
+    assert chosen_attention(knows, config) == 0.5
+    assert chosen_attention(knows, config.model_copy(update={"attention_layers": 0})) == 0
+
+
+def test_it_is_saved_with_the_recogniser(fitted, films, tmp_path):
+    rows = films.timeline.videos[13].astype(np.float32)
+    fitted.save(tmp_path)
+    again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    np.testing.assert_array_equal(again.recognise(rows).rows, fitted.recognise(rows).rows)
+    without = replace(fitted, attention=None, attention_share=0.0)
+    assert np.abs(without.recognise(rows).rows - fitted.recognise(rows).rows).max() > 1e-3
+    without.save(tmp_path)
+    again = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    assert again.attention is None
+    replace(fitted, attention=None).save(tmp_path)  # a share of no network
+    with pytest.raises(RunError, match="is missing"):
+        SegmentalRecogniser.load(tmp_path, films.taxonomy)
