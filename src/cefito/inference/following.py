@@ -152,9 +152,9 @@ class FilmSession:
     @property
     def next_actions(self) -> torch.Tensor:
         """Probability that each action is the next step [K]: another than the one that goes on."""
-        if self._seen and self._begin.goal is not None:
-            return self.outlook.next_actions()
-        shares = torch.from_numpy(self.stream.next_actions).clone()
+        to_goal = self._seen and self._begin.goal is not None
+        told = None if to_goal else torch.from_numpy(self.stream.next_actions)
+        shares = self.outlook.next_actions() if told is None else told.clone()
         if self._seen and self.going >= 0 and float(shares.sum() - shares[self.going]) > 0:
             shares[self.going] = 0
             shares /= shares.sum()
