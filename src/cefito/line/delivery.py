@@ -100,7 +100,7 @@ class Spool:
         run = self._file.execute
         run("PRAGMA locking_mode = EXCLUSIVE")  # a lock of the system, which ends with the process
         run("PRAGMA synchronous = FULL")
-        run("PRAGMA journal_mode = TRUNCATE")  # which, unlike DELETE, is whole after a power cut
+        run("PRAGMA journal_mode = WAL")  # one write to the disk an event
         run("BEGIN EXCLUSIVE")
         (mark,), (tables,) = (
             run(query).fetchone()
