@@ -21,6 +21,7 @@ from cefito.line.delivery import (
     Delivery,
     DeliveryError,
     Spool,
+    Spooled,
     open_receiver,
     read_secrets,
 )
@@ -31,10 +32,14 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 PAUSE = 30  # seconds after which a test fails
 
 
+def acknowledge(_):
+    return 204
+
+
 class Receiver:
     """A server whose answers are functions of the number of the request; it can be restarted."""
 
-    def __init__(self, answer=lambda number: 204, port=0):
+    def __init__(self, answer=acknowledge, port=0):
         self.seen, self.headers, self.answer, self.port = [], [], answer, port
         self.server = None
 
@@ -42,7 +47,8 @@ class Receiver:
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
-            log_message = staticmethod(lambda *_: None)
+            def log_message(self, format, *args):
+                pass
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
@@ -78,7 +84,7 @@ class Receiver:
 
 
 @contextmanager
-def receiving(answer=lambda number: 204):
+def receiving(answer=acknowledge):
     receiver = Receiver(answer).start()
     try:
         yield receiver
@@ -133,12 +139,13 @@ def test_a_thousand_events_to_a_receiver_that_ends_five_times(tmp_path, said):
 
     restarting = threading.Thread(target=restart)
     restarting.start()
-    path, sizes = tmp_path / "spool", [0]
+    path, sizes, files = tmp_path / "spool", [0], [0]
     spool = Spool(path, 50)
     delivery = Delivery(spool, open_receiver(receiver.url), said.append, pauses=QUICK)
     for number in range(1000):
         delivery.put(event(number))
         sizes.append(len(spool))
+        files.append(sum(file.stat().st_size for file in tmp_path.glob("spool*")))
     assert delivery.close(PAUSE) == 0
     restarting.join()
     receiver.stop()
@@ -148,6 +155,7 @@ def test_a_thousand_events_to_a_receiver_that_ends_five_times(tmp_path, said):
     ids = {json.loads(body)["id"] for body in receiver.seen}
     assert len(ids) == 1000
     assert max(sizes) == 50
+    assert max(files) < 6_000_000  # SQLite's log has at most 1,000 pages
     assert path.stat().st_size < 100_000
     assert sum("following waits" in words for words in said) == 1
     assert sum("takes events again" in words for words in said) == len(ends)
@@ -192,8 +200,6 @@ def test_requests_are_signed_with_each_secret():
     now = [SecretStr(base64.b64encode(key).decode()) for key in (SECRET, SECRET[::-1])]
     with receiving() as receiver:
         spooled = json.loads(event(7).model_dump_json())
-        from cefito.line.delivery import Spooled
-
         body = json.dumps(spooled)
         open_receiver(receiver.url, tuple(now))(Spooled(1, spooled["id"], body))
         open_receiver(receiver.url)(Spooled(1, spooled["id"], body))
@@ -261,7 +267,7 @@ def test_a_receiver_that_hangs(deliver, said):
 
 
 def test_a_receiver_that_is_gone_gets_no_more(deliver, said):
-    with receiving(lambda number: 410) as receiver:
+    with receiving(lambda _: 410) as receiver:
         assert deliver(receiver.url) == 3
         assert receiver.numbers == [0]
         assert said == ["an event waits: the receiver answers 410; no event follows"]

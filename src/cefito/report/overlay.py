@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.readers.feature_files import is_features
 from cefito.data.vocabulary import find_task
 from cefito.encoders.frames import VideoInfo, decoded, opened_video, probe, upright
 from cefito.errors import ConfigError, DataError, explained
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 FORMS = {".mp4": "mp4", ".mkv": "matroska"}
 """Formats of films by their endings."""
 _MOST = 4  # findings at a time
-_HOW = {"crf": "20", "preset": "veryfast"}
+_HOW = {"crf": "20", "preset": "veryfast", "bf": "0"}  # the last packet is the last picture
 _LETTERS = 9, 44  # pixels of their height, at least and at most
 _ROWS = 18  # rows of letters that a picture has room for
 _BEHIND = 0.65  # opacity of the box behind letters
@@ -43,30 +44,39 @@ Lines = tuple[tuple[str, str], ...]
 """Lines of text, each with its colour."""
 
 
-def overlay_targets(out: Path, films: Sequence[Path], names: Sequence[str]) -> dict[Path, Path]:
-    """Return the file to write for each film: one, or those of a folder, which is made.
+def check_overlay(out: Path, films: Sequence[str]) -> None:
+    """Check that films can be drawn into, before any work.
 
     Args:
         out: File of `FORMS`, or folder, which several films need.
         films: The video files.
-        names: Their names.
 
     Raises:
-        ConfigError: Another ending, a file for several films, or one that is a film itself.
+        ConfigError: Another ending, a file for several films, one that is the film itself, or what
+            is no video file.
     """
-    if is_folder(out):
-        safe = file_names(names)
-        targets = {film: out / f"{safe[name]}.mp4" for film, name in zip(films, names, strict=True)}
-    elif len(films) > 1:
-        raise ConfigError(f"{out}: holds one film, not {len(films)}.", setting="overlay")
-    else:
+    for film in films:
+        if not Path(film).is_file() or is_features(Path(film)):
+            problem = f"'{film}' is no video file. Leave it out"
+            raise ConfigError(f"{out}: {problem}.", setting="overlay")
+        if (out.exists() and out.samefile(film)) or (
+            out.is_dir() and out.samefile(Path(film).parent)
+        ):
+            problem = "would replace the film. Name another file or folder"
+            raise ConfigError(f"{out}: {problem}.", setting="overlay")
+    if not is_folder(out):
+        if len(films) > 1:
+            raise ConfigError(f"{out}: holds one film, not {len(films)}.", setting="overlay")
         check_target(out, tuple(FORMS), "overlay")
-        targets = {films[0]: out}
-    for target in targets.values():
-        if target.exists() and any(target.samefile(film) for film in films):
-            raise ConfigError(f"{target}: is the film itself. Name another.", setting="overlay")
-        target.parent.mkdir(parents=True, exist_ok=True)
-    return targets
+
+
+def overlay_targets(out: Path, names: Sequence[str]) -> list[Path]:
+    """Return the file to write for each film: one, or those of a folder, which is made."""
+    if not is_folder(out):
+        return [out]
+    out.mkdir(parents=True, exist_ok=True)
+    safe = file_names(names)
+    return [out / f"{safe[name]}.mp4" for name in names]
 
 
 def findings_of(run: OpenedRun, film: Recording, task: int | str | None) -> tuple[Deviation, ...]:
