@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
     "benchmarks": 5_830,
-    "cli": 4_360,
+    "cli": 4_760,
     "data": 6_260,
     "encoders": 2_040,
     "evaluation": 2_510,
@@ -23,11 +23,12 @@ BUDGETS = {
     "field": 1_920,
     "ground": 2_140,
     "inference": 3_880,
+    "line": 640,
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
     "recognition": 4_445,
-    "report": 1_350,
+    "report": 1_740,
     "runs": 1_260,
     "search": 2_910,
     "serve": 4_860,
@@ -44,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 306
+MODULES = 311
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
