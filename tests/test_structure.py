@@ -34,7 +34,7 @@ BUDGETS = {
     "serve": 4_860,
     "study": 2_660,
     "testing": 640,
-    "tests": 48_520,
+    "tests": 50_990,
     "tracks": 3_650,
     "training": 1_720,
     "verification": 2_270,

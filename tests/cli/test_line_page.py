@@ -116,7 +116,7 @@ def test_refusals(follow):
     for argv, words in (
         (("--critical", "boil water"), "Give it, too"),
         (("--gate", "--critical", "no such step"), "(--critical)"),
-        (("--on-event", "ftp://x"), "(--on-event)"),
+        (("--on-event", "ftp://x"), "expected http://"),
         (("--on-event", "no-such-command"), "no such command"),
         (("--on-event", "http://x", "--event-limit", "0"), "at least 1"),
         (("--on-event", "http://x", "--event-secret", "tell.py"), "(--event-secret)"),

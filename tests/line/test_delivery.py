@@ -96,14 +96,26 @@ def event(number):
     return Event.of("step.done", {"number": number})
 
 
+class Said(list):
+    """Messages; `any` is set when there is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.any = threading.Event()
+
+    def append(self, words):
+        super().append(words)
+        self.any.set()
+
+
 @pytest.fixture
 def said():
-    return []
+    return Said()
 
 
 @pytest.fixture
 def deliver(tmp_path, said):
-    """Deliver numbered events, and return how many remain."""
+    """Deliver numbered events, and return how many remain; in few seconds, after a failure."""
 
     def deliver(target, count=3, seconds=PAUSE, most=10_000, **options):
         receiver = target if callable(target) else open_receiver(target, **options)
@@ -111,6 +123,8 @@ def deliver(tmp_path, said):
         try:
             for number in range(count):
                 delivery.put(event(number))
+            if seconds < PAUSE:  # what is not delivered is said first
+                assert said.any.wait(PAUSE)
         finally:
             remaining = delivery.close(seconds)
         return remaining

@@ -7,7 +7,7 @@ import pytest
 from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
-from cefito.line.events import Event, Told
+from cefito.line.events import Event, Telling
 from cefito.line.gate import Gate, Lines
 from cefito.tracks import TimedStep
 from cefito.verification.findings import Deviation
@@ -63,7 +63,7 @@ def confirmed(gate):
 
 
 def test_each_change_is_told_once():
-    told = Told()
+    told = Telling()
 
     def facts(**record):
         return [

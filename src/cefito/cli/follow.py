@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
     from cefito.line.delivery import Delivery
-    from cefito.line.events import Told
+    from cefito.line.events import Telling
     from cefito.line.gate import Confirmed, Gate, Lines
     from cefito.parts.opened import OpenedRun
 
@@ -132,7 +132,7 @@ def follow(
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
     from cefito.inference.whole_videos import limits_of_films
-    from cefito.line.events import Told
+    from cefito.line.events import Telling
     from cefito.line.gate import Lines
     from cefito.runs.run import follow as open_session
 
@@ -166,7 +166,7 @@ def follow(
             )
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
-        film = _Film(session, Told(), doors, hint=_HINTS[_hand(stdin)], plan=plan, as_json=json)
+        film = _Film(session, Telling(), doors, hint=_HINTS[_hand(stdin)], plan=plan, as_json=json)
         if doors is not None and stdin is None:
             rows = _with_lines(rows, film, Lines(sys.stdin), live=camera is not None)
         film.facts = {"film": _named(chosen[0]), "session": uuid.uuid4().hex}
@@ -219,7 +219,7 @@ class _Film:
     """A film that is followed: what is shown of it, and what is told."""
 
     session: Session
-    told: Told
+    told: Telling
     gate: Gate | None
     hint: str  # how a person confirms
     plan: bool

@@ -48,7 +48,7 @@ class News(NamedTuple):
             yield kind, {"finding": finding.model_dump(mode="json", exclude_none=True)}
 
 
-class Told:
+class Telling:
     """What was told of a film so far."""
 
     def __init__(self) -> None:
