@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "verification": {"data", "tracks", "readers", "recognition", "training"},
     "parts": {"recognition", "verification"} | _PLANNERS,  # of runs, opened when used
     "inference": _PARTS,
+    "line": {"inference"} | _PARTS,
     "runs": {"inference"} | _PARTS,
     "evaluation": _RUNS,
     "study": {"evaluation", "executors"} | _RUNS,
@@ -45,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "export": {"inference"} | _PARTS,
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
-    "cli": {"export", "report", "serve"} | _FRONT,
+    "cli": {"export", "line", "report", "serve"} | _FRONT,
     "testing": {"study", "recognition"} | _PLANNERS,
     "__main__": {"cli"},
 }

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
     "benchmarks": 6_130,
-    "cli": 4_575,
+    "cli": 4_760,
     "data": 6_880,
     "encoders": 2_040,
     "evaluation": 2_510,
@@ -23,6 +23,7 @@ BUDGETS = {
     "field": 1_920,
     "ground": 2_140,
     "inference": 4_220,
+    "line": 640,
     "pages": 3_200,
     "parts": 1_400,
     "planners": 13_140,
@@ -33,7 +34,7 @@ BUDGETS = {
     "serve": 5_230,
     "study": 2_660,
     "testing": 640,
-    "tests": 50_930,
+    "tests": 50_990,
     "tracks": 4_060,
     "training": 1_720,
     "verification": 2_350,
@@ -44,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 309
+MODULES = 311
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

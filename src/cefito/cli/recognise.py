@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
 from cefito.cli.options import (
     AS_RECORDED,
     AS_WRITTEN,
@@ -31,6 +31,8 @@ from cefito.tracks.formats import WRITERS
 from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
+    from cefito.inference.recordings import Recording
+    from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
     from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
@@ -53,6 +55,7 @@ def recognise(
     format_: Annotated[Written | None, Parameter(group=OUTPUT)] = None,
     frame_rate: Annotated[float | None, Parameter(group=OUTPUT)] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    overlay: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
 ) -> None:
     """Recognise the steps of whole videos, with their times and probabilities.
@@ -75,7 +78,10 @@ def recognise(
         format_: Format of the files.
         frame_rate: Frames per second, of the formats edl, frames and premiere, which count them.
         plot: Picture of the steps over time to write, .svg; with the annotated steps, if known.
+        overlay: Film to write, .mp4 or .mkv, with the present step, its probability and what was
+            wrong drawn in; of several films, a folder.
     """
+    from cefito.inference.recordings import open_recordings
     from cefito.inference.whole_videos import recognised_videos, with_orders
     from cefito.runs.run import open_run
 
@@ -89,8 +95,7 @@ def recognise(
         chosen.check_rate(frame_rate)
     if chosen is None and format_ is not None:
         raise ConfigError("--format is of a file. Give --out, too.")
-    if plot is not None:
-        check_target(plot, (".svg",), "plot")
+    _check_pictures(plot, overlay, inputs)
     step_names = None
     if steps_known is not None:
         step_names = [name for name in steps_known.split(",") if name.strip()]
@@ -99,14 +104,17 @@ def recognise(
         scores = opened.own_recogniser.held_out
         if scores is not None and not scores.enough:
             talk(f"note: check these steps: {scores.words}; {scores.remedy}")
+        films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
         tracks = recognised_videos(
             opened,
-            inputs,
+            films or inputs,
             task=reading.task,
             steps_known=step_names,
             least=min_probability,
             **reading.reading(),
         )
+        if overlay is not None:
+            _overlay(opened, films, tracks, overlay, None if step_names else reading)
     if out is not None and chosen is not None:
         _write(tracks, out, chosen, frame_rate)
     if plot is not None:
@@ -127,6 +135,38 @@ def _write(
     write_tracks(tracks, out, writer, frame_rate=frame_rate)
     steps = sum(len(track.steps) for track in tracks)
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
+
+
+def _check_pictures(plot: Path | None, overlay: Path | None, inputs: Sequence[str]) -> None:
+    """Check that pictures can be written, before any work."""
+    if plot is not None:
+        check_target(plot, (".svg",), "plot")
+    if overlay is not None:
+        from cefito.report.overlay import check_overlay
+
+        check_overlay(overlay, inputs)
+
+
+def _overlay(
+    run: OpenedRun,
+    films: Sequence[Recording],
+    tracks: Sequence[Track],
+    out: Path,
+    reading: RecordingOptions | None,
+) -> None:
+    """Write films with their steps drawn in, and what was wrong; nothing was in steps known."""
+    from cefito.report.overlay import findings_of, overlay_film, overlay_targets
+
+    targets = overlay_targets(out, [track.video for track in tracks])
+    for film, track, target in zip(films, tracks, targets, strict=True):
+        findings = () if reading is None else findings_of(run, film, reading.task)
+        strange = overlay_film(
+            Path(track.media), target, track, findings, progress=passing_progress
+        )
+        if strange:
+            remedy = "Install a font that has them, such as Noto Sans"
+            talk(f"note: no font here has the letters {strange}: '?' is drawn. {remedy}")
+        talk(f"wrote {target}: {counted(len(track.steps), 'step')}, {len(findings)} findings")
 
 
 def _show(tracks: Sequence[Track]) -> None:

@@ -137,7 +137,7 @@ def _check_clock(
 
 def probe(path: Path) -> VideoInfo:
     """Read through a video without decoding it (DataError if damaged or much too short)."""
-    with _opened(path) as (container, stream):
+    with opened_video(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
         origin = (container.start_time or 0) / 1e6
         announced = _duration(container)
@@ -368,7 +368,7 @@ def decoded(
     video: VideoInfo, start: float | None
 ) -> Generator[tuple[float, VideoFrame], None, None]:
     """Yield the pictures of a video, from a second on if one is given, with their times."""
-    with _opened(video.path) as (container, stream):
+    with opened_video(video.path) as (container, stream):
         step, time = _step(stream), -math.inf
         place = 0.0
         stream.thread_type = "AUTO"
@@ -411,7 +411,7 @@ def _duration(container: InputContainer) -> float:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+def opened_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its first video stream."""
     install = f"Run: {install_command('video')}"
     with explained("videos", "need PyAV", install, ImportError, error=ConfigError):
@@ -474,12 +474,12 @@ def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
     if size is not None:
         top, left = (height - size) // 2, (width - size) // 2
         rgb = rgb[top : top + size, left : left + size]
-    picture = _upright(frame, rgb.astype(np.uint8, copy=False))
+    picture = upright(frame, rgb.astype(np.uint8, copy=False))
     return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
 
 
-def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Turn and mirror a picture [H, W, 3] as the display matrix of its frame says.
+def upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Turn and mirror a picture [H, W, …] as the display matrix of its frame says.
 
     The matrix [a b u; c d v; x y w] shows the place (x, y) at (a x + c y, b x + d y), y downwards.
     """
@@ -489,7 +489,7 @@ def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]
         return picture
     a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data))
     if abs(a) + abs(d) < abs(b) + abs(c):  # rows become columns
-        picture, a, d = picture.transpose(1, 0, 2), c, b
+        picture, a, d = picture.swapaxes(0, 1), c, b
     return picture[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
 
 

@@ -1,0 +1,161 @@
+"""docs/line.md works as it is written: events, the gate, and films with their steps."""
+
+import io
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.cli.follow import UNCONFIRMED, UNDELIVERED
+from grey_videos import draw_greys
+from line.test_delivery import receiving
+from tiny_models import tiny_dinov2
+from tiny_runs import rows_of
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "line.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def place(run_with_recogniser, world, tmp_path, monkeypatch):
+    """A folder with NEW.npy, NEW.mp4, a camera and tell.py; the caches are there, too."""
+    number = next(i for i, video in enumerate(world.videos) if video.split == "test")
+    np.save(tmp_path / "NEW.npy", rows_of(world, number))
+    (tmp_path / "tell.py").write_text(
+        "import sys\nwith open('told', 'a') as file: file.write(sys.stdin.read() + '\\n')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    return tmp_path
+
+
+@pytest.fixture
+def follow(run_with_recogniser, place, call):
+    """Follow NEW.npy, as (exit code, objects of --json, stderr)."""
+
+    def follow(*argv, source=("--features", "NEW.npy")):
+        code, out, err = call("follow", run_with_recogniser.folder, *source, "--json", *argv)
+        return code, [json.loads(line) for line in out.splitlines()], err
+
+    return follow
+
+
+def told(place):
+    return [json.loads(line) for line in (place / "told").read_text().splitlines()]
+
+
+def test_the_commands_of_the_page(run_with_recogniser, place, call, monkeypatch):
+    pytest.importorskip("transformers")
+    pytest.importorskip("av")
+    draw_greys(place / "NEW.mp4", 20)
+    encoder = ("--encoder", tiny_dinov2(place / "encoder", 24))
+    rows = [json.dumps(row.tolist()) for row in np.load(place / "NEW.npy")[:30]]
+    block = re.search(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+    said = []
+    with receiving() as receiver:
+        for line in block.splitlines():
+            words = shlex.split(line.replace("your-program | ", ""))[1:]
+            changed = {"RUN": run_with_recogniser.folder, "0": "NEW.mp4"}
+            changed |= {"https://mes.example/events": receiver.url}
+            changed |= {"python tell.py": f"{sys.executable} tell.py"}
+            words = [changed.get(word, word) for word in words]
+            films = {"--camera", "--overlay"}.intersection(words)
+            monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(rows)))
+            said.append(call(*words, *(encoder if films else ())))
+            # nobody confirms a critical step of the gate
+            assert said[-1][0] in ((0, UNCONFIRMED) if "--gate" in words else (0,)), said[-1]
+    assert len(said) == 5
+    types = [json.loads(body)["type"] for body in receiver.seen]
+    assert (types[0], types[-1]) == ("film.begun", "film.ended")
+    assert {event["data"]["film"] for event in told(place)} == {"NEW.npy"}
+    assert "do: " in said[2][2]
+    assert json.loads(said[3][1].splitlines()[0])["gate"]["confirmed"] == []
+    assert "wrote NEW-steps.mp4" in said[4][2]
+    assert (place / "NEW-steps.mp4").stat().st_size > 0
+
+
+def test_events_are_those_of_the_records(follow, place):
+    code, records, _ = follow("--on-event", f"{sys.executable} tell.py")
+    events = told(place)
+    done = [event["data"]["step"]["name"] for event in events if event["type"] == "step.done"]
+    for event in events:
+        if event["type"] == "step.withdrawn":
+            done.remove(event["data"]["step"]["name"])
+    assert code == 0
+    assert sorted(done) == sorted(step["name"] for step in records[-1]["done"])
+    assert events[-1]["data"]["complete"]
+    assert events[-1]["data"]["done"] == [step["name"] for step in records[-1]["done"]]
+    assert len({event["data"]["session"] for event in events}) == 1
+    findings = {
+        (finding["kind"], finding["action"]) for one in records for finding in one["findings"]
+    }
+    assert findings == {
+        (event["data"]["finding"]["kind"], event["data"]["finding"]["action"])
+        for event in events
+        if event["type"] in ("finding", "step.missed")
+    }
+
+
+def test_events_that_remain(follow, place):
+    fails = f"{sys.executable} -c 'raise SystemExit(1)'"
+    code, _, err = follow("--on-event", fails, "--event-wait", 0)
+    assert code == UNDELIVERED
+    count = int(re.search(r"(\d+) events still wait in ", err)[1])
+    code, _, err = follow("--on-event", f"{sys.executable} tell.py")
+    assert (code, f"holds {count} of an earlier call" in err) == (0, True)
+    sessions = [event["data"]["session"] for event in told(place)]
+    assert sessions[:count] == [sessions[0]] * count
+    assert len(set(sessions)) == 2
+
+
+def test_refusals(follow):
+    for argv, words in (
+        (("--critical", "boil water"), "Give it, too"),
+        (("--gate", "--critical", "no such step"), "(--critical)"),
+        (("--on-event", "ftp://x"), "expected http://"),
+        (("--on-event", "no-such-command"), "no such command"),
+        (("--on-event", "http://x", "--event-limit", "0"), "at least 1"),
+        (("--on-event", "http://x", "--event-secret", "tell.py"), "(--event-secret)"),
+        (("--on-event", "http://x", "--event-spool", "NEW.npy"), "is no spool"),
+    ):
+        code, records, err = follow(*argv)
+        assert (code, records) == (2, [])
+        assert words in err.splitlines()[-1]
+
+
+def test_a_gate_waits_for_the_lines_of_a_person(follow, place, monkeypatch):
+    _, records, _ = follow()
+    first = records[-1]["done"][0]["name"]
+    for lines, code, by in ((f"wrong\n{first}\n", 0, "person"), ("", UNCONFIRMED, None)):
+        (place / "lines").write_text(lines)
+        with (place / "lines").open() as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            found, gated, err = follow("--gate", "--critical", first)
+        confirmed = gated[-1]["gate"]["confirmed"]
+        assert [step["by"] for step in confirmed if step["name"] == first][:1] == [by] * bool(by)
+        assert found == code or any(one["findings"] for one in records), err
+        assert ("'wrong' is not the step shown" in err) == bool(by)
+        shown = [one["gate"]["shown"] for one in gated if one["gate"]["shown"]]
+        assert (first in [step["name"] for step in shown if step["waits"]]) is True
+        if not by:
+            assert shown[-1]["name"] == first
+            assert f"'{first}' was not confirmed" in err
+
+
+def test_lines_between_rows_confirm(follow, place, monkeypatch):
+    rows = [json.dumps(row.tolist()) for row in np.load(place / "NEW.npy")]
+    _, records, _ = follow()
+    first = records[-1]["done"][0]["name"]
+    lines = [*rows[:60], json.dumps({"confirm": first}), *rows[60:]]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    _, gated, _ = follow("--gate", "--critical", first, source=("-",))
+    steps = gated[-1]["gate"]["confirmed"]
+    assert [(step["name"], step["by"]) for step in steps][:1] == [(first, "person")]
+    assert {step["by"] for step in steps[1:]} <= {"recogniser"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"confirm": first})))
+    code, _, err = follow(source=("-",))
+    assert (code, "line 1 of the input" in err) == (2, True)
