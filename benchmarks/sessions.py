@@ -1,4 +1,4 @@
-"""How fast live sessions answer rows and pictures over HTTP, and whether a killed process loses any.
+"""How fast live sessions answer rows and pictures over HTTP, and whether kills lose any of them.
 
 It starts `cefito serve` for each run and number of processes. Each station has a session and a
 connection of its own and sends one row, or one picture if the encoder takes them, a second; the
@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--processes", type=int, nargs="+", default=[1])
     parser.add_argument("--brief", action="store_true", help="answers without plans")
-    parser.add_argument("--kill", type=float, default=0.0, help="seconds between kills of processes")
+    parser.add_argument(
+        "--kill", type=float, default=0.0, help="seconds between kills of processes"
+    )
     parser.add_argument("--option", action="append", default=[], help="of cefito serve")
     given = parser.parse_args()
     results = []

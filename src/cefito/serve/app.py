@@ -248,7 +248,9 @@ def add_monitoring(app: FastAPI, service: Service) -> None:
         return Health(status="ready")
 
     @app.get("/metrics", response_class=Response, tags=["monitoring"])
-    async def prometheus() -> Response:
-        """Prometheus metrics."""
-        page = generate_latest(service.metrics.registry)
+    async def prometheus(request: Request, process: int | None = None) -> Response:
+        """Prometheus metrics; with several processes, those of each by the label `process`."""
+        page, peers = generate_latest(service.metrics.registry), service.peers
+        if peers is not None and process is None:
+            page = await peers.metrics(request, page)
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -66,7 +66,7 @@ class LiveSession:
     served: Served
     client: str
     used: float  # time of its last request
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    id: str = field(default_factory=lambda: _new_id())
     session: Session | None = None  # None until it is made, and until its file is read
     file: FilePath | None = None  # of its events, if they are kept
     goal: bool = False
@@ -110,6 +110,8 @@ class Sessions:
         if self._folder is None:
             return
         for file in self._folder.glob("*.jsonl"):
+            if not self._owns(file.stem):
+                continue
             try:
                 with _opened(file, "rb") as lines:
                     line = next(lines_of(lines, file, ""), b"")
@@ -129,6 +131,8 @@ class Sessions:
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
         live = LiveSession(served, request.state.client, _now())
+        while not self._owns(live.id):
+            live.id = _new_id()
         self._check_room(live.client)
         self._open[live.id] = live
         try:
@@ -162,10 +166,17 @@ class Sessions:
     def find(self, id: SessionId) -> LiveSession:
         """The session of an id, which is in use from now."""
         live = self._open.get(id)
+        if live is None and not self._owns(id):
+            detail = "another process has the session. Send the request on a connection of its own."
+            raise ProblemError(detail, headers={"connection": "close"}, kind="not-ready")
         if live is None or not (live.session or live.file):
             raise _gone()
         live.used = _now()
         return live
+
+    def _owns(self, id: str) -> bool:
+        """Whether a session is of this process."""
+        return self.service.peers is None or self.service.peers.owns(id)
 
     async def close(self, id: SessionId) -> None:
         """End a session."""
@@ -303,6 +314,10 @@ class Sessions:
         live.ended = reason
         _discard(live)
         live.wake()
+
+
+def _new_id() -> str:
+    return secrets.token_urlsafe(16)
 
 
 def _now() -> float:
