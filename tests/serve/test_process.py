@@ -45,9 +45,9 @@ sys.exit(main())
 class Server:
     """A service in a process of its own."""
 
-    def __init__(self, place, *options: str) -> None:
+    def __init__(self, run, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SLOW, "serve", str(place.run), "--port", "0", *options],
+            [sys.executable, "-c", SLOW, "serve", str(run), "--port", "0", *options],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -55,7 +55,7 @@ class Server:
         self.lines: list[str] = []  # of stderr
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        first = self.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
+        first = self.wait_for(" on http://127.0.0.1:")
         self.port = int(first.rpartition(":")[2])
 
     def _read(self) -> None:
@@ -105,8 +105,8 @@ class Server:
 
 
 @contextmanager
-def served(place, *options: str) -> Iterator[Server]:
-    server = Server(place, *options)
+def served(run, *options: str) -> Iterator[Server]:
+    server = Server(run, *options)
     try:
         yield server
     finally:
@@ -138,7 +138,7 @@ def busy(server, *, running, waiting=0):
 
 def test_one_server(place):
     """One test, since starting a server takes seconds."""
-    with served(place, "--workers", "1", "--queue", "1") as server:
+    with served(place.run, "--workers", "1", "--queue", "1") as server:
         # the runs are opened anew, while a search goes on
         asked = server.later(slow(place))
         busy(server, running=1)
@@ -196,7 +196,7 @@ def test_one_server(place):
 
 @pytest.mark.nightly
 def test_what_takes_too_long_is_stopped_when_it_ends(place):
-    with served(place, "--drain", "0.2") as server:
+    with served(place.run, "--drain", "0.2") as server:
         asked = server.later(slow(place))
         busy(server, running=1)
         began = time.monotonic()
@@ -221,6 +221,7 @@ def refusal(capsys, *argv):
         (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
+        (("--processes", "0"), "'processes'"),
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
         (("--trusted-proxy", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),
         (("--max-gflop", "0"), "'gflop'"),
@@ -233,6 +234,13 @@ def refusal(capsys, *argv):
 )
 def test_what_cannot_be_served(place, capsys, options, words):
     assert words in refusal(capsys, place.run, *options)
+
+
+def test_several_processes_need_fork(place, capsys, monkeypatch):
+    monkeypatch.delattr(os, "fork", raising=False)
+    said = refusal(capsys, place.run, "--processes", "2")
+    assert "a system with fork" in said
+    assert "(--processes)" in said
 
 
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):

@@ -284,7 +284,7 @@ def serve(
         _run(make_server(app, settings, peers), listening, unblock, service.reload)
 
     ready()
-    supervise(settings.processes, work, reload)
+    supervise(settings.processes, work, reload=reload, close=listening.close)
 
 
 def _run(

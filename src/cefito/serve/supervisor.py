@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NoReturn
@@ -158,14 +158,20 @@ class Peers:
 class _Collected(Collector):
     """Metrics that were collected."""
 
-    def __init__(self, metrics: Iterator[Metric] | Sequence[Metric] | object) -> None:
+    def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
 
-    def collect(self):
+    def collect(self) -> Iterable[Metric]:
         return self._metrics
 
 
-def supervise(count: int, work: Callable[[Peers], None], reload: Callable[[], None]) -> None:
+def supervise(
+    count: int,
+    work: Callable[[Peers], None],
+    *,
+    reload: Callable[[], None],
+    close: Callable[[], None],
+) -> None:
     """Run processes until SIGTERM or SIGINT, and another one in the place of one that ends.
 
     SIGTERM and SIGHUP are sent on to all of them. If the supervisor is killed, they end, too.
@@ -174,14 +180,14 @@ def supervise(count: int, work: Callable[[Peers], None], reload: Callable[[], No
         count: Number of processes.
         work: What each does; it unblocks signals once it handles them.
         reload: Called at SIGHUP, for the processes that begin later.
+        close: Called at SIGTERM and SIGINT, to accept no more connections.
     """
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(count)]
     for end in chain.from_iterable(pairs):
         end.setblocking(False)
     receivers, senders = zip(*pairs, strict=True)
     ended, alive = os.pipe()
-    signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    kept = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    kept = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
 
     def begin(number: int) -> int:
         if process := os.fork():
@@ -191,24 +197,22 @@ def supervise(count: int, work: Callable[[Peers], None], reload: Callable[[], No
 
     gc.collect()
     gc.freeze()  # so that collections do not touch, and copy, what the processes share
-    processes, ending = (
-        {begin(number): (number, time.monotonic()) for number in range(count)},
-        False,
-    )
+    ending = False
+    processes = {begin(number): (number, time.monotonic()) for number in range(count)}
     try:
         while processes:
-            if (arrived := signal.sigwait(signals)) != signal.SIGCHLD:
+            arrived = signal.sigwait(_signals())
+            if arrived != signal.SIGCHLD:
                 ending |= arrived != signal.SIGHUP
                 for process in processes:
                     os.kill(process, signal.SIGTERM if ending else signal.SIGHUP)
-                if not ending:
-                    reload()
+                (close if ending else reload)()
             for process, (number, began) in [*processes.items()]:
-                if not (ending_status := os.waitpid(process, os.WNOHANG))[0]:
-                    continue
-                del processes[process]
-                if not ending:
-                    code = os.waitstatus_to_exitcode(ending_status[1])
+                waited, status = os.waitpid(process, os.WNOHANG)
+                if waited:
+                    del processes[process]
+                if waited and not ending:
+                    code = os.waitstatus_to_exitcode(status)
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     logger.warning("process %d ended (%s); another one begins", process, how)
                     time.sleep(max(0.0, min(_SOON, began + _SOON - time.monotonic())))
@@ -216,6 +220,18 @@ def supervise(count: int, work: Callable[[Peers], None], reload: Callable[[], No
     finally:
         os.close(alive)
         signal.pthread_sigmask(signal.SIG_SETMASK, kept)
+        for end in chain.from_iterable(pairs):
+            end.close()
+        os.close(ended)
+
+
+def unblock() -> None:
+    """Accept the signals that `supervise` blocks."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
+
+
+def _signals() -> set[signal.Signals]:
+    return {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def _work(work: Callable[[], None]) -> NoReturn:
@@ -232,10 +248,3 @@ def _work(work: Callable[[], None]) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
-
-
-def unblock() -> None:
-    """Accept the signals that `supervise` blocks."""
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    )
