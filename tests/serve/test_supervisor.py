@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 @pytest.fixture
 def peers() -> Iterator[Peers]:
-    """Process 0 of two."""
-    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
-    for end in (end for pair in pairs for end in pair):
-        end.setblocking(False)
-    yield Peers(0, [first for first, _ in pairs], [second for _, second in pairs], -1)
-    for end in (end for pair in pairs for end in pair):
-        end.close()
+    """The first of two processes."""
+    peers = Peers(2)
+    peers.number = 0
+    yield peers
+    peers.close()
 
 
 def id_of(peers: Peers, number: int) -> str:
@@ -47,7 +46,6 @@ def test_requests_of_a_session_are_its_processs(peers):
             f"POST /v1/sessions/{id_}/rows HTTP/1.1",
             f"GET /v1/sessions/{id_} HTTP/1.1",
             f"GET /v1/sessions/%{ord(id_[0]):x}{id_[1:]}?top_k=1 HTTP/1.1",
-            f"GET /metrics?process={number} HTTP/1.1",
         ):
             assert peers.process_of(line.encode(), first=True) == number
             assert peers.process_of(line.encode(), first=False) == number
@@ -63,32 +61,62 @@ def test_connections_and_new_sessions_are_dealt_out(peers):
 
 def test_connections_are_handed_over_with_what_was_read(peers):
     """More than a datagram holds; a process that has not taken many takes no more."""
-    other = Peers(1, peers.receivers, peers.senders, -1)
-    assert [*other.receive()] == []
+    other = copy(peers)
+    other.number = 1
+    assert [*other.take(bytes)] == []
     ours, theirs = socket.socketpair()
     read_before = bytes(range(256)) * 2000
     with ours, theirs:
-        assert peers.send(1, theirs.fileno(), read_before)
-        ((connection, read_there),) = other.receive()
+        assert peers.hand_over(1, theirs.fileno(), read_before)
+        ((connection, read_there),) = other.take(bytes)
         assert read_there == read_before
         theirs.close()
         with connection:
             connection.sendall(b"answer")
         assert ours.recv(10) == b"answer"
         assert ours.recv(10) == b""  # nobody else has it
-        taken = sum(peers.send(1, ours.fileno(), b"x") for _ in range(3000))
+        taken = sum(peers.hand_over(1, ours.fileno(), b"x") for _ in range(3000))
         assert 0 < taken < 3000
-        for connection, read_there in other.receive():
+        for connection, read_there in other.take(bytes):
             assert read_there == b"x"
             connection.close()
             taken -= 1
         assert taken == 0
 
 
+@contextmanager
+def telling(peers: Peers, number: int, count: int) -> Iterator[None]:
+    """Have a process tell its metrics, a counter."""
+    process, stopped = copy(peers), threading.Event()
+    process.number = number
+    page = f'# TYPE lines_total counter\nlines_total{{kind="a"}} {count}\n'.encode()
+
+    def tell_them() -> None:
+        while not stopped.is_set():
+            assert [*process.take(lambda: page)] == []
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=tell_them)
+    thread.start()
+    yield
+    stopped.set()
+    thread.join()
+
+
+def test_metrics_are_those_of_each_process(peers):
+    """But of one that does not answer."""
+    with telling(peers, 1, 4):
+        with telling(peers, 0, 3):
+            (both,) = peers.collect()
+        (second,) = peers.collect()
+    expected = [({"process": "0", "kind": "a"}, 3.0), ({"process": "1", "kind": "a"}, 4.0)]
+    assert [(sample.labels, sample.value) for sample in both.samples] == expected
+    assert [(sample.labels, sample.value) for sample in second.samples] == expected[1:]
+
+
 def test_a_request_that_could_not_be_handed_over_is_refused(serving, run_with_recogniser, peers):
     client = serving(runs=(run_with_recogniser.folder,))
-    service = client.app.state.service
-    service.peers = peers
+    client.app.state.service.peers = peers
     assert all(peers.owns(begin(client)["id"]) for _ in range(5))
     id_ = id_of(peers, 1)
     response = client.get(f"/v1/sessions/{id_}")
@@ -122,10 +150,10 @@ def workers(server: Server) -> list[int]:
     return sorted(map(int, found))
 
 
-def metrics(port: int, path: str = "/metrics") -> dict[tuple[str, str], float]:
+def metrics(port: int) -> dict[tuple[str, str], float]:
     """Values by name and process."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("GET", path)
+        connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
     return {
         (sample.name, sample.labels.get("process", "")): sample.value
@@ -142,7 +170,7 @@ def until(happened) -> None:
         time.sleep(0.02)
 
 
-def test_two_processes(serving, run_with_recogniser, world, tmp_path):
+def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
     """One test, since starting a service takes seconds."""
     run = run_with_recogniser.folder
     alone = serving(runs=(run,))
@@ -154,7 +182,7 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path):
         reference = begin(alone, run=name)
         before = workers(server)
         assert len(before) == 2
-        owners = [Peers(0, (None,) * 2, (), -1).owner(state["id"]) for state in opened]  # type: ignore[arg-type]
+        owners = [peers.owner(state["id"]) for state in opened]
         assert {*owners} == {0, 1}
 
         # the answers are those of one process, over kills of both
@@ -179,7 +207,6 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path):
             owners.count(0),
             owners.count(1),
         ]
-        assert metrics(server.port, "/metrics?process=1")["cefito_sessions", ""] == owners.count(1)
 
         # a process dies while it answers
         slow, answered = {"task": 0, "top_k": 2}, []

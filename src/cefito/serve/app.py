@@ -248,9 +248,7 @@ def add_monitoring(app: FastAPI, service: Service) -> None:
         return Health(status="ready")
 
     @app.get("/metrics", response_class=Response, tags=["monitoring"])
-    async def prometheus(request: Request, process: int | None = None) -> Response:
+    def prometheus() -> Response:
         """Prometheus metrics; with several processes, those of each by the label `process`."""
-        page, peers = generate_latest(service.metrics.registry), service.peers
-        if peers is not None and process is None:
-            page = await peers.metrics(request, page)
+        page = generate_latest(service.collected)
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -17,6 +17,7 @@ from typing import Any, cast
 import uvicorn
 from asgi_correlation_id import CorrelationIdFilter
 from fastapi import FastAPI
+from prometheus_client.exposition import generate_latest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
@@ -98,7 +99,7 @@ class Connection(H11Protocol):
         """Give the connection to another process, as soon as it can take it."""
         if self.transport.is_closing():
             return
-        if peers.send(process, self.transport.get_extra_info("socket").fileno(), read):
+        if peers.hand_over(process, self.transport.get_extra_info("socket").fileno(), read):
             self.transport.abort()  # the other process has it
         else:
             self.loop.call_later(_AGAIN, self._hand_over, peers, process, read)
@@ -173,19 +174,19 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self._peers is not None:
             loop = asyncio.get_running_loop()
-            loop.add_reader(self._peers.receivers[self._peers.number], self._take, self._peers)
-            loop.add_reader(self._peers.supervisor, self._end)
+            loop.add_reader(self._peers.receiver, self._take, self._peers)
+            loop.add_reader(self._peers.ended, self._end, self._peers)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, and finish the requests that run."""
         if self._peers is not None:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._peers.receivers[self._peers.number])
+            asyncio.get_running_loop().remove_reader(self._peers.receiver)
         await super().shutdown(sockets)
 
     def _take(self, peers: Peers) -> None:
         loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
-        for connection, read in peers.receive():
+        registry = self.config.app.state.service.metrics.registry
+        for connection, read in peers.take(partial(generate_latest, registry)):
             made = partial(
                 kind,
                 config=self.config,
@@ -197,9 +198,8 @@ class _Server(uvicorn.Server):
             self._accepted.add(accepted)
             accepted.add_done_callback(self._accepted.discard)
 
-    def _end(self) -> None:
-        assert self._peers is not None
-        asyncio.get_running_loop().remove_reader(self._peers.supervisor)
+    def _end(self, peers: Peers) -> None:
+        asyncio.get_running_loop().remove_reader(peers.ended)
         self.should_exit = True
 
 
@@ -275,16 +275,15 @@ def serve(
         service.reload()
         ready()
 
-    if settings.processes == 1:
+    if (peers := service.peers) is None:
         _run(make_server(app, settings), listening, ready, reload)
         return
 
-    def work(peers: Peers) -> None:
-        service.peers = peers
+    def work() -> None:
         _run(make_server(app, settings, peers), listening, unblock, service.reload)
 
     ready()
-    supervise(settings.processes, work, reload=reload, close=listening.close)
+    supervise(peers, work, reload=reload, close=listening.close)
 
 
 def _run(

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
@@ -71,7 +72,8 @@ class Service:
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
         limits = settings.limits
         self.settings, self.limits = settings, limits
-        self.peers: Peers | None = None  # this process among several
+        # this process among several; None if it is alone
+        self.peers = Peers(settings.processes) if settings.processes > 1 else None
         self.models, self.metrics = models, metrics
         self.scheduler = Scheduler(
             _solve,
@@ -97,6 +99,11 @@ class Service:
         if self.encoding is not None:  # before the first upload needs it
             self.starting = self.encoding.start()
             self.starting.add_done_callback(_warn)
+
+    @property
+    def collected(self) -> Collector:
+        """Metrics, of all processes."""
+        return self.peers or self.metrics.registry
 
     def _prepare_encoding(self) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""

@@ -8,7 +8,6 @@ from then on. What is handed to a process that has ended waits for the one in it
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
@@ -20,41 +19,67 @@ import tempfile
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import NoReturn
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote
 
 from prometheus_client.core import Metric
-from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from starlette.requests import Request
 
 logger = logging.getLogger(__name__)
 
 _OF_SESSION = re.compile(rb"[A-Z]+ /v1/sessions/([^/? ]+)")
-_OF_PROCESS = re.compile(rb"GET /metrics\?process=([0-9]{1,4}) ")
 _OPENING = b"POST /v1/sessions "
 _TOOLS = b"POST /mcp "
-_PATIENCE = 2.0  # seconds for another process to tell its metrics
-_SOON = 1.0  # seconds of a process that ended at once; the next one waits as long
+_CONNECTION, _METRICS = b"c", b"m"  # what is sent: a connection, or a socket to write metrics to
+_PATIENCE = 2.0  # seconds for a process to tell its metrics
+_SOON = 1.0  # seconds between two processes in one place
 
 
-@dataclass
-class Peers:
-    """A process among those of a service, and the sockets on which it is handed connections."""
+class Peers(Collector):
+    """The processes of a service, this one among them, and the sockets on which they hand over.
 
-    number: int  # of this process, from 0
-    receivers: Sequence[socket.socket]  # of datagrams, one a process; none waits
-    senders: Sequence[socket.socket]
-    supervisor: int  # a pipe that ends with the supervisor
-    turn: int = 0
+    Metrics that are collected from it are those of all processes, with the label `process`; those
+    of a process that does not answer in time are left out.
 
-    def owner(self, id: str | bytes) -> int:
+    Args:
+        count: Number of processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.number = -1  # of this process, from 0; −1 for the supervisor
+        # a pair for each process, the first of which it reads; datagrams keep their bounds
+        self._pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(count)]
+        for end in chain.from_iterable(self._pairs):
+            end.setblocking(False)
+        self._turn = 0
+        self.ended, self._alive = os.pipe()  # the first ends when the supervisor does
+
+    @property
+    def receiver(self) -> socket.socket:
+        """What this process is sent."""
+        return self._pairs[self.number][0]
+
+    def become(self, number: int) -> None:
+        """Be a process of this number, once it has been forked."""
+        self.number = self._turn = number
+        os.close(self._alive)
+
+    def close(self) -> None:
+        """Close all sockets, in the supervisor."""
+        for end in chain.from_iterable(self._pairs):
+            end.close()
+        os.close(self.ended)
+        os.close(self._alive)
+
+    def owner(self, id: str) -> int:
         """Return the number of the process that has a session."""
-        return zlib.crc32(id.encode() if isinstance(id, str) else id) % len(self.receivers)
+        return zlib.crc32(id.encode("utf-8", "replace")) % self.count
 
     def owns(self, id: str) -> bool:
         """Return whether a session is of this process."""
@@ -71,17 +96,15 @@ class Peers:
             first: Whether it is the first one of its connection.
         """
         if session := _OF_SESSION.match(line):
-            return self.owner(unquote_to_bytes(session[1]))
-        if (process := _OF_PROCESS.match(line)) and int(process[1]) < len(self.receivers):
-            return int(process[1])
+            return self.owner(unquote(session[1].decode("latin-1")))
         if line.startswith(_TOOLS):
             return 0
         if first or line.startswith(_OPENING):
-            self.turn = (self.turn + 1) % len(self.receivers)
-            return self.turn
+            self._turn = (self._turn + 1) % self.count
+            return self._turn
         return self.number
 
-    def send(self, number: int, connection: int, read: bytes) -> bool:
+    def hand_over(self, number: int, connection: int, read: bytes) -> bool:
         """Hand a connection over; return False if the process cannot take it yet.
 
         Args:
@@ -92,82 +115,66 @@ class Peers:
         with tempfile.TemporaryFile() as file:  # a datagram holds less
             file.write(read)
             file.flush()
-            try:
-                socket.send_fds(self.senders[number], [b"."], [connection, file.fileno()])
-            except OSError:  # too many wait there
-                return False
-        return True
+            return self._send(number, _CONNECTION, connection, file.fileno())
 
-    def receive(self) -> Iterator[tuple[socket.socket, bytes]]:
-        """Yield the connections that were handed to this process, and what was read from them."""
+    def take(self, page: Callable[[], bytes]) -> Iterator[tuple[socket.socket, bytes]]:
+        """Yield the connections that were handed to this process, and what was read from them.
+
+        Args:
+            page: Makes its metrics, which others are told.
+        """
         while True:
             try:
-                files = socket.recv_fds(self.receivers[self.number], 1, 2)[1]
+                kind, files, _, _ = socket.recv_fds(self.receiver, 1, 2)
             except OSError:
                 return
             for file in files:
                 os.set_inheritable(file, False)
-            if len(files) < 2:  # too many files are open
+            if kind == _CONNECTION and len(files) == 2:
+                with os.fdopen(files[1], "rb") as read:
+                    read.seek(0)
+                    yield socket.socket(fileno=files[0]), read.read()
+            elif kind == _METRICS and files:
+                with socket.socket(fileno=files[0]) as asking, suppress(OSError):
+                    asking.settimeout(_PATIENCE)
+                    asking.sendall(page())
+            else:  # too many files are open
                 for file in files:
                     os.close(file)
-                continue
-            with os.fdopen(files[1], "rb") as read:
-                read.seek(0)
-                yield socket.socket(fileno=files[0]), read.read()
 
-    async def metrics(self, request: Request, page: bytes) -> bytes:
-        """Return the metrics of all processes, with the label `process`.
-
-        One that does not answer in time is left out.
-
-        Args:
-            request: Request for this process's metrics.
-            page: Its answer.
-        """
-        others = [number for number in range(len(self.receivers)) if number != self.number]
-        pages = await asyncio.gather(*(self._page(request, number) for number in others))
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of all processes; not in the event loop of one."""
         merged: dict[str, Metric] = {}
-        for number, text in zip((self.number, *others), (page, *pages), strict=True):
-            for metric in text_string_to_metric_families(text.decode()):
+        for number in range(self.count):
+            for metric in text_string_to_metric_families(self._page(number).decode()):
                 of_all = merged.setdefault(metric.name, metric)
                 samples, metric.samples = metric.samples, []
                 for sample in samples:
                     labels = {"process": str(number), **sample.labels}
                     of_all.samples.append(sample._replace(labels=labels))
-        return generate_latest(_Collected(merged.values()))
+        return merged.values()
 
-    async def _page(self, request: Request, number: int) -> bytes:
-        """Return the metrics of another process, which is asked as by a client; b"" if late."""
-        named = ("host", "authorization")
-        headers = [f"{name}: {request.headers[name]}" for name in named if name in request.headers]
-        lines = [f"GET /metrics?process={number} HTTP/1.1", *headers, "connection: close", "", ""]
+    def _page(self, number: int) -> bytes:
+        """Return the metrics of a process; b"" if they come late."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            sent = self.send(number, theirs.fileno(), "\r\n".join(lines).encode())
-        reader, writer = await asyncio.open_connection(sock=ours)
+        with ours, suppress(OSError):
+            ours.settimeout(_PATIENCE)
+            with theirs:
+                sent = self._send(number, _METRICS, theirs.fileno())
+            return b"".join(iter(partial(ours.recv, 1 << 16), b"")) if sent else b""
+        return b""
+
+    def _send(self, number: int, kind: bytes, *files: int) -> bool:
         try:
-            async with asyncio.timeout(_PATIENCE if sent else 0):
-                head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
-        except (TimeoutError, OSError):
-            return b""
-        finally:
-            writer.close()
-        return body if head.startswith(b"HTTP/1.1 200 ") else b""
-
-
-class _Collected(Collector):
-    """Metrics that were collected."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
+            socket.send_fds(self._pairs[number][1], [kind], files)
+        except OSError:  # too much waits there
+            return False
+        return True
 
 
 def supervise(
-    count: int,
-    work: Callable[[Peers], None],
+    peers: Peers,
+    work: Callable[[], None],
     *,
     reload: Callable[[], None],
     close: Callable[[], None],
@@ -177,56 +184,60 @@ def supervise(
     SIGTERM and SIGHUP are sent on to all of them. If the supervisor is killed, they end, too.
 
     Args:
-        count: Number of processes.
-        work: What each does; it unblocks signals once it handles them.
+        peers: The processes.
+        work: What each does, which has its number; it unblocks signals once it handles them.
         reload: Called at SIGHUP, for the processes that begin later.
         close: Called at SIGTERM and SIGINT, to accept no more connections.
     """
-    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(count)]
-    for end in chain.from_iterable(pairs):
-        end.setblocking(False)
-    receivers, senders = zip(*pairs, strict=True)
-    ended, alive = os.pipe()
-    kept = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
+    arriving, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    kept = {number: signal.signal(number, _wake) for number in _signals()}
+    kept_wakeup = signal.set_wakeup_fd(wakeup)
 
     def begin(number: int) -> int:
-        if process := os.fork():
-            return process
-        os.close(alive)
-        _work(lambda: work(Peers(number, receivers, senders, ended, number)))
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
+        if not (process := os.fork()):
+            signal.set_wakeup_fd(-1)
+            peers.become(number)
+            _end_after(work)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return process
 
     gc.collect()
     gc.freeze()  # so that collections do not touch, and copy, what the processes share
     ending = False
-    processes = {begin(number): (number, time.monotonic()) for number in range(count)}
-    try:
-        while processes:
-            arrived = signal.sigwait(_signals())
-            if arrived != signal.SIGCHLD:
-                ending |= arrived != signal.SIGHUP
-                for process in processes:
-                    os.kill(process, signal.SIGTERM if ending else signal.SIGHUP)
-                (close if ending else reload)()
-            for process, (number, began) in [*processes.items()]:
-                waited, status = os.waitpid(process, os.WNOHANG)
-                if waited:
-                    del processes[process]
-                if waited and not ending:
-                    code = os.waitstatus_to_exitcode(status)
-                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                    logger.warning("process %d ended (%s); another one begins", process, how)
-                    time.sleep(max(0.0, min(_SOON, began + _SOON - time.monotonic())))
-                    processes[begin(number)] = number, time.monotonic()
-    finally:
-        os.close(alive)
-        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
-        for end in chain.from_iterable(pairs):
-            end.close()
-        os.close(ended)
+    processes = {begin(number): (number, time.monotonic()) for number in range(peers.count)}
+    while processes:
+        arrived = {*os.read(arriving, 1024)}
+        for number in arrived & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            ending |= number != signal.SIGHUP
+            for process in processes:
+                os.kill(process, signal.SIGTERM if ending else signal.SIGHUP)
+            (close if ending else reload)()
+        for process, (number, began) in [*processes.items()]:
+            waited, status = os.waitpid(process, os.WNOHANG)
+            if waited:
+                del processes[process]
+            if waited and not ending:
+                code = os.waitstatus_to_exitcode(status)
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                logger.warning("process %d ended (%s); another one begins", process, how)
+                time.sleep(max(0.0, min(_SOON, began + _SOON - time.monotonic())))
+                processes[begin(number)] = number, time.monotonic()
+    signal.set_wakeup_fd(kept_wakeup)
+    for kept_number, handler in kept.items():
+        signal.signal(kept_number, handler)
+    os.close(arriving)
+    os.close(wakeup)
+    peers.close()
+
+
+def _wake(*_: object) -> None:
+    """Handle a signal, whose number is read elsewhere."""
 
 
 def unblock() -> None:
-    """Accept the signals that `supervise` blocks."""
+    """Accept the signals that are blocked when a process is forked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
 
 
@@ -234,7 +245,7 @@ def _signals() -> set[signal.Signals]:
     return {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
-def _work(work: Callable[[], None]) -> NoReturn:
+def _end_after(work: Callable[[], None]) -> NoReturn:
     """Work in a process that was forked, and end it."""
     code = 1
     try:
