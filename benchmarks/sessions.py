@@ -65,8 +65,12 @@ def main() -> None:
             for stations in given.stations:
                 results += [about | row for row in served(run, folder, processes, stations, given)]
     if given.out:
-        names = ("seconds", "brief", "kill", "option")
-        about = {name: getattr(given, name) for name in names} | {"machine": common.machine()}
+        numbers = {name: getattr(given, name) for name in ("stations", "processes")}
+        options = [f"--{name} {' '.join(map(str, many))}" for name, many in numbers.items()]
+        options += [f"--seconds {given.seconds}", f"--kill {given.kill:g}"]
+        options += ["--data DATA"] * (given.data is not None) + ["--brief"] * given.brief
+        command = " ".join(["python benchmarks/sessions.py RUN", *options])
+        about = {"command": command, "machine": common.machine()}
         write_json(given.out, about | {"results": results})
 
 

@@ -13,8 +13,8 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_050,
-    "benchmarks": 5_830,
-    "cli": 4_360,
+    "benchmarks": 6_060,
+    "cli": 4_510,
     "data": 6_260,
     "encoders": 2_040,
     "evaluation": 2_510,
@@ -30,10 +30,10 @@ BUDGETS = {
     "report": 1_350,
     "runs": 1_260,
     "search": 2_910,
-    "serve": 4_860,
+    "serve": 5_290,
     "study": 2_660,
     "testing": 640,
-    "tests": 48_520,
+    "tests": 50_280,
     "tracks": 3_650,
     "training": 1_720,
     "verification": 2_270,

@@ -185,7 +185,7 @@ class _Server(uvicorn.Server):
 
     def _take(self, peers: Peers) -> None:
         loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
-        registry = self.config.app.state.service.metrics.registry
+        registry = cast("FastAPI", self.config.app).state.service.metrics.registry
         for connection, read in peers.take(partial(generate_latest, registry)):
             made = partial(
                 kind,
