@@ -72,11 +72,24 @@ class Server:
         kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return round(int(kib) / 1024, 1)
 
+    def children(self) -> list[int]:
+        """Ids of its processes."""
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return sorted(int(pid) for thread in threads for pid in thread.read_text().split())
+
+    def memory(self) -> list[float]:
+        """MiB of it and of its processes, where what several share is divided among them."""
+        return [
+            round(int(line.split()[1]) / 1024, 1)
+            for pid in (self.process.pid, *self.children())
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            if line.startswith("Pss:")
+        ]
+
     def cpu_seconds(self) -> float:
         """Processor time that it and its processes have taken."""
-        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         ticks = 0
-        for pid in (self.process.pid, *" ".join(each.read_text() for each in threads).split()):
+        for pid in (self.process.pid, *self.children()):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")

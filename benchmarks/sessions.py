@@ -1,18 +1,25 @@
-"""How fast live sessions answer rows and pictures over HTTP.
+"""How fast live sessions answer rows and pictures over HTTP, and whether kills lose any of them.
 
-It starts `cefito serve` for each run. All clients send one row, and then one picture if the encoder
-takes them, at the same moment of each second, each to its own session. A latency runs from then to
-the answer. A second is missed if the answer before is still awaited, or if the service refuses.
+It starts `cefito serve` for each run and number of processes. Each station has a session and a
+connection of its own and sends one row, or one picture if the encoder takes them, a second; the
+moment within the second is drawn. A latency runs from that moment to the answer. A second is missed
+if the answer before is still awaited, or if the service refuses. With --kill a process of the
+service is killed every so many seconds: a station then connects again and repeats what was not
+answered, and at the end each session is asked which rows it has.
 
     python benchmarks/sessions.py RUN [RUN ...] --out benchmarks/results/sessions-http.json
+    python benchmarks/sessions.py RUN --data DATA --stations 1 8 25 50 100 --processes 1 2
+    python benchmarks/sessions.py RUN --data DATA --stations 25 --processes 2 --kill 10
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
 import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -26,33 +33,72 @@ import torch
 
 import common
 from cefito.cli.console import talk
+from cefito.data.prepared import open_dataset
 from cefito.encoders.frames import thumbnail
 from cefito.files import write_json
 from cefito.runs.run import Run, open_run
 from serve import Server, answer, request
 
-CLIENTS, SECONDS = 8, 60
-Body = Callable[[int], tuple[str, bytes]]  # of a second: the end of its path, and the bytes
+Body = Callable[[int, int], tuple[str, bytes]]
+"""Of a station and a second: the end of its path, and the bytes."""
+_AGAIN = 0.05  # seconds until a station connects again
 
 
 def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--data", type=Path, help="data set of the run, for rows of test videos")
+    parser.add_argument("--stations", type=int, nargs="+", default=[8])
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1])
+    parser.add_argument("--brief", action="store_true", help="answers without plans")
+    parser.add_argument(
+        "--kill", type=float, default=0.0, help="seconds between kills of processes"
+    )
+    parser.add_argument("--option", action="append", default=[], help="of cefito serve")
     given = parser.parse_args()
     results = []
     for folder in given.runs:
-        run, server = open_run(folder), Server(folder)
-        try:
-            taken = {"rows": rows(run), "pictures": pictures()}
-            for kind in ["rows", *({"pictures"} & {*uploads(server.port)})]:
-                about = {"dataset": run.info.dataset.name, "sent": kind}
-                results.append(about | asyncio.run(measure(server, taken[kind])))
-                talk(json.dumps(results[-1]))
-        finally:
-            server.end()
+        run = open_run(folder)
+        about = {"dataset": run.info.dataset.name}
+        for processes in given.processes:
+            for stations in given.stations:
+                results += [about | row for row in served(run, folder, processes, stations, given)]
     if given.out:
-        about = {"clients": CLIENTS, "seconds": SECONDS, "machine": common.machine()}
+        numbers = {name: getattr(given, name) for name in ("stations", "processes")}
+        options = [f"--{name} {' '.join(map(str, many))}" for name, many in numbers.items()]
+        options += [f"--seconds {given.seconds}", f"--kill {given.kill:g}"]
+        options += ["--data DATA"] * (given.data is not None) + ["--brief"] * given.brief
+        command = " ".join(["python benchmarks/sessions.py RUN", *options])
+        about = {"command": command, "machine": common.machine()}
         write_json(given.out, about | {"results": results})
+
+
+def served(
+    run: Run, folder: Path, processes: int, stations: int, given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Measure rows, and pictures if they are taken, of a service of its own.
+
+    Args:
+        run: The run.
+        folder: Where it is.
+        processes: Number of processes.
+        stations: Number of stations.
+        given: The options.
+    """
+    options = ["--client-sessions", "100", "--sessions", str(max(100, stations)), *given.option]
+    if processes > 1:
+        options += ["--processes", str(processes)]
+    results, server = [], Server(folder, *options)
+    try:
+        taken = {"rows": rows(run, given.data, given.brief), "pictures": pictures()}
+        for kind in ["rows", *({"pictures"} & {*uploads(server.port)})]:
+            about = {"processes": processes, "stations": stations, "sent": kind}
+            results.append(about | asyncio.run(measure(server, taken[kind], stations, given)))
+            talk(json.dumps(results[-1]))
+    finally:
+        server.end()
+    return results
 
 
 def uploads(port: int) -> list[str]:
@@ -65,43 +111,124 @@ def uploads(port: int) -> list[str]:
         return list(json.load(found)["runs"][0]["uploads"])
 
 
-def rows(run: Run) -> Body:
-    """Return rows of a scene that changes every ten seconds."""
-    drawn = np.random.default_rng(0).normal(size=(SECONDS, run.own_recogniser.width)).astype("<f4")
-    packed = [base64.b64encode(row.tobytes()).decode() for row in drawn]
-    return lambda at: ("rows", json.dumps({"rows": [{"at": at, "row": packed[at // 10]}]}).encode())
+def rows(run: Run, data: Path | None, brief: bool) -> Body:
+    """Return rows of test videos, or drawn ones of a scene that changes every ten seconds."""
+    if data is None:
+        drawn = np.random.default_rng(0).normal(size=(60, run.own_recogniser.width))
+        videos = [np.repeat(drawn, 10, axis=0)]
+    else:
+        dataset = open_dataset(data)
+        assert dataset.timeline is not None
+        all_rows = zip(dataset.videos, dataset.timeline.videos, strict=True)
+        videos = [rows for video, rows in all_rows if video.split == "test"]
+    packed = [[base64.b64encode(row.astype("<f4").tobytes()).decode() for row in v] for v in videos]
+    asked = {"brief": True} if brief else {}
+
+    def body(station: int, second: int) -> tuple[str, bytes]:
+        video = packed[station % len(packed)]
+        sent = {"rows": [{"at": second, "row": video[second % len(video)]}]}
+        return "rows", json.dumps(sent | asked).encode()
+
+    return body
 
 
 def pictures() -> Body:
     """Return pictures of 341 × 256 pixels, about as the page sends them."""
-    noise = np.random.default_rng(0).integers(0, 256, (SECONDS, 3, 256, 341), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (6, 3, 256, 341), np.uint8)
     files = [thumbnail(torch.from_numpy(one), most=1 << 20, side=341) for one in noise]
-    return lambda at: (f"pictures?at={at}", files[at // 10])
+    return lambda _, second: (f"pictures?at={second}", files[second // 10 % len(files)])
 
 
-async def measure(server: Server, body: Body) -> dict[str, Any]:
+class Station:
+    """A session and its connection, from an address of its own."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.port, self.address = port, f"127.0.1.{1 + number}"
+        self.path, self.acknowledged, self.repeated = "", 0, 0
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, message: bytes) -> tuple[int, bytes]:
+        """Send a request until it is answered; status and body."""
+        while True:
+            try:
+                if self.streams is None:
+                    self.streams = await asyncio.open_connection(
+                        "127.0.0.1", self.port, local_addr=(self.address, 0)
+                    )
+                self.streams[1].write(message)
+                return await answer(self.streams[0])
+            except (OSError, asyncio.IncompleteReadError):
+                self.streams = None
+                self.repeated += 1
+                await asyncio.sleep(_AGAIN)
+
+
+async def measure(
+    server: Server, body: Body, count: int, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Latencies of stations, missed seconds, rows that are lost, processor time and memory.
+
+    Args:
+        server: The service.
+        body: What each station sends.
+        count: Number of stations.
+        given: The options.
+    """
     latencies: list[float] = []
-    begin, busy = time.perf_counter() + 3, server.cpu_seconds()  # all sessions are open then
+    stations = [Station(server.port, number) for number in range(count)]
+    for station in stations:
+        status, opened = await station.ask(request("/v1/sessions", b"{}"))
+        assert status == 201, opened
+        station.path = f"/v1/sessions/{json.loads(opened)['id']}"
+    await asyncio.sleep(2)
+    seconds, held = given.seconds, server.memory()
+    begin, busy, kills = time.perf_counter() + 1, server.cpu_seconds(), 0
+    phases = np.random.default_rng(0).random(count).tolist()
 
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(request("/v1/sessions", b"{}"))
-        path = f"/v1/sessions/{json.loads((await answer(reader))[1])['id']}"
-        for at in range(SECONDS):
-            if (left := begin + at - time.perf_counter()) > 0:
+    async def send(number: int, station: Station) -> None:
+        for second in range(seconds):
+            moment = begin + second + phases[number]
+            if (left := moment - time.perf_counter()) > 0:
                 await asyncio.sleep(left)
-                end, data = body(at)
-                writer.write(request(f"{path}/{end}", data))
-                if (await answer(reader))[0] == 200:
-                    latencies.append(1e3 * (time.perf_counter() - begin - at))
-        writer.close()
+                end, data = body(number, second)
+                status, _ = await station.ask(request(f"{station.path}/{end}", data))
+                if status == 200:
+                    latencies.append(1e3 * (time.perf_counter() - moment))
+                    station.acknowledged += 1
 
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    median, late = np.percentile(latencies, (50, 95)).round(1).tolist()
+    async def kill() -> None:
+        nonlocal kills
+        while given.kill and time.perf_counter() + given.kill < begin + seconds:
+            await asyncio.sleep(given.kill)
+            workers = server.children()
+            os.kill(workers[kills % len(workers)], signal.SIGKILL)
+            kills += 1
+
+    killing = asyncio.create_task(kill())
+    await asyncio.gather(*(send(number, station) for number, station in enumerate(stations)))
+    await killing
+    cpu = server.cpu_seconds() - busy
+    numbers = []
+    for station in stations:
+        head = f"GET {station.path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        status, state = await station.ask(head)
+        assert status == 200, state
+        numbers.append(json.loads(state)["number"] - station.acknowledged)
+    percentiles = np.percentile(latencies, (50, 95, 99)).round(1).tolist()
     return {
-        **{"median_ms": median, "p95_ms": late, "worst_ms": round(max(latencies), 1)},
-        "missed": CLIENTS * SECONDS - len(latencies),
-        "cpu_seconds": round(server.cpu_seconds() - busy, 1),
+        **dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles, strict=True)),
+        "worst_ms": round(max(latencies), 1),
+        "late": sum(latency > 1e3 for latency in latencies),
+        "missed": count * seconds - len(latencies),
+        "answered_per_second": round(len(latencies) / seconds, 1),
+        "cpu_share": round(cpu / seconds, 2),  # of a core, without killed processes
+        "mib": held,
+        "mib_per_station": round((sum(server.memory()) - sum(held)) / count, 2),
+        "kills": kills,
+        "acknowledged": sum(station.acknowledged for station in stations),
+        "lost": -sum(min(0, number) for number in numbers),  # acknowledged, but not in the session
+        "twice": sum(max(0, number) for number in numbers),
+        "repeated_requests": sum(station.repeated for station in stations),
         "load_average": round(os.getloadavg()[0], 2),  # of all programs on the machine
     }
 

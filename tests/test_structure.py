@@ -31,7 +31,7 @@ BUDGETS = {
     "report": 1_755,
     "runs": 1_260,
     "search": 2_910,
-    "serve": 5_230,
+    "serve": 5_290,
     "study": 2_660,
     "testing": 640,
     "tests": 50_990,

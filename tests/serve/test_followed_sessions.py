@@ -76,6 +76,29 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     end(client, state)
 
 
+def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen):
+    """And are otherwise those of the library; the state is the same as after whole answers."""
+    session, brief, whole = Session(run_with_recogniser), begin(client), begin(client)
+    for at, row in enumerate(seen[:9]):
+        session.observe(row, at=at)
+        rows = [{"at": at, "row": row.tolist()}]
+        state = tell(client, brief, rows=rows, brief=True)
+        path = f"/v1/sessions/{whole['id']}/rows"
+        whole = client.post(path, json={"rows": rows, "brief": False}).json()
+    assert (state["number"], state["followed"]["seconds"]) == (9, session.seconds)
+    expected = next_actions(session, 5)
+    assert [step["id"] for step in state["next_steps"]] == [action for action, _ in expected]
+    empty = {"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+    assert state == whole | empty | {"id": brief["id"]}
+    assert whole["plans"]
+    assert read(client, brief) == whole | {"id": brief["id"]}
+    assert tell(client, brief, rows=rows, brief=True) == state  # a row that is not new
+    path = f"/v1/sessions/{brief['id']}/rows"
+    assert client.post(path, json={"rows": rows, "brief": "yes"}).status_code == 422
+    end(client, brief)
+    end(client, whole)
+
+
 def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen):
     refused = client.post("/v1/sessions", json={"false_alarms": 0})
     assert (refused.status_code, refused.json()["field"]) == (422, "false_alarms")
@@ -94,9 +117,9 @@ def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen):
     end(client, state)
 
 
-def show(client, state, picture, at, status=200):
+def show(client, state, picture, at, status=200, **parameters):
     path = f"/v1/sessions/{state['id']}/pictures"
-    response = client.post(path, params={"at": at}, content=picture)
+    response = client.post(path, params={"at": at, **parameters}, content=picture)
     assert response.status_code == status, response.text
     return response.json()
 
@@ -118,6 +141,9 @@ def test_pictures_are_rows(client, run_with_recogniser, tmp_path):
     )
     late = show(client, state, jpeg(70), 1.5)
     assert late == state
+    assert show(client, state, jpeg(70), 1.5, brief=True) == state | {
+        **{"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+    }
     told = tell(client, state, done=state["next_steps"][0]["id"])
     assert told["followed"]["now"]["action"] == state["next_steps"][0]["id"]
     end(client, state)
@@ -173,10 +199,13 @@ def test_no_row_is_lost_or_counted_twice_when_connections_break(port, seen):
     stream = Stream(port, state["id"])
     for at, row in enumerate(seen[:12]):
         body = {"rows": [{"at": at, "row": row.tolist()}]}
+        brief = body | {"brief": True}
         if at % 3 == 0:  # the answer is lost, and the client sends the row again
-            connection, _ = send(port, "POST", path, body)
+            connection, _ = send(port, "POST", path, brief)
             connection.close()
-        status, state = sent(port, "POST", path, body)
+        status, told = sent(port, "POST", path, brief)
+        assert (status, told["number"], told["plans"]) == (200, at + 1, [])
+        status, state = sent(port, "GET", f"/v1/sessions/{state['id']}")
         assert (status, state["number"], state["followed"]["seconds"]) == (200, at + 1, at + 1)
         if at % 4 == 0:
             stream.connection.close()

@@ -87,7 +87,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
     options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
-    with Server(place, str(run_of_lengths.folder), *options) as server:
+    with Server(place.run, str(run_of_lengths.folder), *options) as server:
         state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
         asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
         assert sent(server.port, "GET", f"/v1/sessions/{state['id']}", **asked)[0] == 200

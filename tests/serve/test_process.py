@@ -92,11 +92,11 @@ class Lines:
 
 
 class Server(Lines):
-    """A service of a run of three steps."""
+    """A service of a run."""
 
-    def __init__(self, place, *options: str) -> None:
-        super().__init__([sys.executable, "-c", SLOW, "serve", place.run, "--port", 0, *options])
-        first = self.wait_for("'tea' (horizon 3) on http://127.0.0.1:")
+    def __init__(self, run, *options: str) -> None:
+        super().__init__([sys.executable, "-c", SLOW, "serve", run, "--port", 0, *options])
+        first = self.wait_for("serving ")
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
 
     def post(self, body, path="/v1/plan"):
@@ -142,7 +142,7 @@ def busy(server, *, running, waiting=0):
 
 def test_one_server(place):
     """One test, since starting a server takes seconds."""
-    with Server(place, "--workers", "1", "--queue", "1") as server:
+    with Server(place.run, "--workers", "1", "--queue", "1") as server:
         # the runs are opened anew, while a search goes on
         asked = server.later(slow(place))
         busy(server, running=1)
@@ -200,7 +200,7 @@ def test_one_server(place):
 
 @pytest.mark.nightly
 def test_what_takes_too_long_is_stopped_when_it_ends(place):
-    with Server(place, "--drain", "0.2") as server:
+    with Server(place.run, "--drain", "0.2") as server:
         asked = server.later(slow(place))
         busy(server, running=1)
         began = time.monotonic()
@@ -226,6 +226,7 @@ def refusal(capsys, *argv):
         (("--port", "0", "--metrics-port", "-1"), "port -1: expected 0 to 65535. (--metrics-port)"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
+        (("--processes", "0"), "'processes'"),
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
         (("--trusted-proxy", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),
         (("--max-gflop", "0"), "'gflop'"),
@@ -238,6 +239,13 @@ def refusal(capsys, *argv):
 )
 def test_what_cannot_be_served(place, capsys, options, words):
     assert words in refusal(capsys, place.run, *options)
+
+
+def test_several_processes_need_fork(place, capsys, monkeypatch):
+    monkeypatch.delattr(os, "fork", raising=False)
+    said = refusal(capsys, place.run, "--processes", "2")
+    assert "a system with fork" in said
+    assert "(--processes)" in said
 
 
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):

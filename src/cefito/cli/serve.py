@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group
@@ -18,6 +19,7 @@ from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout
 from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
 from cefito.errors import ConfigError
 from cefito.locks import locked
+from cefito.runtime import pick_device
 from cefito.serve.settings import Limits, LogFormat, ServiceSettings, check_extra, read_token
 from cefito.settings import validated
 
@@ -61,6 +63,7 @@ def serve(
     allow_unauthenticated: Flag = False,
     trusted_proxy: tuple[str, ...] = (),
     session_folder: Path | None = None,
+    processes: int = 1,
     mcp: Flag = False,
     log_format: LogFormat = "text",
     metrics_port: int | None = None,
@@ -86,7 +89,9 @@ def serve(
         trusted_proxy: Address or network (10.0.0.0/8) of a proxy, whose X-Forwarded-For gives the
             client's address; may be repeated.
         session_folder: Folder that keeps live sessions across restarts; one service at a time uses
-            it.
+            it. By default several processes keep them in a temporary folder.
+        processes: Processes that share the port, each with all limits; not on Windows, and on the
+            CPU alone.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
         log_format: Write the log as lines of text or as objects of JSON, one a line.
         metrics_port: Also answer /metrics on a port of its own, without a token; 0 for any free
@@ -105,6 +110,7 @@ def serve(
         "weights": weights,
         "proxies": trusted_proxy,
         "session_folder": session_folder,
+        "processes": processes,
         "mcp": mcp,
         "log_format": log_format,
         "limits": validated(Limits, vars(limits), place="cefito serve"),
@@ -112,11 +118,33 @@ def serve(
     settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve.app import create_app
 
-    kept = nullcontext() if session_folder is None else locked(session_folder, "cefito serve")
-    with kept:
+    if processes > 1 and metrics_port is not None:
+        problem = "--metrics-port: is of one process. With --processes, read /metrics of the port"
+        raise ConfigError(f"{problem}.", setting="metrics_port")
+    with _session_folder(settings) as folder:
+        settings = settings.model_copy(update={"session_folder": folder})
         metrics = None if metrics_port is None else (metrics_host, metrics_port)
         _answer(lambda: create_app(settings), settings, host, port, metrics)
     return 0
+
+
+@contextmanager
+def _session_folder(settings: ServiceSettings) -> Iterator[Path | None]:
+    """Lock the folder of sessions; several processes have a temporary one by default."""
+    folder = settings.session_folder
+    if settings.processes > 1 and (
+        not hasattr(os, "fork") or pick_device(settings.device).type != "cpu"
+    ):
+        problem = f"--processes {settings.processes}: several processes need a system with fork"
+        raise ConfigError(f"{problem} and --device cpu. Use one.", setting="processes")
+    if folder is not None:
+        with locked(folder, "cefito serve"):
+            yield folder
+    elif settings.processes > 1:
+        with TemporaryDirectory(prefix="cefito-sessions-") as temporary:
+            yield Path(temporary)
+    else:
+        yield None
 
 
 def _access(host: str, token_file: Path | None, open_to_all: bool) -> dict[str, Any]:

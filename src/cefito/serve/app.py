@@ -250,7 +250,7 @@ def add_monitoring(app: FastAPI, service: Service) -> None:
         return Health(status="ready")
 
     @app.get(METRICS, response_class=Response, tags=["monitoring"])
-    async def prometheus() -> Response:
-        """Prometheus metrics."""
-        page = generate_latest(service.metrics.registry)
+    def prometheus() -> Response:
+        """Prometheus metrics; with several processes, those of each by the label `process`."""
+        page = generate_latest(service.collected)
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -16,15 +16,19 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.exposition import generate_latest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
 from cefito.serve.logs import log_to_stderr
 from cefito.serve.settings import ServiceSettings
+from cefito.serve.supervisor import Peers, supervise, unblock
 
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 16_384  # open files, if the system allows
 _OWN_FILES = 128  # of them, not of connections
+_LINE = 4096  # bytes of a request's first line that are looked at
+_AGAIN = 0.02  # seconds until a connection is offered again to a process that could not take it
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 
 
@@ -45,13 +49,18 @@ class Connection(H11Protocol):
 
     uvicorn closes a connection that is silent after an answer. This class also closes one if the
     client takes more than `seconds` to send the headers of a request, or to read its answer. At
-    shutdown it closes requests whose bodies have not arrived, and streams, which never end.
+    shutdown it closes requests whose bodies have not arrived, and streams, which never end. Among
+    several processes, it hands itself over to the one that answers a request.
     """
 
-    def __init__(self, *arguments: Any, seconds: float, **named: Any) -> None:
+    def __init__(
+        self, *arguments: Any, seconds: float, peers: Peers | None, read: bytes = b"", **named: Any
+    ) -> None:
         super().__init__(*arguments, **named)
-        self._seconds = seconds
+        self._seconds, self._peers = seconds, peers
         self._late: asyncio.TimerHandle | None = None
+        self._read = read  # by the process that handed it over; else the begin of a first line
+        self._first = not read  # whether no request has come
 
     @property
     def _waiting(self) -> bool:
@@ -61,12 +70,41 @@ class Connection(H11Protocol):
         """Limit the time until the headers are whole."""
         super().connection_made(transport)
         self._begin_timer()
+        if self._read:
+            read, self._read = self._read, b""
+            super().data_received(read)
+            self._end_timer_of_headers()
 
     def data_received(self, data: bytes) -> None:
         """Limit the time again after an answer, until the next headers are whole."""
         if self._waiting:
             self._begin_timer()
+            if self._peers is not None and not self.conn.trailing_data[0]:
+                data, self._read = self._read + data, b""
+                line, found, _ = data.partition(b"\n")
+                if not found and len(line) < _LINE:
+                    self._read = data
+                    return
+                process = self._peers.process_of(line, first=self._first)
+                self._first = False
+                if process != self._peers.number and not self.transport.get_write_buffer_size():
+                    self.transport.pause_reading()
+                    self._unset_keepalive_if_required()
+                    self._hand_over(self._peers, process, data)
+                    return
         super().data_received(data)
+        self._end_timer_of_headers()
+
+    def _hand_over(self, peers: Peers, process: int, read: bytes) -> None:
+        """Give the connection to another process, as soon as it can take it."""
+        if self.transport.is_closing():
+            return
+        if peers.hand_over(process, self.transport.get_extra_info("socket").fileno(), read):
+            self.transport.abort()  # the other process has it
+        else:
+            self.loop.call_later(_AGAIN, self._hand_over, peers, process, read)
+
+    def _end_timer_of_headers(self) -> None:
         if not (self._waiting or self.flow.write_paused):
             self._end_timer()
 
@@ -160,12 +198,63 @@ def address_of(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
-    """Return the server of an application, with as many connections as there may be open files."""
-    return uvicorn.Server(
+class _Server(uvicorn.Server):
+    """A server that is handed connections by its peers, and ends with its supervisor."""
+
+    def __init__(self, config: uvicorn.Config, peers: Peers | None) -> None:
+        super().__init__(config)
+        self._peers = peers
+        self._accepted: set[asyncio.Task[Any]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, those of peers too."""
+        await super().startup(sockets)
+        if self._peers is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._peers.receiver, self._take, self._peers)
+            loop.add_reader(self._peers.ended, self._end, self._peers)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and finish the requests that run."""
+        if self._peers is not None:
+            asyncio.get_running_loop().remove_reader(self._peers.receiver)
+        await super().shutdown(sockets)
+
+    def _take(self, peers: Peers) -> None:
+        loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
+        registry = cast("FastAPI", self.config.app).state.service.metrics.registry
+        for connection, read in peers.take(partial(generate_latest, registry)):
+            made = partial(
+                kind,
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                read=read,
+            )
+            accepted = loop.create_task(loop.connect_accepted_socket(made, connection))
+            self._accepted.add(accepted)
+            accepted.add_done_callback(self._accepted.discard)
+
+    def _end(self, peers: Peers) -> None:
+        asyncio.get_running_loop().remove_reader(peers.ended)
+        self.should_exit = True
+
+
+def make_server(
+    app: FastAPI, settings: ServiceSettings, peers: Peers | None = None
+) -> uvicorn.Server:
+    """Return the server of an application, with as many connections as there may be open files.
+
+    Args:
+        app: The application.
+        settings: Settings of the service.
+        peers: This process among those of the service; None if it is alone.
+    """
+    seconds = settings.limits.receive_seconds
+    return _Server(
         uvicorn.Config(
             app,
-            http=cast("Any", partial(Connection, seconds=settings.limits.receive_seconds)),
+            http=cast("Any", partial(Connection, seconds=seconds, peers=peers)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -177,7 +266,8 @@ def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
             limit_concurrency=_most_connections(),
             timeout_keep_alive=15,
             timeout_graceful_shutdown=math.ceil(settings.limits.drain_seconds),
-        )
+        ),
+        peers,
     )
 
 
@@ -215,22 +305,40 @@ def serve(
         ready: Called once requests are accepted, and after each SIGHUP.
     """
     log_to_stderr(settings.log_format, requests=access)
-    server = make_server(app, settings)
     sys.setswitchinterval(_SWITCH)
-    # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
-    signals = (signal.SIGINT, signal.SIGTERM)
+    service = app.state.service
 
     def reload() -> None:
-        app.state.service.reload()
+        service.reload()
         ready()
 
+    if (peers := service.peers) is None:
+        _run(make_server(app, settings), listening, ready, reload)
+        return
+
+    def work() -> None:
+        _run(make_server(app, settings, peers), listening, unblock, service.reload)
+
+    ready()
+    supervise(peers, work, reload=reload, close=listening.close)
+
+
+def _run(
+    server: uvicorn.Server,
+    listening: socket.socket,
+    ready: Callable[[], None],
+    reload: Callable[[], None],
+) -> None:
+    """Serve in this process."""
+    # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
+    signals = (signal.SIGINT, signal.SIGTERM)
     kept = {number: signal.signal(number, server.handle_exit) for number in signals}
     try:
-        ready()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             if hasattr(signal, "SIGHUP"):
                 loop = runner.get_loop()
                 loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, reload)
+            ready()
             runner.run(server.serve([listening]))
     finally:
         for number, handler in kept.items():

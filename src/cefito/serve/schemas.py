@@ -290,12 +290,17 @@ class RowRequest(RequestBody):
 
 
 Rows = Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
+Brief = Annotated[
+    StrictBool,
+    Field(description="Leave out what costs most: tasks, done, unseen, remaining and plans."),
+]
 
 
 class RowsRequest(RequestBody):
     """Rows of a video, whose steps need no boundaries."""
 
     rows: Rows
+    brief: Brief = False
 
 
 class EventRequest(RequestBody):
@@ -308,6 +313,7 @@ class EventRequest(RequestBody):
     undo: Literal[True] | None = Field(
         None, description="Take back the last other event; rows stay."
     )
+    brief: Brief = False
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
@@ -516,7 +522,7 @@ class VerifyAnswer(TrackAnswer):
 
 
 class SessionAnswer(Belief):
-    """The state of a live session."""
+    """The state of a live session; in a brief one, what belongs to plans is empty."""
 
     id: str
     run: str

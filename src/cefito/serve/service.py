@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
@@ -35,6 +36,7 @@ from cefito.serve.requests import prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, SavedSession, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
+from cefito.serve.supervisor import Peers
 from cefito.serve.uploads import Decoder, Encoded, EncodingProcess, Upload, kept
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ class Service:
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
         limits = settings.limits
         self.settings, self.limits = settings, limits
+        # this process among several; None if it is alone
+        self.peers = Peers(settings.processes) if settings.processes > 1 else None
         self.models, self.metrics = models, metrics
         self.scheduler = Scheduler(
             _solve,
@@ -85,13 +89,13 @@ class Service:
         metrics.running.set_function(lambda: self.scheduler.running)
         self.encoding: EncodingProcess | None = None  # None if no run takes uploads
         self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
+        self._preparing: CapacityLimiter | None = None  # until it is started
         self._prepare_encoding()
         self._reloading = threading.Lock()
         # runs that kept sessions began with, by their digests, while a session follows them
         self._older: WeakValueDictionary[str, Served] = WeakValueDictionary()
         self.starting: Future[Any] | None = None  # of the encoding process with the service
         self.uploads = 0  # being encoded or waiting for it
-        self._preparing: CapacityLimiter | None = None
 
     def start(self) -> None:
         """Accept requests."""
@@ -100,6 +104,11 @@ class Service:
         if self.encoding is not None:  # before the first upload needs it
             self.starting = self.encoding.start()
             self.starting.add_done_callback(_warn)
+
+    @property
+    def collected(self) -> Collector:
+        """Metrics, of all processes."""
+        return self.peers or self.metrics.registry
 
     def _prepare_encoding(self, *older: Served) -> None:
         """Encode uploads for the runs that are open, and for others that sessions still follow."""
@@ -118,7 +127,7 @@ class Service:
                 ObservationRecipe.of(served.run).digest for served in runs if served.text
             ),
         )
-        if self.encoding is None:
+        if self.encoding is None or self._preparing is None:  # not started
             self.encoding = EncodingProcess(
                 decoder, threads=limits.threads, seconds=limits.upload_seconds
             )
@@ -369,7 +378,12 @@ class Service:
 
 def open_service(settings: ServiceSettings) -> Service:
     """Open the runs and data sets of a service (CefitoError)."""
-    return Service(settings, open_models(settings), Metrics())
+    if settings.processes > 1:
+        torch.set_num_threads(1)  # a forked process cannot use the threads of its parent
+    models = open_models(settings)
+    if any(served.run.verifier is not None for served in models.runs):
+        import scipy.special  # noqa: F401  # otherwise the first finding of a session waits for it
+    return Service(settings, models, Metrics())
 
 
 def _warn(started: Future[Any]) -> None:

@@ -36,6 +36,7 @@ from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, of_field, read_numbers, read_row
 from cefito.serve.schemas import (
+    Brief,
     EventRequest,
     OpenRequest,
     PlaceRequest,
@@ -66,7 +67,7 @@ class LiveSession:
     served: Served
     client: str
     used: float  # time of its last request
-    id: str = field(default_factory=lambda: SESSION + secrets.token_urlsafe(16))  # masked in logs
+    id: str = field(default_factory=lambda: _new_id())
     session: Session | None = None  # None until it is made, and until its file is read
     file: FilePath | None = None  # of its events, if they are kept
     goal: bool = False
@@ -74,11 +75,17 @@ class LiveSession:
     number: int = 0  # of events, undo included
     # while it is read from its file: the session, its number, and the bytes that were read
     replayed: tuple[Session | None, int, int] = (None, 0, 0)
-    shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state
+    shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state with plans
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
     streams: int = 0  # that are open; a session with one is in use
     timer: asyncio.TimerHandle | None = None
     ended: str = ""  # the reason, once it has
+
+    def show(self, state: SessionAnswer) -> None:
+        """Give its streams a state, unless they have seen a later one."""
+        if state.number > self.shown[0]:
+            self.shown = state.number, state.model_dump_json()
+        self.wake()
 
     def wake(self) -> None:
         """Let its streams go on."""
@@ -105,6 +112,8 @@ class Sessions:
         if self._folder is None:
             return
         for file in self._folder.glob("*.jsonl"):
+            if not self._owns(file.stem):
+                continue
             try:
                 with _opened(file, "rb") as lines:
                     line = next(lines_of(lines, file, ""), b"")
@@ -126,9 +135,10 @@ class Sessions:
         served = self.service.models.find(body.run, body.horizon)
         check_sessions(served.run)
         live = LiveSession(served, request.state.client, _now())
+        while not self._owns(live.id):
+            live.id = _new_id()
         self._check_room(live.client)
         self._open[live.id] = live
-        loop = asyncio.get_running_loop()
         try:
             words = await self.service.observed_text(served, body.goal_text)
             if words is not None:
@@ -149,7 +159,7 @@ class Sessions:
                         open=body,
                     )
                     _record(live, saved.model_dump_json(exclude_unset=True), "xb")
-                return _published(live, answer, loop)
+                return answer
 
             answer = await self.service.call(request, served, begin, alone=live.id)
         except BaseException:
@@ -162,12 +172,19 @@ class Sessions:
     def find(self, request: Request, id: str) -> LiveSession:
         """The session of an id that the station of a request reaches; it is in use from now."""
         live, station = self._open.get(id), getattr(request.state, "station", None)
+        if live is None and not self._owns(id):
+            detail = "another process has the session. Send the request on a connection of its own."
+            raise ProblemError(detail, headers={"connection": "close"}, kind="not-ready")
         if live is None or not (live.session or live.file):
             raise _gone()
         if station is not None and not station.reaches(live.client):
             raise _gone()
         live.used = _now()
         return live
+
+    def _owns(self, id: str) -> bool:
+        """Whether a session is of this process."""
+        return self.service.peers is None or self.service.peers.owns(id)
 
     async def close(self, request: Request, id: SessionId) -> None:
         """End a session."""
@@ -205,14 +222,17 @@ class Sessions:
             if before.events >= most and not event.undo:
                 detail = f"the session has {most} events, the most. Undo some, or open another."
                 raise ProblemError(detail, limit=most)
-            session = before.copy()
+            session, whole = before.copy(), not event.brief or live.streams > 0
             if not apply_event(live.served, event, session, watch):
-                return _state(live, before)
-            answer = _state(live, session).model_copy(update={"number": live.number + 1})
+                return _state(live, before, plans=not event.brief)
+            answer = _state(live, session, plans=whole)
+            answer = answer.model_copy(update={"number": live.number + 1})
             watch()
-            _record(live, event.model_dump_json(exclude_unset=True, exclude={"id"}))
+            _record(live, event.model_dump_json(exclude_unset=True, exclude={"id", "brief"}))
             live.session, live.number = session, answer.number
-            return _published(live, answer, loop)
+            if whole:
+                loop.call_soon_threadsafe(live.show, answer)
+            return answer.model_copy(update=_left_out()) if event.brief else answer
 
         large = live.session is None or _rows_between(live.session, event) > MANY
         work = live.served, change
@@ -220,41 +240,43 @@ class Sessions:
 
     async def rows(self, request: Request, id: SessionId, body: RowsRequest) -> SessionAnswer:
         """Add rows of a video, whose steps need no boundaries; the state afterwards."""
-        return await self.change(request, id, EventRequest(rows=body.rows))
+        return await self.change(request, id, EventRequest(rows=body.rows, brief=body.brief))
 
-    async def picture(self, request: Request, id: SessionId, at: At) -> SessionAnswer:
+    async def picture(
+        self, request: Request, id: SessionId, at: At, brief: Brief = False
+    ) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
         served = self.find(request, id).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
-        return await self.change(request, id, EventRequest(rows=rows))
+        return await self.change(request, id, EventRequest(rows=rows, brief=brief))
 
     async def follow(self, id: SessionId, request: Request) -> StreamingResponse:
         """Follow a session: an event `state` with its state now and after each event, then `end`.
 
         A comment comes when there is nothing to say for long.
         """
-        live = self.find(request, id)
-        if live.session is None:
-            loop = asyncio.get_running_loop()
-
-            def restore(watch: Watch) -> SessionAnswer:
-                return _published(live, _state(live, _restored(live, watch)), loop)
-
-            await self.service.call(request, live.served, restore, alone=id)
-        states = self._stream(live)
+        states = self._stream(request, self.find(request, id))
+        await anext(states)  # from here on it is open
         request.state.stream = True
         headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
         return StreamingResponse(states, media_type="text/event-stream", headers=headers)
 
-    async def _stream(self, live: LiveSession) -> AsyncIterator[str]:
+    async def _stream(self, request: Request, live: LiveSession) -> AsyncIterator[str]:
         last = -1
         live.streams += 1
         try:
+            if live.shown[0] < live.number or live.session is None:  # nobody has seen its state
+
+                def state(watch: Watch) -> SessionAnswer:
+                    return _state(live, _restored(live, watch))
+
+                live.show(await self.service.call(request, live.served, state, alone=live.id))
+            yield ""
             while True:
-                changed, (number, state) = live.changed, live.shown
+                changed, (number, state_json) = live.changed, live.shown
                 if number > last:
-                    yield f"id: {number}\nevent: state\ndata: {state}\n\n"
+                    yield f"id: {number}\nevent: state\ndata: {state_json}\n\n"
                     last = number
                 if live.ended:
                     yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
@@ -307,6 +329,10 @@ class Sessions:
         live.wake()
 
 
+def _new_id() -> str:
+    return SESSION + secrets.token_urlsafe(16)
+
+
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -316,26 +342,28 @@ def _gone() -> ProblemError:
     return ProblemError(detail, kind="not-found")
 
 
-def _published(
-    live: LiveSession, answer: SessionAnswer, loop: asyncio.AbstractEventLoop
-) -> SessionAnswer:
-    """The state after a change, which streams get too; in a worker thread."""
-
-    def publish() -> None:
-        live.shown = answer.number, answer.model_dump_json()
-        live.wake()
-
-    loop.call_soon_threadsafe(publish)
-    return answer
+def _left_out() -> dict[str, Any]:
+    """Fields of a brief state, which are empty."""
+    nothing: dict[str, Any] = {"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+    return nothing | {"finished": 0.0}
 
 
 def _state(
-    live: LiveSession, session: Session, top_k: int = LISTED, steps: int | None = None
+    live: LiveSession,
+    session: Session,
+    top_k: int = LISTED,
+    steps: int | None = None,
+    *,
+    plans: bool = True,
 ) -> SessionAnswer:
-    """The state of a session; in a worker thread."""
-    belief = session.belief()
+    """The state of a session, a brief one without `plans`; in a worker thread."""
+    planned = _left_out()
+    if plans:
+        belief = session.belief()
+        planned = {**dict(belief), "tasks": belief.tasks[:top_k]}
+        planned["plans"] = session.plans_by_next(top_k, steps)
     return SessionAnswer(
-        **{**dict(belief), "tasks": belief.tasks[:top_k]},
+        **planned,
         id=live.id,
         run=live.served.name,
         horizon=live.served.run.horizon,
@@ -344,7 +372,6 @@ def _state(
         goal=live.goal,
         followed=session.followed(top_k, least=live.least) if session.follows_rows else None,
         next_steps=session.likely_next(top_k),
-        plans=session.plans_by_next(top_k, steps),
         notes=list(session.notes),
     )
 

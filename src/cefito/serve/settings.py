@@ -81,6 +81,7 @@ class ServiceSettings(Settings):
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     session_folder: Path | None = None  # where live sessions are kept; None for memory alone
+    processes: int = Field(1, ge=1, le=256)  # that share the port; several need a session folder
     mcp: bool = False  # whether agents find its tools at /mcp
     log_format: LogFormat = "text"
     limits: Limits = Limits()

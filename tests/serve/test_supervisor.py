@@ -1,0 +1,274 @@
+"""Several processes of a service: whose a request is, kills, answers as of one process."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from copy import copy
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cefito.serve.supervisor import Peers
+from serve.live_sessions import begin, read, sent, tell
+from serve.test_process import Server
+from tiny_runs import rows_of
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+
+@pytest.fixture
+def peers() -> Iterator[Peers]:
+    """The first of two processes."""
+    peers = Peers(2)
+    peers.number = 0
+    yield peers
+    peers.close()
+
+
+def id_of(peers: Peers, number: int) -> str:
+    """An id of a session of a process."""
+    return next(name for name in map(str, range(100)) if peers.owner(name) == number)
+
+
+def test_requests_of_a_session_are_its_processs(peers):
+    for number in (0, 1):
+        id_ = id_of(peers, number)
+        assert peers.owns(id_) is (number == 0)
+        for line in (
+            f"POST /v1/sessions/{id_}/rows HTTP/1.1",
+            f"GET /v1/sessions/{id_} HTTP/1.1",
+            f"GET /v1/sessions/%{ord(id_[0]):x}{id_[1:]}?top_k=1 HTTP/1.1",
+        ):
+            assert peers.process_of(line.encode(), first=True) == number
+            assert peers.process_of(line.encode(), first=False) == number
+    assert peers.process_of(b"POST /mcp HTTP/1.1", first=True) == 0
+
+
+def test_connections_and_new_sessions_are_dealt_out(peers):
+    lines = [b"GET /v1/model HTTP/1.1", b"POST /v1/sessions HTTP/1.1", b"", b"\xff" * 50]
+    assert [peers.process_of(line, first=True) for line in lines] == [1, 0, 1, 0]
+    assert peers.process_of(lines[0], first=False) == 0
+    assert [peers.process_of(lines[1], first=False) for _ in range(3)] == [1, 0, 1]
+
+
+def test_connections_are_handed_over_with_what_was_read(peers):
+    """More than a datagram holds; a process that has not taken many takes no more."""
+    other = copy(peers)
+    other.number = 1
+    assert [*other.take(bytes)] == []
+    ours, theirs = socket.socketpair()
+    read_before = bytes(range(256)) * 2000
+    with ours, theirs:
+        assert peers.hand_over(1, theirs.fileno(), read_before)
+        ((connection, read_there),) = other.take(bytes)
+        assert read_there == read_before
+        theirs.close()
+        with connection:
+            connection.sendall(b"answer")
+        assert ours.recv(10) == b"answer"
+        assert ours.recv(10) == b""  # nobody else has it
+        taken = sum(peers.hand_over(1, ours.fileno(), b"x") for _ in range(3000))
+        assert 0 < taken < 3000
+        for connection, read_there in other.take(bytes):
+            assert read_there == b"x"
+            connection.close()
+            taken -= 1
+        assert taken == 0
+
+
+@contextmanager
+def telling(peers: Peers, number: int, count: int) -> Iterator[None]:
+    """Have a process tell its metrics, a counter."""
+    process, stopped = copy(peers), threading.Event()
+    process.number = number
+    page = f'# TYPE lines_total counter\nlines_total{{kind="a"}} {count}\n'.encode()
+
+    def tell_them() -> None:
+        while not stopped.is_set():
+            assert [*process.take(lambda: page)] == []
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=tell_them)
+    thread.start()
+    yield
+    stopped.set()
+    thread.join()
+
+
+def test_metrics_are_those_of_each_process(peers):
+    """But of one that does not answer."""
+    with telling(peers, 1, 4):
+        with telling(peers, 0, 3):
+            (both,) = peers.collect()
+        (second,) = peers.collect()
+    expected = [({"process": "0", "kind": "a"}, 3.0), ({"process": "1", "kind": "a"}, 4.0)]
+    assert [(sample.labels, sample.value) for sample in both.samples] == expected
+    assert [(sample.labels, sample.value) for sample in second.samples] == expected[1:]
+
+
+def test_a_request_that_could_not_be_handed_over_is_refused(serving, run_with_recogniser, peers):
+    client = serving(runs=(run_with_recogniser.folder,))
+    client.app.state.service.peers = peers
+    assert all(peers.owns(begin(client)["id"]) for _ in range(5))
+    id_ = id_of(peers, 1)
+    response = client.get(f"/v1/sessions/{id_}")
+    assert (response.status_code, response.json()["type"]) == (503, "urn:cefito:not-ready")
+    assert response.headers["connection"] == "close"
+    assert client.get(f"/v1/sessions/{id_of(peers, 0)}").status_code == 404
+
+
+class Client:
+    """Asks as a test client does, of a service that really listens."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, method, path, body=None):
+        """Send again what a process did not answer before it was killed."""
+        for _ in range(50):
+            try:
+                return sent(self.port, method, path, body)
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.1)
+        raise AssertionError(path)
+
+
+def workers(server: Server) -> list[int]:
+    """Ids of the processes of a service."""
+    tasks = Path(f"/proc/{server.process.pid}/task")
+    if not tasks.exists():
+        pytest.skip("ids of processes are found in /proc")
+    found = [pid for children in tasks.glob("*/children") for pid in children.read_text().split()]
+    return sorted(map(int, found))
+
+
+def metrics(port: int) -> dict[tuple[str, str], float]:
+    """Values by name and process."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    return {
+        (sample.name, sample.labels.get("process", "")): sample.value
+        for metric in text_string_to_metric_families(text)
+        for sample in metric.samples
+    }
+
+
+def until(happened) -> None:
+    """Wait until something has happened."""
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
+    """One test, since starting a service takes seconds."""
+    run = run_with_recogniser.folder
+    alone = serving(runs=(run,))
+    video = next(place for place, video in enumerate(world.videos) if video.split == "test")
+    seen = rows_of(world, video)
+    with Server(run, "--processes", "2", "--session-folder", str(tmp_path)) as server:
+        client, name = Client(server.port), run.name
+        opened = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
+        reference = begin(alone, run=name)
+        before = workers(server)
+        assert len(before) == 2
+        owners = [peers.owner(state["id"]) for state in opened]
+        assert {*owners} == {0, 1}
+
+        # the answers are those of one process, over kills of both
+        for at, row in enumerate(seen[:9]):
+            if at in (3, 6):
+                os.kill(before[at // 3 - 1], signal.SIGKILL)
+            event = {"rows": [{"at": at, "row": row.tolist()}]}
+            reference = tell(alone, reference, **event)
+            for state in opened:
+                status, answer = client.ask("POST", f"/v1/sessions/{state['id']}/events", event)
+                assert (status, answer) == (200, reference | {"id": state["id"]})
+        for state in opened:
+            assert client.ask("GET", f"/v1/sessions/{state['id']}")[1] == read(alone, reference) | {
+                "id": state["id"]
+            }
+        server.wait_for("ended (signal 9); another one begins")
+        until(lambda: len({*workers(server)} - {*before}) == 2)
+
+        # metrics are of each process
+        counts = metrics(server.port)
+        assert [counts["cefito_sessions", number] for number in "01"] == [
+            owners.count(0),
+            owners.count(1),
+        ]
+
+        # a process dies while it answers
+        slow, answered = {"task": 0, "top_k": 2}, []
+
+        def plan() -> None:
+            with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+                connection.request(
+                    "POST",
+                    "/v1/plan",
+                    str(slow).replace("'", '"'),
+                    {"content-type": "application/json"},
+                )
+                try:
+                    answered.append(connection.getresponse().status)
+                except (OSError, http.client.HTTPException):
+                    answered.append(0)
+
+        planning = threading.Thread(target=plan)
+        planning.start()
+        running = "cefito_running"
+        until(lambda: any(metrics(server.port).get((running, number)) for number in "01"))
+        busy = next(n for n in "01" if metrics(server.port).get((running, n)))
+        os.kill(process_of(server, busy), signal.SIGKILL)
+        planning.join(60)
+        assert answered == [0]
+        assert [client.ask("GET", f"/v1/sessions/{state['id']}")[0] for state in opened] == [
+            200
+        ] * 4
+
+        # all open the runs anew, and all end
+        server.lines.clear()
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for(" on http://127.0.0.1:")
+        assert client.ask("GET", "/health")[0] == 200
+        left = workers(server)
+        assert server.end() == 0
+        assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
+        assert not [line for line in server.lines if "Traceback" in line]
+    with pytest.raises(ConnectionRefusedError):
+        sent(server.port, "GET", "/health")
+
+
+def process_of(server: Server, number: str) -> int:
+    """Id of a process; the supervisor begins the first one first, and others in their places."""
+    started = metrics(server.port)["process_start_time_seconds", number]
+    ticks = os.sysconf("SC_CLK_TCK")
+    boot = next(
+        int(line.split()[1])
+        for line in Path("/proc/stat").read_text().splitlines()
+        if line.startswith("btime")
+    )
+
+    def start(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return boot + int(fields[19]) / ticks
+
+    return min(workers(server), key=lambda pid: abs(start(pid) - started))
+
+
+@pytest.mark.nightly
+def test_processes_end_with_their_supervisor(run_with_recogniser):
+    with Server(run_with_recogniser.folder, "--processes", "2") as server:
+        left = workers(server)
+        server.end(signal.SIGKILL)
+        until(lambda: not [pid for pid in left if Path(f"/proc/{pid}").exists()])
