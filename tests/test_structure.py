@@ -12,31 +12,31 @@ from cefito.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
-    "batch": 1_050,
-    "benchmarks": 6_130,
-    "cli": 4_760,
-    "data": 6_880,
-    "encoders": 2_040,
+    "batch": 1_090,
+    "benchmarks": 6_270,
+    "cli": 5_040,
+    "data": 6_910,
+    "encoders": 2_170,
     "evaluation": 2_510,
-    "executors": 550,
-    "export": 870,
+    "executors": 570,
+    "export": 940,
     "field": 1_920,
-    "ground": 2_140,
-    "inference": 4_220,
+    "ground": 2_160,
+    "inference": 4_390,
     "line": 640,
     "pages": 3_200,
     "parts": 1_400,
-    "planners": 13_140,
-    "recognition": 4_445,
-    "report": 1_755,
-    "runs": 1_260,
-    "search": 2_910,
-    "serve": 5_290,
-    "study": 2_660,
-    "testing": 640,
-    "tests": 50_990,
-    "tracks": 4_060,
-    "training": 1_720,
+    "planners": 13_180,
+    "recognition": 4_800,
+    "report": 2_110,
+    "runs": 1_270,
+    "search": 2_930,
+    "serve": 5_710,
+    "study": 2_740,
+    "testing": 650,
+    "tests": 53_930,
+    "tracks": 4_080,
+    "training": 1_770,
     "verification": 2_350,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
@@ -45,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 311
+MODULES = 322
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
