@@ -291,7 +291,7 @@ class RowRequest(RequestBody):
 
 Rows = Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
 Brief = Annotated[
-    StrictBool,
+    bool,
     Field(description="Leave out what costs most: tasks, done, unseen, remaining and plans."),
 ]
 
