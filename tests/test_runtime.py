@@ -33,6 +33,9 @@ def test_devices(monkeypatch):
         pick_device("abacus")
     assert caught.value.setting == "device"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(RunError, match=r"'cuda:2': PyTorch cannot compute there"):
+        pick_device("cuda:2")
     assert pick_device() == torch.device("cuda")
     assert pick_device("cuda:1") == torch.device("cuda:1")
 

@@ -89,6 +89,7 @@ def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen):
     expected = next_actions(session, 5)
     assert [step["id"] for step in state["next_steps"]] == [action for action, _ in expected]
     empty = {"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+    empty["finished"] = 0.0
     assert state == whole | empty | {"id": brief["id"]}
     assert whole["plans"]
     assert read(client, brief) == whole | {"id": brief["id"]}
@@ -142,7 +143,8 @@ def test_pictures_are_rows(client, run_with_recogniser, tmp_path):
     late = show(client, state, jpeg(70), 1.5)
     assert late == state
     assert show(client, state, jpeg(70), 1.5, brief=True) == state | {
-        **{"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+        "finished": 0.0,
+        **{"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []},
     }
     told = tell(client, state, done=state["next_steps"][0]["id"])
     assert told["followed"]["now"]["action"] == state["next_steps"][0]["id"]

@@ -275,7 +275,10 @@ def test_it_learns_from_corrected_films(place, films, studio, back_end):
     for number, name in enumerate(list(truth)[:3], 1):
         event = hook("ANNOTATION_CREATED", number, truth[name], f"/data/upload/1/{name}")
         assert client.post("/webhook", json=event).status_code == 200
-    status = waited(client, lambda status: status["model_version"].endswith("v1"))
+    status = waited(
+        client,
+        lambda status: status["model_version"].endswith("v1") and not status["training"],
+    )
     assert status == {
         **{"status": "UP", "model_class": "cefito", "model_version": "cefito RUN v1"},
         **{"corrected": 3, "learned": 3, "training": False, "failed": ""},

@@ -105,13 +105,14 @@ class LabelledFilms:
 
     @classmethod
     def of_run(cls, run: OpenedRun) -> Self | None:
-        """Return the films that the recogniser of a run was trained on; None if they have moved."""
+        """Return the films that a run's recogniser was trained on; None if they are not there."""
         try:
             data = run.dataset()
+            learned = [n for n, video in enumerate(data.videos) if video.split != "test"]
+            return cls.of(data, learned)
         except (DataError, RunError) as problem:
             logger.warning("films are ordered by how unsure they are alone: %s", problem)
             return None
-        return cls.of(data, [n for n, video in enumerate(data.videos) if video.split != "test"])
 
     @cached_property
     def spread(self) -> float:
