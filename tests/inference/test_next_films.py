@@ -66,7 +66,7 @@ def test_a_film_that_repeats_a_labelled_one_comes_last():
     order = ordered(films, labelled())
     assert [facts.film for _, facts in order] == ["b", "a", "again"]
     last = order[-1][1]
-    assert (last.help, last.new) == (pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))
+    assert (last.help, last.new) == (pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))  # type: ignore[comparison-overlap]
     assert last.why == "70 % unsure, 0 % new, 2 labelled films of its task"
 
 
@@ -90,7 +90,7 @@ def test_of_films_that_are_alike_one_comes_early():
 def test_a_chosen_film_is_one_of_its_task():
     films = [film("a", seen(2), task=2, sure=0.9), film("b", seen(3), task=2, sure=0.8)]
     (_, first), (_, second) = ordered(films, labelled())
-    assert (first.film, second.film, second.help) == ("a", "b", pytest.approx(0.2))
+    assert (first.film, second.film, second.help) == ("a", "b", pytest.approx(0.2))  # type: ignore[comparison-overlap]
 
 
 def test_new_is_measured_by_the_labelled_films():
@@ -121,7 +121,7 @@ def test_without_labelled_films_the_least_sure_comes_first():
     films = [film("sure", seen(2), sure=0.9), film("unsure", seen(3), sure=0.4)]
     (_, first), (_, second) = ordered(films, None)
     assert (first.film, second.film) == ("unsure", "sure")
-    assert (first.help, first.new, first.labelled) == (pytest.approx(0.6), None, None)
+    assert (first.help, first.new, first.labelled) == (pytest.approx(0.6), None, None)  # type: ignore[comparison-overlap]
     assert first.why == "60 % unsure"
 
 

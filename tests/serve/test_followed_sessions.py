@@ -88,7 +88,7 @@ def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen):
     assert (state["number"], state["followed"]["seconds"]) == (9, session.seconds)
     expected = next_actions(session, 5)
     assert [step["id"] for step in state["next_steps"]] == [action for action, _ in expected]
-    empty = {"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
+    empty: dict[str, Any] = {"tasks": [], "done": [], "unseen": [], "remaining": {}, "plans": []}
     empty["finished"] = 0.0
     assert state == whole | empty | {"id": brief["id"]}
     assert whole["plans"]
