@@ -1,4 +1,4 @@
-"""`cefito follow`: what goes on, and what comes next, row by row or picture by picture."""
+"""`cefito follow`: what goes on and comes next, row by row; events for programs, and a gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Features of many videos, one file per video; an interrupted extraction can be repeated."""
+"""Features of many videos, one file per video, which are found again by a video's content.
+
+An interrupted extraction can be repeated.
+"""
 
 from __future__ import annotations
 

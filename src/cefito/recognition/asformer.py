@@ -1,4 +1,4 @@
-"""A transformer of ASFormer's kind (Yi et al., arXiv 2110.08568): part of a run's recogniser.
+"""A transformer of ASFormer's kind (Yi et al., arXiv 2110.08568): in a run, and a yardstick.
 
 An encoder reads rows; decoders refine the probabilities of the stage before. Block l of each is
 

@@ -18,9 +18,9 @@ from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import RecogniserConfig
-from cefito.recognition.video_networks import stage_loss
+from cefito.recognition.video_networks import stage_loss, train_or_take
 from cefito.runtime import resolve
-from cefito.training.steps import Steps, take_steps
+from cefito.training.steps import Steps
 from cefito.training.trainer import TrainingContext
 
 _LONGEST = 2048  # rows of a part of a video that it is trained on
@@ -64,7 +64,7 @@ def fit_attention(
     """
     if config.attention is None:
         return None
-    device, count = torch.device(context.device), attention_steps(len(videos), config)
+    device = torch.device(context.device)
     rows, truth = (
         [torch.from_numpy(np.ascontiguousarray(one, dtype=kind)) for one in of_videos]
         for of_videos, kind in ((videos, np.float32), (labels, np.int64))
@@ -84,22 +84,19 @@ def fit_attention(
             stages = network(rows[video][part].T[None].to(device))
             return stage_loss(stages, truth[video][part].to(device), network.config)
 
-        def train() -> None:
-            steps = Steps(
-                count=count,
-                learning_rate=config.temporal_learning_rate,
-                setting="recogniser.temporal_learning_rate",
-                weight_decay=config.temporal_weight_decay,
-                clip=config.temporal_clip,
-                precision=resolve(config.precision, device),
-            )
-            take_steps(network.to(device).train(), loss, steps, advance)
-            network.cpu()
-
-        settings = [config.model_dump(mode="json"), resolve(config.precision, device)]
-        if not context.keep(name, network, train, seed=seed, settings=settings):
-            advance(count)
-    return network.eval()
+        steps = Steps(
+            count=attention_steps(len(videos), config),
+            learning_rate=config.temporal_learning_rate,
+            setting="recogniser.temporal_learning_rate",
+            weight_decay=config.temporal_weight_decay,
+            clip=config.temporal_clip,
+            precision=resolve(config.precision, device),
+        )
+        settings = config.model_dump(mode="json")
+        train_or_take(
+            network, loss, steps, context, advance, name=name, seed=seed, settings=settings
+        )
+    return network
 
 
 @torch.inference_mode()

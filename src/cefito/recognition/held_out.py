@@ -1,4 +1,4 @@
-"""Settings of the segmental recogniser that videos held out choose: s, λ, T, w, and the doubt."""
+"""Settings of the segmental recogniser that videos held out choose: a, s, λ, T, w, and doubt."""
 
 from __future__ import annotations
 
@@ -218,9 +218,9 @@ def _shares(config: RecogniserConfig) -> list[float]:
 
 
 def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
-    """Return (1 − s) of the usual logarithms + s of those by changes, each [n, K + 1]."""
-    usual, changes = both
-    logs: Floats = usual if share == 0 else (1 - share) * usual + share * changes
+    """Return (1 − s) of the usual logarithms + s of other ones, each [n, K + 1]."""
+    usual, others = both
+    logs: Floats = usual if share == 0 else (1 - share) * usual + share * others
     return logs
 
 

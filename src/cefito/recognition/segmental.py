@@ -432,11 +432,10 @@ class SegmentalRecogniser(BaseRecogniser):
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
         """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
-        if past or self.attention is None:
-            return self.of_features(self._features(rows, past=past), past=past)
-        usual, changes = self.both_logs(rows, past=False)
-        usual = mixed((usual, self._attended(rows, usual)), self.attention_share)
-        return mixed((usual, changes), self.shares[False])
+        usual, changes = self._logs(self._features(rows, past=past), past=past)
+        if not past:
+            usual = mixed((usual, self._attended(rows, usual)), self.attention_share)
+        return mixed((usual, changes), self.shares[past])
 
     def _attended(self, rows: Rows, usual: Floats) -> Floats:
         """Return `log_seen` by the attention network alone; the usual one without it."""

@@ -5,7 +5,8 @@ Of rows [1, D, n] they return log p(label | rows) [1, K + 1, n] of each stage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cefito.progress import Advance
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import VideoNetworkConfig
@@ -90,23 +92,56 @@ def fit_on_videos(
             stages = network(torch.from_numpy(videos[place]).T[None].to(device))
             return stage_loss(stages, torch.from_numpy(labels[place]).to(device), config)
 
-        def train() -> None:
-            steps = Steps(
-                count=count,
-                learning_rate=config.learning_rate,
-                setting="recogniser.learning_rate",
-                weight_decay=config.weight_decay,
-                clip=config.clip,
-                one_cycle=config.one_cycle,
-                precision=resolve(config.precision, device),
-            )
-            take_steps(network.to(device), loss, steps, advance)
-            network.cpu()
+        steps = Steps(
+            count=count,
+            learning_rate=config.learning_rate,
+            setting="recogniser.learning_rate",
+            weight_decay=config.weight_decay,
+            clip=config.clip,
+            one_cycle=config.one_cycle,
+            precision=resolve(config.precision, device),
+        )
+        settings, name = config.model_dump(mode="json"), config.method
+        train_or_take(
+            network, loss, steps, context, advance, name=name, seed=seed, settings=settings
+        )
+    return network
 
-        settings = [config.model_dump(mode="json"), resolve(config.precision, device)]
-        if not context.keep(config.method, network, train, seed=seed, settings=settings):
-            advance(count)
-    return network.eval()
+
+def train_or_take(
+    network: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: Steps,
+    context: TrainingContext,
+    advance: Advance,
+    *,
+    name: str,
+    seed: int,
+    settings: Any,
+) -> None:
+    """Train a network in place, or take the weights that an earlier call has kept.
+
+    Args:
+        network: The network, which is then on the CPU.
+        loss: Is called once a step; returns a scalar.
+        steps: Number of steps, learning rate and the rest.
+        context: Device, and folder of what is finished.
+        advance: Is told of each step.
+        name: Name that the weights are kept by.
+        seed: Seed of the training.
+        settings: Its settings, as plain values.
+
+    Raises:
+        RunError: The training diverged, or what was kept is of another one.
+    """
+
+    def train() -> None:
+        take_steps(network.to(torch.device(context.device)), loss, steps, advance)
+        network.cpu()
+
+    if not context.keep(name, network, train, seed=seed, settings=[settings, steps.precision]):
+        advance(steps.count)
+    network.eval()
 
 
 @torch.inference_mode()
