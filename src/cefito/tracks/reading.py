@@ -82,7 +82,7 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     tiers: dict[Format, set[str]] = defaultdict(set)
     refused: list[DataError] = []
     for path in paths:
-        document = Document(steps_file(path), choices, table.rate)
+        document = Document(file_to_read(path), choices, table.rate)
         try:
             used = next(kind for kind in FORMATS if kind.matches(document))
             document_rows = _one_tier(document, used, _read(document, used))
@@ -120,7 +120,7 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
 
 
-def steps_file(path: Path) -> Path:
+def file_to_read(path: Path) -> Path:
     """Return the file by which a LeRobot data set is read; another path as it is."""
     return file if (file := path / INFO).is_file() else path
 

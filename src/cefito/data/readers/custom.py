@@ -35,7 +35,7 @@ from cefito.files import check_new, file_names
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import steps_file
+from cefito.tracks.reading import file_to_read
 
 _FEATURES_FILE = "features.npz"
 _TIMELINE_FILE = "timeline.npz"
@@ -88,7 +88,7 @@ def prepare(
             video, or a target that cannot be written.
     """
     paths = [Path(path) for path in ([source] if isinstance(source, Path | str) else source)]
-    paths = [steps_file(path) for path in paths]
+    paths = [file_to_read(path) for path in paths]
     if sensors is None and (channels is not None or like is not None):
         setting = "like" if channels is None else "channels"
         raise ConfigError("this is of sensors. Give their folder, too.", setting=setting)
