@@ -36,6 +36,16 @@ def fitted(films, config):
     )
 
 
+@pytest.mark.parametrize(("videos", "trained"), [(10, 3), (30, 1)])
+def test_folds_that_do_not_gain_end_its_training(films, config, tmp_path, videos, trained):
+    """With few videos, a fold says too little, and all of them train it."""
+    config = config.model_copy(update={"attention_shares": (0.0,), "folds": 3})
+    context = TrainingContext(folder=tmp_path)
+    chosen = [place % 10 for place in range(videos)]
+    SegmentalRecogniser.fit(films, chosen, config=config, context=context)
+    assert len([*tmp_path.rglob("*attention.safetensors")]) == trained
+
+
 def test_steps_of_its_training():
     config = RecogniserConfig(temporal_steps=10, temporal_passes=5)
     assert [attention_steps(videos, config) for videos in (1, 12, 13)] == [30, 30, 33]

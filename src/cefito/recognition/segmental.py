@@ -170,7 +170,7 @@ class SegmentalRecogniser(BaseRecogniser):
         by_half: list[HeldVideo] = []
         places: list[int] = []  # of them
         trials: list[tuple[AlteredVideo, HeldVideo]] = []
-        tried = max(1, len(videos) // _MOST_TRIED)
+        tried, helps = max(1, len(videos) // _MOST_TRIED), True
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
             if few:
@@ -181,7 +181,9 @@ class SegmentalRecogniser(BaseRecogniser):
                 )
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-", attending=True)
+                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-", attending=helps)
+                if not helps:
+                    advance(attending[fold])
                 changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
                 for place in np.flatnonzero(order == fold).tolist():
                     truth, task = known.labels[place], known.tasks[place]
@@ -199,7 +201,9 @@ class SegmentalRecogniser(BaseRecogniser):
                     trials += (
                         (altered, fitted._held(altered.rows, truth, task)) for altered in copies
                     )
-            share = chosen_attention(held, config) if held else 0.0
+                # the largest part of the training ends where the first folds say that it harms
+                helps = few or (helps and chosen_attention(held, config) > 0)
+            share = chosen_attention(held, config) if held and helps else 0.0
             fitted = cls._fitted(known, *given, ahead=True, attending=share > 0)
             if not share:
                 advance(attending[-1])
