@@ -6,12 +6,14 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.cli import main
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
 from cefito.recognition.recogniser import BaseRecogniser
 from cefito.recognition.settings import NearestConfig, OnlineConfig
@@ -57,7 +59,9 @@ def pauses():
 @pytest.mark.usefixtures("pauses")
 def test_scores_of_recognisers(films, tmp_path):
     names = ["recogniser", "nearest", "pauses"]
-    table, found = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
+    table, found = compare_recognisers(
+        films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
+    )
     rows, videos = found["rows"], found["videos"]
     assert rows["recogniser"]["frame"]["mean"] > 90
     assert rows["nearest"]["frame"]["mean"] > 90
@@ -81,7 +85,9 @@ def test_scores_of_recognisers(films, tmp_path):
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 5
     # results are kept
     RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
-    again, same = compare_recognisers(films, tmp_path, names, [0, 1], config=SMALL)
+    again, same = compare_recognisers(
+        films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
+    )
     assert (again, same) == (table, found)
 
 
@@ -107,14 +113,66 @@ def test_the_command(films, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rows"]["nearest"]["frame"]["mean"] > 90
     assert main([*given, "--recognisers", "nearest"]) == 0
     assert "nearest (1 seed)" in capsys.readouterr().out
-    for other in ("--steps=1-4", "--no-published", "--set=chain.width=8", "--preset=paper"):
+    for other in ("--steps=1-4", "--no-published", "--workers=2", "--preset=paper"):
         assert main([*given, "--recognisers", "nearest", other]) == 2
-        assert (
-            "--recognisers: takes --out, --seeds, --by, --folds and --json alone"
-            in capsys.readouterr().err
-        )
+        assert "and --json alone; the other options are of planners" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
+
+
+def test_jobs_share_a_folder(films, tmp_path, capsys):
+    """Each of one row or seed; the last command adds what is missing, and makes the table."""
+    rows, small = ["--recognisers", "tcn,nearest"], ["--set", "recogniser.epochs=1"]
+    given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds=2", *rows, *small]
+    for share in (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], []):
+        assert main([*given, *share]) == 0
+        found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
+    assert {name: [*seeds] for name, seeds in found.items()} == {
+        "tcn": ["1", "0"],
+        "nearest": ["0"],
+    }
+    assert "tcn (2 seeds)" in capsys.readouterr().out
+    assert not [*(tmp_path / "trainings").iterdir()]
+    before = (tmp_path / "recognition.json").read_bytes()
+    assert main(given) == 0
+    assert (tmp_path / "recognition.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seed=2"], "seed 2: is not among the seeds 0 to 0"),
+        (["--only=tcn"], "only tcn: is not among the rows nearest"),
+        (["--set=recogniser.members=1"], "setting 'members': there is none of that name"),
+        (["--set=chain.width=8"], "--set chain.width: expected a setting of recognisers"),
+        (["--set=recogniser.method=hmm"], "rows choose the method"),
+    ],
+)
+def test_shares_and_settings_that_there_are_not(films, tmp_path, capsys, options, message):
+    given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds=1"]
+    assert main([*given, "--recognisers=nearest", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "recognition.json").exists()
+
+
+def test_networks_that_are_trained_are_kept_until_then(films, tmp_path, monkeypatch):
+    """A comparison that is killed while one recogniser is scored trains none of it again."""
+    changes = SMALL.model_dump(exclude_unset=True)
+    fail = RECOGNISER_METRICS["frame"]
+
+    def stop(video):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(RECOGNISER_METRICS, "frame", replace(fail, total=stop))
+    with pytest.raises(KeyboardInterrupt):
+        compare_recognisers(films, tmp_path / "out", ["rows"], [0], changes=changes)
+    assert len([*(tmp_path / "out" / "trainings" / "rows-0").rglob("*.safetensors")]) > 3
+    monkeypatch.setitem(RECOGNISER_METRICS, "frame", fail)
+    monkeypatch.setattr(torch.optim, "AdamW", None)  # nothing is trained
+    again = compare_recognisers(films, tmp_path / "out", ["rows"], [0], changes=changes)[1]
+    monkeypatch.undo()
+    fresh = compare_recognisers(films, tmp_path / "fresh", ["rows"], [0], changes=changes)[1]
+    assert again["videos"] == fresh["videos"]
 
 
 def test_results_of_other_rows_are_not_kept(films, tmp_path):

@@ -413,7 +413,7 @@ UNKNOWN = PlannerVariant(name="x", title="x", method="x")
         ({"seeds": (0, 1, 0)}, ConfigError, "seeds 0, 1, 0"),
         ({"seeds": (-1,)}, ConfigError, "seed -1"),
         ({"only_seed": 3}, ConfigError, "seed 3: is not among the seeds 0 to 0"),
-        ({"only_rows": ("pkg",)}, ConfigError, "only pkg: .* planners nearest, frequent, cefito, "),
+        ({"only_rows": ("pkg",)}, ConfigError, "only pkg: .* rows nearest, frequent, cefito, "),
         ({"workers": 0}, ConfigError, "workers 0: expected at least 1"),
         ({"sample": 0}, ConfigError, "sample 0"),
         ({"costly_sample": 0}, ConfigError, "costly sample 0"),

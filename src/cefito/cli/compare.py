@@ -141,7 +141,8 @@ def compare(
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
-            packages; with --out, --seeds, --by, --folds and --json alone.
+            packages; with --out, --seeds, --seed, --only, --device, --set recogniser.KEY=VALUE,
+            --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
@@ -154,12 +155,13 @@ def compare(
     if (rows_of := recognisers or verifiers) is not None:
         others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
         of_folds = (by, folds) if verifiers else ()
-        seeds = options.seeds if verifiers is None else StudyOptions.seeds
-        changed = options != StudyOptions(out=options.out, seeds=seeds) or not published
-        if changed or any((*others, *of_folds)):
-            kind, own = ("verifiers", "--out") if verifiers else ("recognisers", "--out, --seeds")
-            own += "" if verifiers else ", --by, --folds"
-            problem = f"takes {own} and --json alone; the other options are of planners"
+        used = () if verifiers else ("seeds", "seed", "only", "device", "set_")
+        plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
+        if options != plain or not published or any((*others, *of_folds)):
+            kind, own = "verifiers" if verifiers else "recognisers", ["--out"]
+            own += [] if verifiers else [f"--{name.strip('_')}" for name in used]
+            own += [] if verifiers else ["--by", "--folds"]
+            problem = f"takes {', '.join(own)} and --json alone; the other options are of planners"
             raise ConfigError(f"--{kind}: {problem}.")
         if folds is not None and by is None:
             raise ConfigError("--folds is of --by group or --by video. Give it, too.")
@@ -266,12 +268,24 @@ def _compare_others(
         shown, found = compare_verifiers(source, options.out, names)
     else:
         from cefito.data.prepared import open_dataset
+        from cefito.runtime import pick_device
         from cefito.study.recognition import compare_recognisers
+        from cefito.study.study import check_share
 
-        opened, seeds = open_dataset(source), range(options.seeds)
-        by, folds = held
+        only = None if options.only is None else _names(options.only)
+        seeds, (by, folds) = range(options.seeds), held
+        check_share(only, names, options.seed, seeds)
         shown, found = compare_recognisers(
-            opened, options.out, names, seeds, progress, by=by, folds=folds
+            open_dataset(source),
+            options.out,
+            names,
+            seeds if options.seed is None else [options.seed],
+            progress,
+            _of_recognisers(settings(options.set_)),
+            only=only,
+            device=str(pick_device(options.device)),
+            by=by,
+            folds=folds,
         )
     if json:
         print_json(found)
@@ -284,6 +298,15 @@ def _compare_others(
     )
     talk(f"wrote {files} into {options.out}")
     return 0
+
+
+def _of_recognisers(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the section recogniser by their names there (ConfigError)."""
+    for key in changes:
+        if not key.startswith("recogniser.") or key == "recogniser.method":
+            problem = "expected a setting of recognisers, as recogniser.members=1"
+            raise ConfigError(f"--set {key}: {problem}; rows choose the method.")
+    return {key.removeprefix("recogniser."): value for key, value in changes.items()}
 
 
 def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple[int, ...]]:

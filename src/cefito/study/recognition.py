@@ -2,13 +2,15 @@
 
 Or on all videos, each by a recogniser that was trained without its group.
 
-OUT/recognition.json holds sums of each test video by recogniser and seed. It is written after each
-of them, so that an interrupted comparison goes on.
+OUT/recognition.json holds sums of each test video by recogniser and seed. Each of them is added
+once it is there, also by several processes that share the folder; an interrupted comparison goes
+on, and networks that are trained are kept in OUT/trainings until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,12 +27,14 @@ from cefito.evaluation.metrics import checked_sums
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
 from cefito.evaluation.statistics import calibration, drawn_ratios, draws_interval
 from cefito.files import read_json, write_json, write_text
+from cefito.locks import locked
 from cefito.markup import counted
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
 from cefito.recognition.recogniser import Recogniser, Recognition
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
+from cefito.settings import changed, check_key, validated
 from cefito.study.rendering import NONE, Entry, Table, latex, markdown
 from cefito.training.trainer import TrainingContext
 
@@ -79,12 +83,14 @@ class _Films:
 
 def compare_recognisers(
     dataset: PreparedDataset,
-    out: Path,  # the results that it holds are kept
-    names: Sequence[str],  # of `recogniser_rows`
+    out: Path,
+    names: Sequence[str],
     seeds: Sequence[int],
     progress: Progress = silent,
-    config: RecogniserConfig | None = None,
+    changes: Mapping[str, Any] | None = None,
     *,
+    only: Sequence[str] | None = None,
+    device: str = "cpu",
     by: By | None = None,
     folds: int | None = None,
 ) -> tuple[Table, dict[str, Any]]:
@@ -96,54 +102,81 @@ def compare_recognisers(
         names: Rows of `recogniser_rows`.
         seeds: Seeds that each of them is trained with.
         progress: Shows the progress of each training.
-        config: Settings; a row changes some of them.
+        changes: Settings by name, of those recognisers that have them; a row changes others.
+        only: Those of the names that are worked on here; all by default.
+        device: Where they are trained.
         by: Score all videos in folds, which keep this together, instead of the split test.
         folds: Number of folds, as of `split_folds`.
 
     Raises:
-        ConfigError: An unknown recogniser, or a folder of another data set, rows or settings.
+        ConfigError: An unknown recogniser or setting, or a folder of another data set, rows or
+            settings.
         DataError: The data set holds no rows of whole videos, no test videos, or no groups.
     """
-    config, rows = config or RecogniserConfig(), recogniser_rows()
+    changes, rows = changed({}, changes or {}), recogniser_rows()
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
+    for key in changes:
+        check_key(key, *(rows[name][0].settings for name in names), place="recogniser")
     films, file = _Films.of(dataset, by, folds), out / "recognition.json"
     about: dict[str, Any] = {
         "format_version": 2,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "timeline": dataset.rows_digest,
-        "settings": config.model_dump(mode="json"),
+        "settings": _changed(RecogniserConfig, changes).model_dump(mode="json"),
+        "changes": changes or None,
         "test_videos": [dataset.videos[place].video_id for place in films.scored],
         "by": by,
         "folds": None if by is None else list(map(len, films.test)),
     }
-    videos: dict[str, dict[str, Any]] = {}
-    if file.exists():
-        before = read_json(file, "Choose another folder.")
-        if {key: before.get(key) for key in about} != about:
-            problem = "is of another data set, other rows or settings, or an earlier version"
-            raise ConfigError(f"{file} {problem}. Choose another folder.")
-        videos = before["videos"]
-    out.mkdir(parents=True, exist_ok=True)
+    videos = _scored_before(file, about)
     for seed in seeds:
-        for name in names:
-            by_seed = videos.setdefault(name, {})
+        for name in names if only is None else only:
             method, row = rows[name]
-            if str(seed) not in by_seed and (method.seeded or not by_seed):
-                base = config if isinstance(config, method.settings) else method.settings()
-                chosen = base.model_copy(update=dict(row.settings))
-                context = TrainingContext(progress=prefixed(progress, name))
-                by_seed[str(seed)] = _measured(
-                    films,
-                    partial(method.kind.fit, dataset, config=chosen, seed=seed, context=context),
-                )
-            summaries = _summaries(videos, films.units)
-            write_json(file, report := {**about, "rows": summaries, "videos": videos})
-    table = _table(films, {name: summaries[name] for name in names})
+            if str(seed) in videos.get(name, {}) or (not method.seeded and videos.get(name)):
+                continue
+            config = _changed(method.settings, {**changes, **row.settings})
+            trainings = out / "trainings" / f"{name}-{seed}"
+            context = TrainingContext(
+                device=device,
+                folder=trainings,
+                shared=True,
+                key=f"{dataset.fingerprint} {dataset.rows_digest}",
+                progress=prefixed(progress, name),
+            )
+            measured = _measured(
+                films, partial(method.kind.fit, dataset, config=config, seed=seed), context
+            )
+            with locked(out, "a comparison", wait=True):
+                videos = _scored_before(file, about)
+                videos.setdefault(name, {})[str(seed)] = measured
+                summaries = _summaries(videos, films.units)
+                write_json(file, {**about, "rows": summaries, "videos": videos})
+            shutil.rmtree(trainings, ignore_errors=True)
+    summaries = _summaries(videos, films.units)
+    table = _table(films, {name: summaries[name] for name in names if name in summaries})
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))
-    return table, report
+    return table, {**about, "rows": summaries, "videos": videos}
+
+
+def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
+    """Return settings with those of the changes that they have."""
+    own = {name: value for name, value in changes.items() if name in kind.model_fields}
+    return validated(kind, own, place="recogniser")
+
+
+def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the scores that a file holds, by recogniser and seed; none without it."""
+    if not file.exists():
+        return {}
+    before = read_json(file, "Choose another folder.")
+    if {key: before.get(key) for key in about} != about:
+        problem = "is of another data set, other rows or settings, or an earlier version"
+        raise ConfigError(f"{file} {problem}. Choose another folder.")
+    videos: dict[str, dict[str, Any]] = before["videos"]
+    return videos
 
 
 def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
@@ -153,14 +186,17 @@ def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     }
 
 
-def _measured(films: _Films, fit: Callable[[list[int]], Recogniser]) -> dict[str, Any]:
+def _measured(
+    films: _Films, fit: Callable[..., Recogniser], context: TrainingContext
+) -> dict[str, Any]:
     """Train on the other videos of each fold, and return the scores of the videos in it.
 
     These are sums and divisors of each metric by scored video [N, 2], and ECE.
     """
     rows, scored, sums = list[Floats](), list[ScoredVideo](), {}
-    for held in films.test:
-        fitted = fit([video for video in films.among if video not in held])
+    for fold, held in enumerate(films.test):
+        learned = [video for video in films.among if video not in held]
+        fitted = fit(learned, context=context.part(f"fold-{fold + 1}"))
         recognised = [fitted.recognise(films.raw[video]) for video in held]
         rows += [recognition.rows for recognition in recognised]
         scored += map(partial(_scored, films, fitted), held, recognised)

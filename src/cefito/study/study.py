@@ -16,7 +16,7 @@ length that the any-length run of the seed predicts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
@@ -195,6 +195,26 @@ def _digest(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
+def check_share(
+    only: Sequence[str] | None, names: Sequence[str], seed: int | None, seeds: Sequence[int]
+) -> None:
+    """Refuse rows and a seed that a study of several jobs does not have (ConfigError).
+
+    Args:
+        only: Rows of this job; None for all.
+        names: Rows of the study.
+        seed: Seed of this job; None for all.
+        seeds: Seeds of the study.
+    """
+    if unknown := [name for name in only or () if name not in names]:
+        listed = ", ".join(names)
+        raise ConfigError(
+            f"only {', '.join(unknown)}: is not among the rows {listed}.", setting="only"
+        )
+    if seed is not None and seed not in seeds:
+        raise ConfigError(f"seed {seed}: is not among the seeds 0 to {seeds[-1]}.", setting="seed")
+
+
 def check_study(study: Study, *, workers: int = 1) -> None:
     """Check the settings of a study before any work, and make its folder."""
     for setting, values in (
@@ -225,16 +245,7 @@ def check_study(study: Study, *, workers: int = 1) -> None:
             setting="steps",
         )
     names = [row.name for row in study.rows]
-    if unknown := [name for name in study.only_rows or () if name not in names]:
-        raise ConfigError(
-            f"only {', '.join(unknown)}: is not among the planners {', '.join(names)}.",
-            setting="only",
-        )
-    if study.only_seed is not None and study.only_seed not in study.seeds:
-        raise ConfigError(
-            f"seed {study.only_seed}: is not among the seeds 0 to {study.seeds[-1]}.",
-            setting="seed",
-        )
+    check_share(study.only_rows, names, study.only_seed, study.seeds)
     for row in study.rows:
         check_variant(row)
     for seed in study.seeds:
