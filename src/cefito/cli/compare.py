@@ -17,6 +17,7 @@ from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
+from cefito.training.trackers import TrackerName
 
 if TYPE_CHECKING:
     from cefito.planners.methods import PlannerVariant
@@ -55,6 +56,7 @@ class StudyOptions:
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
+        track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
         columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; all by default.
     """
 
@@ -69,6 +71,7 @@ class StudyOptions:
     workers: int = 1
     device: str = "auto"
     set_: Settings = ()
+    track: TrackerName | None = None
     columns: str | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +99,7 @@ class StudyOptions:
             sample=self.sample,
             costly_sample=self.costly_sample,
             device=self.device,
+            track=self.track,
             **rest,
         )
 

@@ -144,14 +144,17 @@ def _of_films(
     show_verified(verified, LEAST)
     seconds, labelled = time.monotonic() - started, counted(made.labelled, "labelled film")
     talk(f"\nLearned from {labelled}, {made.new} without labels; {seconds:.0f} s. Look at {page}.")
-    name = run.folder
+    name, data, proposals = (
+        shlex.quote(str(path))
+        for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
+    )
     inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in verified[:1])
     lines = (
         "What next:",
-        f"  correct what was recognised   cefito annotate {name} {inputs} --out {out}/PROPOSALS",
+        f"  correct what was recognised   cefito annotate {name} {inputs} --out {proposals}",
         f"  more films                    put them into {folder} and repeat the command",
         f"  live, from a camera           cefito follow {name} --camera 0",
-        f"  a page for questions          cefito serve {name} --dataset {name.parent}/data",
+        f"  a page for questions          cefito serve {name} --dataset {data}",
     )
     talk(re.sub(r"cefito(?= )", lambda _: program(), "\n".join(lines)))
     facts = {"labelled": made.labelled, "new": made.new, "notes": made.notes}

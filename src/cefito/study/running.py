@@ -165,6 +165,7 @@ class TrialScorer:
                 progress=prefixed(self.progress, trial.label),
                 trainings=folder.parents[1] / "trainings",
                 reuse=True,
+                track=study.track,
                 parts=(),
             )
         except RunError as problem:

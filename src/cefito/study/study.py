@@ -33,6 +33,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
+from cefito.training.trackers import TrackerName, check_tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,7 @@ class Study:
     costly: float = 5000
     costly_sample: int = 100
     device: str = "auto"  # as `pick_device` takes it
+    track: TrackerName | None = None  # program that gets the metrics of trainings, too
     _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
     _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -239,6 +241,7 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         check_variant(row)
     for seed in study.seeds:
         check_seed(seed)
+    check_tracker(study.track)
     _ = study.trials  # refuses settings
     for horizon in reversed(study.horizons):  # the first one's windows are needed first
         study._test_windows(horizon)
