@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
 from cefito.data.folds import By
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
+    from cefito.study.trials import Trial
 
 
 MOST_SEEDS = 10_000
@@ -193,8 +194,9 @@ def compare(
     study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
     with log_warnings(), _showing_what_is_done(study, options, against, table):
+        how: dict[str, Any] = {"workers": options.workers, "executor": executor}
         problems = run_study(
-            study, workers=options.workers, executor=executor, address=address, progress=progress
+            study, **how, address=address, each=_costs(study, options), progress=progress
         )
     if study.share != study.trials:
         return _finish_share(study, problems)
@@ -303,6 +305,32 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
 
     shortest, longest = steps_range(steps)
     return shortest, (longest,)
+
+
+def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None] | None:
+    """Say what the missing scores will take, and which rows a setting does not reach.
+
+    Return what says after each score how much remains; None if none is missing.
+    """
+    from cefito.study.costs import estimated_costs
+    from cefito.study.running import missing_trials
+    from cefito.study.study import check_study
+
+    check_study(study, workers=options.workers)
+    for key, names in study.unreached.items():
+        talk(f"--set {key} does not reach {', '.join(names)}")
+    trials = missing_trials(study)
+    if not trials:
+        return None
+    costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
+    talk(costs.words)
+
+    def each(trial: Trial, seconds: float) -> None:
+        said = costs.finished(trial.label, seconds)
+        if costs.seconds:
+            talk(said)
+
+    return each
 
 
 @contextmanager
@@ -443,7 +471,8 @@ def reproduce(
     against = experiment.against or None
     with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):
         talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
-        problems = run_study(study, workers=options.workers, progress=progress)
+        each = _costs(study, options)
+        problems = run_study(study, workers=options.workers, each=each, progress=progress)
     if study.share != study.trials:
         return _finish_share(study, problems)
     results = gather(study)

@@ -30,7 +30,13 @@ from cefito.data.windows import Selection, Windows, action_space, cut_windows, s
 from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.metrics import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
+from cefito.planners.methods import (
+    PlannerVariant,
+    RunConfig,
+    find_method,
+    load_config,
+    run_settings,
+)
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
 from cefito.training.trackers import TrackerName, check_tracker
@@ -151,6 +157,20 @@ class Study:
             )
             self._configs[key] = config, determining(config.sections, "float32")
         return self._configs[key]
+
+    @property
+    def unreached(self) -> dict[str, list[str]]:
+        """Rows that a changed setting does not reach, by its key: they lack it or set their own."""
+        named = {
+            key: [
+                row.name
+                for row in self.rows
+                if key in row.settings
+                or key.partition(".")[0] not in run_settings(row.method).model_fields
+            ]
+            for key in self.settings
+        }
+        return {key: names for key, names in named.items() if names}
 
     @cached_property
     def orders(self) -> Orders:
