@@ -131,4 +131,4 @@ def test_of_one_task_nothing_is_learned_of_tasks():
     assert [one.epochs for one in fitted.trainings.values()] == [1]
     (plans,) = fitted.planner.plan(Queries.from_windows(windows.subset([0])), 2)
     assert plans.actions.tolist() == [[0, 1], [2, 1]]
-    np.testing.assert_allclose(plans.probabilities, [2 / 3, 1 / 3])
+    np.testing.assert_allclose(np.asarray(plans.probabilities), np.array([2, 1]) / 3)
