@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import structure
 
 # What everyone may use; each of these only what stands before it.
@@ -127,3 +129,11 @@ def test_opening_a_run_loads_no_reader_of_annotations():
         "assert loaded == kept, loaded - kept"
     )
     subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+
+
+def test_messages_are_not_shown_twice_once_words_have_vectors():
+    pytest.importorskip("wordllama")
+    code = "from cefito.markup import word_vectors as of; import logging; of(['a']); "
+    code += "print(logging.root.handlers, logging.root.level == logging.WARNING)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[] True\n"

@@ -32,11 +32,11 @@ BUDGETS = {
     "runs": 1_270,
     "search": 2_930,
     "serve": 5_710,
-    "study": 2_740,
+    "study": 3_230,
     "testing": 650,
     "tests": 53_930,
     "tracks": 4_080,
-    "training": 1_770,
+    "training": 1_860,
     "verification": 2_350,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
@@ -45,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 322
+MODULES = 325
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

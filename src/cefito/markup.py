@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -86,8 +87,13 @@ def word_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
 
     Its package holds the numbers. Raises ImportError if it is not installed.
     """
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
     import wordllama
 
+    # its import made the root logger show all messages, those of cefito a second time
+    root.handlers[:] = handlers
+    root.setLevel(level)
     # downloads are looked for beside the package, which has both files
     folder = Path(wordllama.__file__).parent
     model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -40,6 +41,11 @@ def test_compare(world, tmp_path, ran):
     assert "per cent; ± half the 90 % interval" in captured.err
     assert "¹ the best of a column, ² the second best" in captured.err
     assert "Warning: fewer than three seeds (all rows)" in captured.err
+    assert "--set classifier_training.optimiser.epochs does not reach nearest\n" in captured.err
+    assert (
+        "estimate for 8 scores: under a minute. It is of one epoch of each network" in captured.err
+    )
+    assert re.findall(r"(\d) scores? to go, under a minute", captured.err) == [*"7654321"]
     names = "T2 T3 results.json tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
@@ -49,6 +55,7 @@ def test_compare(world, tmp_path, ran):
     # nothing is missing
     again = ran("compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
     assert again.out == captured.out
+    assert "estimate" not in again.err
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
 

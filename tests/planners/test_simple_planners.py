@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cefito.evaluation import evaluate_planner
 from cefito.planners.base import Queries, Shape
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from made_windows import taxonomy_of, windows_of
 
@@ -122,3 +123,12 @@ def test_tasks_without_training_windows_get_no_plan(fit):
     evaluation, _ = evaluate_planner(planner, queried, oracle_task=True)
     assert evaluation.without_plan == (queried.tasks == 2).sum() > 0
     assert evaluation.metrics["task_accuracy"] == 100
+
+
+def test_of_one_task_nothing_is_learned_of_tasks():
+    windows = windows_of([[0, 1], [0, 1], [2, 1]], np.ones((2, 3, 3)), taxonomy_of(1, 3))
+    fitted = FrequentPlanner.fit(windows, windows, settings=ClassifierSettings(), seed=0)
+    assert [one.epochs for one in fitted.trainings.values()] == [1]
+    (plans,) = fitted.planner.plan(Queries.from_windows(windows.subset([0])), 2)
+    assert plans.actions.tolist() == [[0, 1], [2, 1]]
+    np.testing.assert_allclose(np.asarray(plans.probabilities), np.array([2, 1]) / 3)

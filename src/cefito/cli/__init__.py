@@ -23,7 +23,7 @@ TRACEBACK = "--traceback"  # option of every command: with an error, also show t
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "quickstart:quickstart",
-        "The library once, in minutes, on a small simulated world or on real videos.",
+        "The library once, on your own films, a small simulated world or real videos.",
     ),
     "data": ("data:app", "Prepare and describe data sets."),
     "train": ("train:train", "Train a planner on a prepared data set."),

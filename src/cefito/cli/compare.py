@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
 from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
+from cefito.training.trackers import TrackerName
 
 if TYPE_CHECKING:
     from cefito.planners.methods import PlannerVariant
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
+    from cefito.study.trials import Trial
 
 
 MOST_SEEDS = 10_000
@@ -55,6 +57,7 @@ class StudyOptions:
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
+        track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
         columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; all by default.
     """
 
@@ -69,6 +72,7 @@ class StudyOptions:
     workers: int = 1
     device: str = "auto"
     set_: Settings = ()
+    track: TrackerName | None = None
     columns: str | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +100,7 @@ class StudyOptions:
             sample=self.sample,
             costly_sample=self.costly_sample,
             device=self.device,
+            track=self.track,
             **rest,
         )
 
@@ -191,8 +196,9 @@ def compare(
     study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
     with log_warnings(), _showing_what_is_done(study, options, against, table):
+        how: dict[str, Any] = {"workers": options.workers, "executor": executor}
         problems = run_study(
-            study, workers=options.workers, executor=executor, address=address, progress=progress
+            study, **how, address=address, each=_costs(study, options), progress=progress
         )
     if study.share != study.trials:
         return _finish_share(study, problems)
@@ -322,6 +328,32 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
 
     shortest, longest = steps_range(steps)
     return shortest, (longest,)
+
+
+def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None] | None:
+    """Say what the missing scores will take, and which rows a setting does not reach.
+
+    Return what says after each score how much remains; None if none is missing.
+    """
+    from cefito.study.costs import estimated_costs
+    from cefito.study.running import missing_trials
+    from cefito.study.study import check_study
+
+    check_study(study, workers=options.workers)
+    for key, names in study.unreached.items():
+        talk(f"--set {key} does not reach {', '.join(names)}")
+    trials = missing_trials(study)
+    if not trials:
+        return None
+    costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
+    talk(costs.words)
+
+    def each(trial: Trial, seconds: float) -> None:
+        said = costs.finished(trial.label, seconds)
+        if costs.seconds:
+            talk(said)
+
+    return each
 
 
 @contextmanager
@@ -462,7 +494,8 @@ def reproduce(
     against = experiment.against or None
     with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):
         talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
-        problems = run_study(study, workers=options.workers, progress=progress)
+        each = _costs(study, options)
+        problems = run_study(study, workers=options.workers, each=each, progress=progress)
     if study.share != study.trials:
         return _finish_share(study, problems)
     results = gather(study)

@@ -1,8 +1,13 @@
-"""`cefito quickstart`: the library once, in minutes, on an embedded world or on real videos."""
+"""`cefito quickstart`: the library once, in minutes, on an embedded world or on real videos.
+
+With a folder of films, some of them labelled, it learns from these and verifies the others.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,24 +15,39 @@ from typing import Any
 
 from cefito.cli.console import log_warnings, program, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
-from cefito.cli.options import Flag, said_as_json
+from cefito.cli.options import NO_CHOICES, Flag, StepOptions, given_names, said_as_json
+from cefito.cli.verify import show_verified
 from cefito.errors import ConfigError
-from cefito.markup import percent
+from cefito.executors.processes import cores
+from cefito.markup import counted, percent
 
 
 @said_as_json
 def quickstart(
-    *, pixels: Flag = False, real: Flag = False, out: Path | None = None, seed: int = 0
+    *,
+    films: Path | None = None,
+    labels: Path | None = None,
+    steps: StepOptions = NO_CHOICES,
+    pixels: Flag = False,
+    real: Flag = False,
+    out: Path | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Make a small simulated world, train on it, plan its test videos, write a report.
 
+    With --films: learn from your labelled films, and say what was wrong in the others.
+
     Args:
+        films: Folder of your films. Those that have labels of steps, an export of an annotation
+            tool or a table in the folder, are learned from; in all others, steps are recognised and
+            verified.
+        labels: File of labels, or folder of them, if they are not in the folder of the films.
         pixels: Begin with films, which are drawn: extract features, train the chain on them, plan
             between two pictures.
         real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
             on them alone, plan the test videos.
         out: Folder for data set, run and report; by default runs/quickstart,
-            runs/quickstart-pixels or runs/quickstart-real.
+            runs/quickstart-pixels, runs/quickstart-real, or runs/ and the name of the folder.
         seed: Seed of world and training.
     """
     from cefito.files import user_cache
@@ -36,8 +56,12 @@ def quickstart(
     from cefito.study.quickstart import REAL, Kind, run_quickstart, write_pictures
 
     started = time.monotonic()
-    if pixels and real:
-        raise ConfigError("give --pixels or --real, not both.")
+    if pixels + real + (films is not None) > 1:
+        raise ConfigError("give one of --films, --pixels and --real.")
+    if films is not None:
+        return _of_films(films, labels, steps, out or Path("runs", films.resolve().name), seed)
+    if labels is not None or given_names(steps):
+        raise ConfigError("labels and how they are read are of --films FOLDER. Give it, too.")
     kind: Kind = "pixels" if pixels else "real" if real else "world"
     out = out or Path("runs", "quickstart" if kind == "world" else f"quickstart-{kind}")
     downloads = user_cache(REAL)
@@ -91,6 +115,57 @@ def quickstart(
     scores = [evaluation.to_dict() for evaluation in made.evaluations]
     examples = [example.to_dict() for example in made.examples]
     return {"out": str(out), "report": str(report), "scores": scores, "examples": examples}
+
+
+def _of_films(
+    folder: Path, labels: Path | None, steps: StepOptions, out: Path, seed: int
+) -> dict[str, Any]:
+    """Learn from labelled films, verify the others, write the page, and say what was found."""
+    import torch
+
+    from cefito.inference.whole_videos import LEAST, limits_of_films
+    from cefito.report.verification import find_films, save_verification
+    from cefito.study.films import run_films
+
+    started, page = time.monotonic(), out / "FINDINGS.html"
+    asked: dict[str, Any] = {"labels": labels, "choices": steps.choices, "seed": seed}
+    asked |= {"ask": _answer if sys.stdin.isatty() else None, "progress": progress}
+    asked["workers"] = max(1, cores() // torch.get_num_threads())
+    with log_warnings():
+        made = run_films(folder, out, **asked)
+        run, verified = made.run, made.verified
+        save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
+    for note in made.notes:
+        talk(f"note: {note}")
+    if (scores := run.own_recogniser.held_out) is not None:
+        talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
+    for limit in limits_of_films(run):
+        talk(f"note: {limit}")
+    show_verified(verified, LEAST)
+    seconds, labelled = time.monotonic() - started, counted(made.labelled, "labelled film")
+    talk(f"\nLearned from {labelled}, {made.new} without labels; {seconds:.0f} s. Look at {page}.")
+    name, data, proposals = (
+        shlex.quote(str(path))
+        for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
+    )
+    inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in verified[:1])
+    lines = (
+        "What next:",
+        f"  correct what was recognised   cefito annotate {name} {inputs} --out {proposals}",
+        f"  more films                    put them into {folder} and repeat the command",
+        f"  live, from a camera           cefito follow {name} --camera 0",
+        f"  a page for questions          cefito serve {name} --dataset {data}",
+    )
+    talk(re.sub(r"cefito(?= )", lambda _: program(), "\n".join(lines)))
+    facts = {"labelled": made.labelled, "new": made.new, "notes": made.notes}
+    videos = [video.to_dict() for video in verified]
+    return {"out": str(out), "run": str(run.folder), "page": str(page), **facts, "videos": videos}
+
+
+def _answer(question: str) -> str:
+    """Ask the person at the terminal."""
+    talk(question, urgent=True)
+    return " ".join(sys.stdin.readline().split())
 
 
 def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:

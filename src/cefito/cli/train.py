@@ -45,6 +45,8 @@ class TrainingOptions(TrainChoices):
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
         keep_checkpoints: Keep what killed trainings go on from once the run is finished.
+        track: Program that gets the metrics of each epoch, too: tensorboard, or wandb, which works
+            offline unless WANDB_MODE is online.
         recogniser: Train a recogniser of steps, too, for a run of several lengths, if the data set
             has the rows of whole videos.
     """

@@ -104,7 +104,7 @@ def verify(
     if json:
         print_json([result.to_dict() for result in verified])
     else:
-        _show(verified, min_probability)
+        show_verified(verified, min_probability)
     if not check:
         return 0
     if any(result.deviations for result in verified):
@@ -143,7 +143,8 @@ def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:
     append_lines(path, lines)
 
 
-def _show(verified: Sequence[VerifiedVideo], least: float) -> None:
+def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
+    """Print what was wrong in videos; what is less probable than `least` was left out."""
     for video in verified:
         how = "recognised" if video.recognised else "given"
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.feature_files import FeatureError, FileFolder
+from cefito.data.readers.feature_files import FileFolder
 from cefito.errors import ConfigError, DataError
 from cefito.markup import counted
 from cefito.progress import Progress, silent
@@ -54,7 +54,7 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
         return VideoFiles(
             note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
-    return VideoFiles(paths=_owned(files, (video.video_id for video in dataset.videos)))
+    return VideoFiles(paths=files.owned({one.video_id: (one.video_id,) for one in dataset.videos}))
 
 
 def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:
@@ -65,19 +65,7 @@ def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:
         files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     except DataError as problem:
         raise ConfigError(str(problem), setting="films") from problem
-    return _owned(files, videos)
-
-
-def _owned(files: FileFolder, videos: Iterable[str]) -> dict[str, Path]:
-    owners: dict[Path, tuple[str, str]] = {}
-    for video in videos:
-        try:
-            path, name = files.find((video,))
-        except FeatureError:
-            continue
-        if path not in owners or len(name) > len(owners[path][1]):
-            owners[path] = video, name
-    return {video: path for path, (video, _) in owners.items()}
+    return files.owned({video: (video,) for video in videos})
 
 
 def with_frames(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from cefito.data.windows import Errors, Selection
 from cefito.progress import Progress, silent
+from cefito.training.trackers import TrackerName
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ class TrainArguments(TypedDict, total=False):
     seed: int
     selection: Selection
     keep_checkpoints: bool
+    track: TrackerName | None
     errors: Errors
     device: "torch.device | str | None"
     progress: Progress
@@ -41,11 +43,13 @@ class TrainChoices:
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
         keep_checkpoints: Keep what killed trainings go on from once the run is finished.
+        track: Program that gets the metrics of each epoch, too: tensorboard or wandb.
     """
 
     seed: int = 0
     selection: Selection = "held-out"
     keep_checkpoints: bool = False
+    track: TrackerName | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class TrainOptions(TrainChoices):
         seed: Seed of everything drawn.
         selection: Where epochs and weights are chosen: "held-out" or "published".
         keep_checkpoints: Keep checkpoints in the run folder once the run is finished.
+        track: Program that gets the metrics of each epoch, too: "tensorboard" or "wandb".
         errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
             with an error.
         device: Where to train; the CPU by default.

@@ -34,6 +34,7 @@ from cefito.runs.run import Run, open_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
 from cefito.training.checkpoint import CHECKPOINT
+from cefito.training.trackers import check_tracker
 from cefito.training.trainer import TrainingContext
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -64,7 +65,8 @@ def train_run(
         changes: Fields of the options that differ.
 
     Raises:
-        ConfigError: A seed that the generators cannot take, or no such method.
+        ConfigError: A seed that the generators cannot take, no such method, or a tracker that is
+            not installed.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed,
             or another training works there.
@@ -72,6 +74,7 @@ def train_run(
     options = TrainOptions.of(options, changes)
     seed, device = options.seed, pick_device(str(options.device or "cpu"))
     check_seed(seed)
+    check_tracker(options.track)
     folder, shared = Path(folder), None if options.trainings is None else Path(options.trainings)
     planner = find_method(config.method).planner
     if shortest is not None and not planner.abilities.any_length:
@@ -109,6 +112,7 @@ def train_run(
             key=dataset.fingerprint + unusual + _begun(info),
             progress=options.progress,
             workers=options.workers if str(device) == "cpu" else 1,
+            track=options.track,
         )
         fit = planner.fit if start is None else start.run.planner.refit
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ def run_study(
     workers: int = 1,
     executor: str | None = None,
     address: str | None = None,
+    each: Callable[[Trial, float], None] | None = None,
     progress: Progress = silent,
 ) -> list[str]:
     """Train and score all missing trials; return a line for each trial without scores.
@@ -50,6 +52,8 @@ def run_study(
         workers: Number of processes; each takes all trials of one seed at one horizon.
         executor: A name in `cefito.executors.EXECUTORS`.
         address: Address of a running Ray cluster.
+        each: Called with each trial once it is done, and the seconds that it took, if trials are
+            done in this process.
         progress: Shows how many trials are done.
     """
     gpus = int(study.device.startswith("cuda"))
@@ -61,7 +65,7 @@ def run_study(
         groups = [(trial.horizon, trial.seed) for trial in trials]
         outcomes: Sequence[Outcome[None]] = []
         if mapping.in_process:
-            outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
+            outcomes = mapping.map(TrialScorer(study, progress, each), trials, groups=groups)
         elif trials:
             with progress("comparing", total=len(trials)) as advance:
                 outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
@@ -87,12 +91,19 @@ class TrialScorer:
 
     study: Study
     progress: Progress = silent
+    each: Callable[[Trial, float], None] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
         return TrialScorer, (self.study,)
 
     def __call__(self, trial: Trial) -> None:
         """Train the trial's run, score it and write its file."""
+        started = time.monotonic()
+        self._written(trial)
+        if self.each is not None:
+            self.each(trial, time.monotonic() - started)
+
+    def _written(self, trial: Trial) -> None:
         try:
             scores = self._scores(trial)
         except CefitoError as problem:
@@ -165,6 +176,7 @@ class TrialScorer:
                 progress=prefixed(self.progress, trial.label),
                 trainings=folder.parents[1] / "trainings",
                 reuse=True,
+                track=study.track,
                 parts=(),
             )
         except RunError as problem:

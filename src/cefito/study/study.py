@@ -30,9 +30,16 @@ from cefito.data.windows import Selection, Windows, action_space, cut_windows, s
 from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.metrics import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
+from cefito.planners.methods import (
+    PlannerVariant,
+    RunConfig,
+    find_method,
+    load_config,
+    run_settings,
+)
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
+from cefito.training.trackers import TrackerName, check_tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,7 @@ class Study:
     costly: float = 5000
     costly_sample: int = 100
     device: str = "auto"  # as `pick_device` takes it
+    track: TrackerName | None = None  # program that gets the metrics of trainings, too
     _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
     _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -149,6 +157,20 @@ class Study:
             )
             self._configs[key] = config, determining(config.sections, "float32")
         return self._configs[key]
+
+    @property
+    def unreached(self) -> dict[str, list[str]]:
+        """Rows that a changed setting does not reach, by its key: they lack it or set their own."""
+        named = {
+            key: [
+                row.name
+                for row in self.rows
+                if key in row.settings
+                or key.partition(".")[0] not in run_settings(row.method).model_fields
+            ]
+            for key in self.settings
+        }
+        return {key: names for key, names in named.items() if names}
 
     @cached_property
     def orders(self) -> Orders:
@@ -250,6 +272,7 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         check_variant(row)
     for seed in study.seeds:
         check_seed(seed)
+    check_tracker(study.track)
     _ = study.trials  # refuses settings
     for horizon in reversed(study.horizons):  # the first one's windows are needed first
         study._test_windows(horizon)

@@ -37,11 +37,12 @@ from cefito.tracks.document import (
     Document,
     Format,
     StepRow,
+    Told,
     film_address,
     named_films,
 )
 from cefito.tracks.formats import FORMATS
-from cefito.tracks.formats.table import SHAPE
+from cefito.tracks.formats.table import SHAPE, TABLES
 from cefito.tracks.track import TimedStep, Track, error_kinds
 
 _TABLE = "Expected the columns video and any of task, split, group, seconds and frame_rate."
@@ -173,6 +174,39 @@ def holds_steps(path: Path) -> bool:
         return named or bool(decoded(head, path)[0])
     except DataError:  # a binary file
         return named or head.startswith(b"PAR1")
+
+
+def find_steps(folder: Path) -> list[Path]:
+    """Return the files of annotated steps below a folder, which are of one form.
+
+    A table with other names of columns counts if there is nothing else.
+
+    Raises:
+        DataError: No such file, or files of several forms.
+    """
+    forms: dict[str, list[Path]] = defaultdict(list)
+    others: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder).parts
+        if any(name.startswith(".") for name in inside) or not path.is_file():
+            continue
+        if not holds_steps(path):
+            continue
+        document = Document(path, Choices(), lambda _: None)
+        form = next(kind for kind in FORMATS if kind.matches(document))
+        if form.told is not Told.REST:
+            forms[form.name].append(path)
+        elif path.suffix.lower() in TABLES:
+            others.append(path)
+    if len(forms) > 1:
+        said = (f"{form} ({_shown(path.name for path in paths)})" for form, paths in forms.items())
+        problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
+        raise DataError(f"{problem}. Name the right ones.", setting="labels")
+    files = next(iter(forms.values()), others)
+    if not files:
+        remedy = "Export them into it from the annotation tool, or name them"
+        raise DataError(f"{folder}: holds no labels of steps. {remedy}.", setting="labels")
+    return files
 
 
 def _distinct(rows: list[StepRow]) -> tuple[list[StepRow], list[str]]:

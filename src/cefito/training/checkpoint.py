@@ -31,6 +31,7 @@ from cefito.files import (
     write_text,
 )
 from cefito.settings import Record
+from cefito.training.trackers import TrackerName, open_tracker
 
 CHECKPOINT = "checkpoint.safetensors"
 """File of what a killed training goes on from."""
@@ -164,9 +165,9 @@ def load_checkpoint(
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped."""
+    """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped; and `track`."""
 
-    def __init__(self, folder: Path, epoch: int) -> None:
+    def __init__(self, folder: Path, epoch: int, track: TrackerName | None = None) -> None:
         self.path = folder / "metrics.jsonl"
         kept = (
             [line for line in read_metrics(self.path) if line["epoch"] <= epoch]
@@ -179,10 +180,18 @@ class MetricsLog:
                 f"is of epoch {epoch}. Remove the file to go on without its earlier lines."
             )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._tracker = None if track is None else open_tracker(track, folder, kept)
 
     def write(self, values: dict[str, Any]) -> None:
         """Append one epoch; `values` holds "epoch" and flat numbers."""
         append_lines(self.path, [json.dumps(values)])
+        if self._tracker is not None:
+            self._tracker.write(values)
+
+    def close(self) -> None:
+        """End what draws the metrics."""
+        if self._tracker is not None:
+            self._tracker.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from cefito.training.checkpoint import (
     save_checkpoint,
 )
 from cefito.training.settings import TrainingConfig, TrainingResult
+from cefito.training.trackers import TrackerName
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Training:
         key: str,
         precision: Resolved = "float32",
         folder: Path | None = None,
+        track: TrackerName | None = None,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, training.optimiser
         self.ema, self.stopping, self.seed = training.ema, training.stopping, seed
@@ -108,7 +110,7 @@ class Training:
             )
         elif self.ema.decay:
             self.state.average = _copy(self.module)
-        self.log = MetricsLog(folder, self.state.epoch) if folder else None
+        self.log = MetricsLog(folder, self.state.epoch, track) if folder else None
 
     def run(self, label: str = "training", progress: Progress = silent) -> TrainingResult:
         """Train until the last epoch, or until validation no longer improves."""
@@ -123,6 +125,8 @@ class Training:
             with progress(said, total=(self.config.epochs - done) * examples) as advance:
                 while not self.state.finished:
                     self._epoch(advance, steps)
+        if self.log:
+            self.log.close()
         if kept := self.state.best_weights or self.state.average:
             self.module.load_state_dict(kept)
         self.module.eval()
@@ -304,6 +308,7 @@ class TrainingContext:
     key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
     workers: int = 1  # processes for networks that do not depend on each other, on a CPU
+    track: TrackerName | None = None  # program that gets the metrics, too
 
     def part(self, name: str) -> Self:
         """Return the context for one of a planner's networks."""
@@ -319,6 +324,7 @@ class TrainingContext:
         key = json.dumps([name, self.key, seed, determining(settings), *other])
         place = self._place(key)
         options: dict[str, Any] = {"seed": seed, "precision": precision, "folder": place}
+        options["track"] = self.track
         with self._alone(place):
             run = Training(loss, training=training, key=key, **options)
             return run.run(name, self.progress)

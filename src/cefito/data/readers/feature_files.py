@@ -207,6 +207,11 @@ class FileFolder:
         if not self._exact:
             raise DataError(f"{folder}: holds no {_either(self._endings)} files. {remedy}")
 
+    @property
+    def paths(self) -> list[Path]:
+        """All files."""
+        return sorted(path for paths in self._whole.values() for path in paths)
+
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
         """Find the file of a video by its possible names; return it and the name that matched.
 
@@ -231,6 +236,18 @@ class FileFolder:
         looked = f"{', '.join(dict.fromkeys(wanted))}, as {_either(self._endings)}"
         problem = f"no file for video '{names[-1]}' (looked for {looked})"
         raise FeatureError("no features", f"{self.folder}: {problem}.")
+
+    def owned(self, videos: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+        """Find the files of videos by their possible names, each of the video of longest name."""
+        owners: dict[Path, tuple[str, str]] = {}
+        for video, names in videos.items():
+            try:
+                path, name = self.find(names)
+            except FeatureError:
+                continue
+            if path not in owners or len(name) > len(owners[path][1]):
+                owners[path] = video, name
+        return {video: path for path, (video, _) in owners.items()}
 
 
 def _tails(path: str) -> list[str]:

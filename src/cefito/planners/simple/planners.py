@@ -142,6 +142,11 @@ class FrequentPlanner(Sized, BasePlanner):
         cls, train: Windows, val: Windows, *, settings: ClassifierSettings, **options: Any
     ) -> Fitted[Self]:
         """Count sequences, and train the task classifier."""
+        if len(train.taxonomy.tasks) == 1:  # its probability is 1 by any weights
+            training = settings.classifier_training
+            short = training.optimiser.model_copy(update={"epochs": 1})
+            training = training.model_copy(update={"optimiser": short})
+            settings = settings.model_copy(update={"classifier_training": training})
         task_model, results = TaskModel.train(train, val, settings, **options)
         return Fitted(cls.counted(train, task_model), results)
 

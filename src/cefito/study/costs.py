@@ -1,0 +1,211 @@
+"""What a study will take, told before its first training, and corrected as scores are finished.
+
+Each network of a row is trained for one epoch, on some of the windows, and a few queries are
+planned. Trainings may stop early, so that most estimates are too high.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cefito.data.windows import Windows, cut_windows, fitting_windows, steps_text
+from cefito.errors import RunError
+from cefito.evaluation.score import evaluate_planner
+from cefito.markup import counted
+from cefito.parts.folder import RunInfo, window_sizes
+from cefito.planners.base import Planner
+from cefito.planners.methods import SERVER, find_method
+from cefito.progress import Progress, silent
+from cefito.runtime import determining, pick_device
+from cefito.study.study import Study
+from cefito.study.trials import Trial
+from cefito.training.settings import TrainingConfig, TrainingResult
+from cefito.training.trainer import TrainingContext
+
+logger = logging.getLogger(__name__)
+
+_WINDOWS, _QUERIES = 400, 16  # most that are tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneEpoch(TrainingContext):
+    """Trains each network for an epoch, twice, and notes the seconds, by what is trained."""
+
+    tried: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of all epochs
+
+    def train(
+        self, name: str, loss: Any, training: TrainingConfig, *, seed: int, settings: Any
+    ) -> TrainingResult:
+        begun = time.monotonic()
+        epoch = training.optimiser.model_copy(update={"epochs": 1})
+        short = training.model_copy(update={"optimiser": epoch})
+        for _ in range(2):  # the first time, libraries are loaded
+            started = time.monotonic()
+            result = super().train(name, loss, short, seed=seed, settings=settings)
+        key = json.dumps([name, seed, determining(settings)])
+        self.seconds[key] = (time.monotonic() - started) * training.optimiser.epochs
+        self.tried[key] = time.monotonic() - begun
+        return result
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a run was measured to take."""
+
+    trainings: dict[str, float]  # seconds of all epochs of all windows, by what is trained
+    rest: float  # seconds of a fit beside them
+    size: int  # windows times steps
+    planner: Planner
+    queries: dict[str, float] = field(default_factory=dict)  # seconds of a query, by row
+
+
+@dataclass
+class StudyCosts:
+    """Estimated seconds of the scores that are missing, by label; done ones are taken out."""
+
+    seconds: dict[str, float]
+    rows: dict[str, float]  # seconds of each row
+    horizons: dict[str, float]  # seconds of each number of steps
+    unknown: tuple[str, ...]  # rows that are not estimated
+    workers: int = 1
+    estimated: float = 0.0  # seconds of what is done
+    taken: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The estimate and its parts, as sentences."""
+        count, total = counted(len(self.seconds), "score"), sum(self.rows.values())
+        rows = ", ".join(f"{name} {_minutes(part)}" for name, part in self.rows.items())
+        lengths = ", ".join(f"T = {name} {_minutes(part)}" for name, part in self.horizons.items())
+        said = f"estimate for {count}: {_minutes(total / self.workers)}"
+        said += f", by {counted(self.workers, 'worker')}" * (self.workers > 1)
+        said += f"; of rows {rows}; of {lengths}" * (total >= 60)
+        said += ". It is of one epoch of each network on this machine"
+        left = f"; not estimated: {', '.join(self.unknown)}" * bool(self.unknown)
+        return f"{said}, and most trainings stop earlier{left}."
+
+    def finished(self, label: str, seconds: float) -> str:
+        """Note the seconds that a score took, and say what remains, corrected by those done."""
+        expected = self.seconds.pop(label, 0.0)
+        self.estimated, self.taken = self.estimated + expected, self.taken + seconds
+        # a tenth of all counts as estimated rightly, so that the first scores do not decide alone
+        trust = 0.1 * sum(self.rows.values()) or 1.0
+        share = (self.taken + trust) / (self.estimated + trust)
+        remaining = _minutes(share * sum(self.seconds.values()))
+        return f"{counted(len(self.seconds), 'score')} to go, {remaining} by those done"
+
+
+def estimated_costs(
+    study: Study, trials: Sequence[Trial], *, workers: int = 1, progress: Progress = silent
+) -> StudyCosts:
+    """Measure what the missing scores of a study will take.
+
+    Rows that ask a server are not estimated, nor those that fail, which say so when it is their
+    turn.
+
+    Args:
+        study: The study.
+        trials: Its missing scores, in order of work.
+        workers: Processes that share the work.
+        progress: Shows progress in rows.
+    """
+    measured: dict[str, _Measured | None] = {}
+    begun, trained = set[Path](), set[tuple[int, int, str]]()
+    seconds = dict[str, float]()
+    rows, horizons = defaultdict[str, float](float), defaultdict[str, float](float)
+    unknown = dict[str, None]()
+    with progress("estimating", total=len(trials)) as advance:
+        for trial in trials:
+            cost = 0.0
+            for run in (trial, *trial.of_lengths):
+                name = run.run_folder.name
+                if name not in measured:
+                    measured[name] = _measured(study, run)
+                if (costs_of_run := measured[name]) is None:
+                    unknown[trial.row.name] = None
+                    continue
+                if not trial.of_lengths or run is not trial:
+                    cost += _scoring(study, trial, run, costs_of_run)
+                if run.run_folder in begun or _is_finished(run.run_folder):
+                    continue
+                begun.add(run.run_folder)
+                scale = _size(_fitting(study, run)[0]) / costs_of_run.size
+                cost += costs_of_run.rest
+                for key, length in costs_of_run.trainings.items():
+                    place = run.horizon, run.seed, key
+                    cost += 0.0 if place in trained else length * scale
+                    trained.add(place)
+            seconds[trial.label] = cost
+            rows[trial.row.name] += cost
+            horizons[steps_text(trial.horizon, trial.shortest)] += cost
+            advance(1)
+    return StudyCosts(seconds, dict(rows), dict(horizons), tuple(unknown), workers)
+
+
+def _fitting(study: Study, run: Trial) -> tuple[Windows, Windows]:
+    sizes = window_sizes(find_method(run.config.method).planner, run.horizon, run.shortest)
+    return fitting_windows(study.dataset, selection=study.selection, **sizes)
+
+
+def _size(windows: Windows) -> int:
+    """Return the number of steps of windows."""
+    return int(windows.lengths.sum())
+
+
+@torch.random.fork_rng(devices=[])
+def _measured(study: Study, run: Trial) -> _Measured | None:
+    """Measure a run on some of its windows; None if it asks a server, or fails."""
+    method = find_method(run.config.method)
+    if SERVER in method.needs:
+        return None
+    fit = method.planner.fit
+    whole, val = _fitting(study, run)
+    some, few = (windows.sample(_WINDOWS, seed=0) for windows in (whole, val))
+    context = _OneEpoch(device=pick_device(study.device))
+    started = time.monotonic()
+    try:
+        fitted = fit(some, few, settings=run.config.settings, seed=run.seed, context=context)
+    except Exception as problem:
+        logger.info("%s is not estimated: %s", run.label, problem)
+        return None
+    trials = sum(context.tried.values())
+    scale = _size(whole) / _size(some)
+    trainings = {key: scale * length for key, length in context.seconds.items()}
+    rest = max(0.0, time.monotonic() - started - trials)
+    return _Measured(trainings, rest, _size(whole), fitted.planner)
+
+
+def _scoring(study: Study, trial: Trial, run: Trial, costs_of_run: _Measured) -> float:
+    """Return the seconds of planning the windows of a score that a run plans."""
+    if (name := trial.row.name) not in costs_of_run.queries:
+        some = cut_windows(
+            study.dataset, horizon=run.horizon, shortest=run.shortest, split="test"
+        ).sample(_QUERIES, seed=0)
+        planner = trial.row.apply(costs_of_run.planner)
+        given: dict[str, Any] = trial.row.given
+        evaluation, _ = evaluate_planner(planner, some, **given)
+        costs_of_run.queries[name] = evaluation.seconds_per_query
+    windows, _ = study.scored_windows(trial.row, trial.horizon)
+    return costs_of_run.queries[name] * len(windows) / max(1, len(trial.of_lengths))
+
+
+def _is_finished(folder: Path) -> bool:
+    with suppress(RunError):
+        return RunInfo.read(folder).finished
+    return False
+
+
+def _minutes(seconds: float) -> str:
+    """Return a length in minutes, in words."""
+    return "under a minute" if seconds < 60 else f"{round(seconds / 60):,} min"

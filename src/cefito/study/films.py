@@ -1,0 +1,244 @@
+"""A folder of films with labels of some of them: a run that learned from these, and findings.
+
+What is missing is found where that is safe: the files of labels in the folder, the task in names.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from cefito.data.annotations import nfc
+from cefito.data.prepared import open_dataset
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.feature_files import FileFolder
+from cefito.data.readers.step_source import source_of
+from cefito.data.source import Source
+from cefito.errors import ConfigError, DataError, RunError, explained
+from cefito.files import file_digest, value_digest, write_text
+from cefito.inference.recordings import open_recordings
+from cefito.inference.whole_videos import LEAST, VerifiedVideo, verified_videos
+from cefito.markup import in_csv, listed
+from cefito.planners.methods import RunConfig, load_config
+from cefito.progress import Progress, silent
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
+from cefito.tracks import Track
+from cefito.tracks.document import Choices
+from cefito.tracks.reading import find_steps, read
+
+LONGEST = 6
+"""Most steps of a plan, if films have as many."""
+_AS_WRITTEN = Choices()
+_SHOWN = 5  # names in a message
+_ALIKE = 0.5  # share of the steps of the smaller of two groups of films from which they are a task
+_LETTERS = 3  # of a word that says something
+_SAY_NOTHING = re.compile(
+    "annotations?|cam(era)?|clips?|data|exports?|films?|footage|front|gopr|img|labels?|labelled|"
+    "left|mov(ie)?s?|new|old|person|raw|rec|recordings?|right|side|take|tests?|top|train|user|"
+    "vid|videos?|work|worker",
+    re.IGNORECASE,
+)
+"""Words of names that do not say what is done."""
+
+
+@dataclass(frozen=True)
+class FilmFindings:
+    """What came of a folder of films."""
+
+    run: Run
+    labelled: int  # films that the run was trained on
+    new: int  # films without labels
+    verified: tuple[VerifiedVideo, ...]  # those without labels, or else those with labels
+    notes: tuple[str, ...]  # on what was found, and what was left out
+
+
+def run_films(
+    folder: Path,
+    out: Path,
+    *,
+    labels: Path | None = None,
+    choices: Choices = _AS_WRITTEN,
+    ask: Callable[[str], str] | None = None,
+    seed: int = 0,
+    config: RunConfig | None = None,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> FilmFindings:
+    """Learn from the labelled films of a folder, and verify those without labels.
+
+    If all have labels, these are verified. A call that was stopped goes on when it is repeated.
+
+    Args:
+        folder: Folder of video files, at any depth.
+        out: Folder of features, and, in a folder named by a digest of films and labels, of data set
+            and run.
+        labels: File of labels, or folder of them; by default they are looked for in `folder`.
+        choices: What the labels leave open.
+        ask: Answers a question, as a person at a terminal; None if nobody can.
+        seed: Seed of the training.
+        config: Settings of the training, of the method any-length; by default the preset `small`.
+        workers: Processes that train.
+        progress: Shows progress.
+
+    Raises:
+        ConfigError: The extra `video` is missing, or the task is named nowhere.
+        DataError: No films, no labels, labels of several forms, or of none of the films.
+    """
+    from cefito.encoders.extraction import SUFFIXES, extract_videos
+    from cefito.encoders.video import open_encoder
+
+    files = FileFolder(folder, endings=SUFFIXES, kind="video file")
+    paths = [labels] if labels is not None and labels.is_file() else find_steps(labels or folder)
+    source, choices, notes = _labelled(paths, choices, files, ask, out)
+    films = files.owned(source.names)
+    if not films:
+        named = listed(source.names, most=_SHOWN)
+        there = listed((path.name for path in files.paths), most=_SHOWN)
+        problem = f"has none of the films that the labels name, {named}, only {there}"
+        remedy = "Rename the films, or name the videos by their files of labels"
+        raise DataError(f"{folder}: {problem}. {remedy}.", setting="by_file")
+    features = out / "features"
+    extracted = extract_videos(folder, features, open_encoder(), progress=progress)
+    notes += [f"left out: {problem}" for problem in extracted.failed.values()]
+    rows = {path: features / path.relative_to(folder).with_suffix(".npy") for path in files.paths}
+    rows = {path: file for path, file in rows.items() if file.exists()}
+    seen = [file_digest(rows[path]) for path in films.values() if path in rows]
+    labelled = [source.annotations.taxonomy.to_dict(), *map(asdict, source.annotations.videos)]
+    place = out / value_digest([*labelled, *seen])[:8]
+    if (place / "data").exists():
+        dataset = open_dataset(place / "data")
+    else:
+        how: dict[str, Any] = {"name": folder.resolve().name, "videos": folder, "timeline": True}
+        dataset = prepare(source, features, place / "data", progress=progress, **how)
+    notes += _account(dataset.provenance["preparation"])
+    run = train_run(
+        dataset,
+        place / "run",
+        config=config or load_config("small", method="any-length"),
+        horizon=min(LONGEST, max(len(video.steps) for video in dataset.videos)),
+        shortest=1,
+        seed=seed,
+        workers=workers,
+        progress=progress,
+        reuse=True,
+    )
+    new = {path: file for path, file in rows.items() if path not in films.values()}
+    if new:
+        verified = _new_films(run, new, notes)
+    else:
+        notes.append("every film has labels, so these are verified; add films without labels")
+        asked: dict[str, Any] = {"task": None, "least": LEAST, "choices": choices}
+        verified = verified_videos(run, run.own_verifier, paths, **asked)
+    return FilmFindings(run, len(dataset.videos), len(new), tuple(verified), tuple(notes))
+
+
+def _account(preparation: Mapping[str, Any]) -> list[str]:
+    """Return what the preparation of a data set notes, and which videos it left out."""
+    left = (
+        f"left out, {group['reason']}: {listed(group['videos'], most=_SHOWN)}"
+        for group in preparation["left_out"]
+    )
+    return [*preparation["notes"], *left]
+
+
+def _new_films(run: Run, rows: Mapping[Path, Path], notes: list[str]) -> list[VerifiedVideo]:
+    """Recognise and verify films by their files of features; note those without a step."""
+    verified = list[VerifiedVideo]()
+    recordings = open_recordings(run, map(str, rows.values()))
+    for film, recording in zip(rows, recordings, strict=True):
+        source = replace(recording, place=str(film), file=str(film))
+        try:
+            verified += verified_videos(run, run.own_verifier, [source], task=None, least=LEAST)
+        except ConfigError as problem:
+            notes.append(f"left out: {problem}")
+    return verified
+
+
+def _labelled(
+    paths: Sequence[Path],
+    choices: Choices,
+    files: FileFolder,
+    ask: Callable[[str], str] | None,
+    out: Path,
+) -> tuple[Source, Choices, list[str]]:
+    """Read labels; also return how they were read, and a note on tasks that names gave."""
+    notes = list[str]()
+    try:
+        tracks = read(paths, choices)
+    except DataError as problem:
+        chosen = choices.task or choices.task_pattern or choices.video_table
+        if "task" not in problem.setting.split(", ") or chosen:
+            raise
+        unnamed = read(paths, choices.model_copy(update={"task": "any"})).tracks
+        tasks, why = named_tasks(unnamed, files)
+        if not why and ask is not None:
+            tasks = dict.fromkeys(tasks, ask("What is done in these films, as in change tyre?"))
+        if not all(tasks.values()):
+            said = "neither labels nor names of files and folders say what is done in the films"
+            raise ConfigError(f"{files.folder}: {said}. Name it.", setting="task") from problem
+        if why:
+            named = listed((f"'{task}'" for task in dict.fromkeys(tasks.values())), most=_SHOWN)
+            notes.append(f"the labels name no task; {why}, it is {named}")
+        table = out / "VIDEOS.csv"
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerows([("video", "task"), *(map(in_csv, pair) for pair in tasks.items())])
+        with explained(out, "cannot be made", "Choose another folder.", error=RunError):
+            out.mkdir(parents=True, exist_ok=True)
+        write_text(table, text.getvalue())
+        choices = choices.model_copy(update={"video_table": table})
+        tracks = read(paths, choices)
+    return source_of(tracks, paths), choices, notes
+
+
+def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, str], str]:
+    """Return the task of each video that names say, and which do; both are empty if none do.
+
+    Names of several tasks are of films that share few steps.
+    """
+    films = files.owned({track.video: (track.video,) for track in tracks})
+    steps = {track.video: {step.name for step in track.steps} for track in tracks}
+    paths = {video: films.get(video, Path(video)) for video in steps}
+    inside = {video: files.folder in path.parents[1:] for video, path in paths.items()}
+    folders = {video: _words(path.parent.name) * inside[video] for video, path in paths.items()}
+    names = {video: _words(path.stem) for video, path in paths.items()}
+    several = {"by the names of folders": folders, "by the names of files": names}
+    for why, tasks in several.items():
+        groups: dict[str, list[str]] = defaultdict(list)
+        for video, task in tasks.items():
+            groups[task].append(video)
+        least = min(map(len, groups.values())) if tasks is names else 2
+        if len(groups) > 1 and "" not in groups and least > 1 and _differ(groups, steps):
+            return tasks, why
+    whole = {"by the name of the folder": {_words(files.folder.resolve().name)}}
+    whole |= {why: {*tasks.values()} for why, tasks in several.items()}
+    for why, words in whole.items():
+        if len(words) == 1 and (task := words.pop()):
+            return dict.fromkeys(steps, task), why
+    return dict.fromkeys(steps, ""), ""
+
+
+def _differ(groups: Mapping[str, Sequence[str]], steps: Mapping[str, set[str]]) -> bool:
+    """Whether groups of videos share so few steps that each does something else."""
+    sets = [set().union(*(steps[video] for video in videos)) for videos in groups.values()]
+    return all(len(a & b) <= _ALIKE * min(len(a), len(b)) for a, b in combinations(sets, 2))
+
+
+def _words(name: str) -> str:
+    """Return what a name says, from its first word that says something to the last one."""
+    words = re.sub(r"[\W\d_]+", " ", nfc(name)).split()
+    says = [
+        (len(word) >= _LETTERS or not word.isascii()) and not _SAY_NOTHING.fullmatch(word)
+        for word in words
+    ]
+    if True not in says:
+        return ""
+    return " ".join(words[says.index(True) : len(words) - says[::-1].index(True)])

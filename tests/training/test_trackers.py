@@ -1,0 +1,118 @@
+"""Metrics of a training in TensorBoard and Weights & Biases are those of `metrics.jsonl`."""
+
+import json
+from importlib import metadata
+
+import pytest
+
+from cefito.cli import main
+from cefito.errors import ConfigError
+from cefito.training import trackers
+from cefito.training.checkpoint import MetricsLog, read_metrics
+from cefito.training.settings import TrainingConfig
+from cefito.training.trackers import check_tracker
+from cefito.training.trainer import Training
+from tiny_runs import as_arguments
+from training.test_trainer import Regression
+
+LINES = [{"epoch": epoch, "loss": 1 / epoch, "val_score": 2.5 * epoch} for epoch in (1, 2, 3)]
+
+
+def log(folder, name, *, epoch=0, lines=LINES):
+    """Write lines of metrics, after those of earlier epochs."""
+    tracked = MetricsLog(folder, epoch, name)
+    for line in lines:
+        tracked.write(line)
+    tracked.close()
+
+
+def drawn(folder):
+    """Return what TensorBoard draws: (epoch, value) by name."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder)).Reload()
+    return {
+        name: [(event.step, event.value) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
+
+
+def columns(lines):
+    """Return (epoch, value) by name, of lines of metrics."""
+    return {
+        name: [(line["epoch"], pytest.approx(line[name])) for line in lines] for name in lines[0]
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorBoard's own modules
+def test_tensorboard_draws_the_metrics_of_a_training(tmp_path):
+    pytest.importorskip("tensorboard")
+    training = TrainingConfig(optimiser={"epochs": 3, "batch_size": 4, "learning_rate": 0.05})
+    options = {"seed": 0, "key": "k", "folder": tmp_path, "track": "tensorboard"}
+    Training(Regression(), training=training, **options).run()
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert len(lines) == 3
+    assert drawn(tmp_path) == columns(lines)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_draws_each_epoch_once_after_a_kill(tmp_path):
+    pytest.importorskip("tensorboard")
+    log(tmp_path, "tensorboard")
+    again = [{"epoch": 3, "loss": 0.25, "val_score": 9.0}]
+    log(tmp_path, "tensorboard", epoch=2, lines=again)
+    assert drawn(tmp_path) == columns([*LINES[:2], *again])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_commands_track_all_trainings(world, tmp_path):
+    pytest.importorskip("tensorboard")
+    tiny = ["--track", "tensorboard", *as_arguments({"classifier_training.optimiser.epochs": 2})]
+    call = ["train", str(world.folder), "--horizon", "2", "--method", "frequent"]
+    assert main([*call, "--out", str(tmp_path / "RUN"), *tiny]) == 0
+    call = ["compare", str(world.folder), "--horizons", "2", "--planners", "frequent"]
+    assert main([*call, "--seeds", "1", "--out", str(tmp_path / "CMP"), *tiny]) == 0
+    paths = [*tmp_path.rglob("metrics.jsonl")]
+    assert {path.relative_to(tmp_path).parts[0] for path in paths} == {"RUN", "CMP"}
+    for path in paths:
+        assert drawn(path.parent) == columns(read_metrics(path))
+
+
+def test_weights_and_biases_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    (tmp_path / "RUN" / "chain").mkdir(parents=True)
+    log(tmp_path / "RUN" / "chain", "wandb")
+    (path,) = tmp_path.rglob("offline-run-*/*.wandb")
+    records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
+    (begun,) = (record.run for record in records if record.HasField("run"))
+    assert (begun.display_name, begun.run_group, begun.project) == ("chain", "RUN", "cefito")
+    rows = [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in row}
+        for record in records
+        if (row := record.history.item)
+    ]
+    assert [{name: row[name] for name in LINES[0]} for row in rows] == LINES
+
+
+def leveldb(data):
+    """Yield the records of a log of LevelDB, none of which is in parts, without its header."""
+    while len(data) > 7:
+        size, kind = int.from_bytes(data[4:6], "little"), data[6]
+        assert kind == 1
+        yield data[7 : 7 + size]
+        data = data[7 + size :]
+
+
+def test_a_program_that_is_not_installed_is_refused(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(trackers, "version", missing)
+    for name in ("tensorboard", "wandb"):
+        with pytest.raises(ConfigError, match=rf"^{name}: is not .*\[{name}\]") as caught:
+            check_tracker(name)
+        assert caught.value.setting == "track"
+    check_tracker(None)
