@@ -46,6 +46,18 @@ def test_folds_that_do_not_gain_end_its_training(films, config, tmp_path, videos
     assert len([*tmp_path.rglob("*attention.safetensors")]) == trained
 
 
+def test_settings_at_other_rates():
+    """Powers of the likelihood fall with the rate; attention reaches as many seconds."""
+    config = RecogniserConfig(attention_layers=8, trusts=(0.1, 3.0), longest_mean=1800)
+    assert config.at_rate(0.5) == config.at_rate(1.0) == config
+    faster = config.at_rate(5.0)
+    assert (faster.trusts, faster.attention_layers) == ((0.02, 0.6), 10)
+    assert (faster.longest_mean, faster.temporal_layers) == (9000, config.temporal_layers)
+    fastest = RecogniserConfig.model_validate(config.at_rate(1000.0).model_dump())  # is valid
+    assert (fastest.trusts, fastest.attention_layers) == ((0.001, 0.003), 16)
+    assert RecogniserConfig(attention_layers=0).at_rate(5.0).attention is None
+
+
 def test_steps_of_its_training():
     config = RecogniserConfig(temporal_steps=10, temporal_passes=5)
     assert [attention_steps(videos, config) for videos in (1, 12, 13)] == [30, 30, 33]

@@ -150,8 +150,8 @@ class SegmentalRecogniser(BaseRecogniser):
             DataError: The data set has no rows of whole videos, or no such video.
             RunError: The training diverged, or what the context's folder keeps is of another one.
         """
-        config, context = settings_of(config, RecogniserConfig), context or TrainingContext()
-        known = AnnotatedRows.of(dataset, videos)
+        context, known = context or TrainingContext(), AnnotatedRows.of(dataset, videos)
+        config = settings_of(config, RecogniserConfig).at_rate(known.rate)
         chosen = [dataset.videos[video] for video in videos]
         order = folds_of(chosen, config.folds, seed, by_task=True)
         parts = int(order.max()) + 1 if len(videos) > 1 else 0

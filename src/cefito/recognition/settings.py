@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from math import log2
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -13,6 +14,9 @@ from cefito.settings import Settings
 _Shares = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=16)
 ]
+
+_MOST_LAYERS, _MOST_ROWS = 16, 10**6
+_LEAST_TRUST = 1e-3
 
 
 class RecogniserSettings(Settings):
@@ -80,7 +84,10 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         description="Time constants of averages of past rows, in seconds.",
     )
     longest_mean: int = Field(
-        1800, ge=1, le=10**6, description="Rows that the mean of the video so far reaches back."
+        1800,
+        ge=1,
+        le=_MOST_ROWS,
+        description="Rows that the mean of the video so far reaches back, at a row a second.",
     )
     temporal_layers: int = Field(
         8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
@@ -88,9 +95,9 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     attention_layers: int = Field(
         8,
         ge=0,
-        le=16,
-        description="Blocks of each stage of the attention network of whole videos; 0 for none, "
-        "nor without the temporal network, whose other settings it shares.",
+        le=_MOST_LAYERS,
+        description="Blocks of each stage of the attention network of whole videos at a row a "
+        "second; 0 for none, nor without the temporal network, whose other settings it shares.",
     )
     attention_decoders: int = Field(
         1, ge=0, le=64, description="Stages of it that refine the first."
@@ -139,7 +146,8 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         (0.03, 0.1, 0.3, 0.6, 1.0, 1.7, 3.0),
         min_length=1,
         max_length=16,
-        description="Powers of a row's likelihood, since rows resemble each other; one is chosen.",
+        description="Powers of a row's likelihood, since rows resemble each other, at a row a "
+        "second; one is chosen.",
     )
     weights: _Shares = Field(
         (0.0, 0.25, 0.5, 0.75, 1.0),
@@ -194,6 +202,24 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."
     )
+
+    def at_rate(self, rate: float) -> Self:
+        """Return the settings for rows at a rate above one a second.
+
+        Such rows resemble each other more, so that powers of their likelihood fall with the rate,
+        and the attention network has a block more each time that the rate doubles, which reaches as
+        many seconds.
+        """
+        if rate <= 1:
+            return self
+        layers = self.attention_layers + round(log2(rate)) * (self.attention_layers > 0)
+        return self.model_copy(
+            update={
+                "trusts": tuple(max(trust / rate, _LEAST_TRUST) for trust in self.trusts),
+                "attention_layers": min(layers, _MOST_LAYERS),
+                "longest_mean": min(round(self.longest_mean * rate), _MOST_ROWS),
+            }
+        )
 
     @property
     def attention(self) -> ASFormerConfig | None:
