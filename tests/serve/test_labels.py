@@ -57,9 +57,9 @@ def back_end(place):
 
     opened = []
 
-    def start(films, *, every=0, **settings):
+    def start(films, *, every=0, again=60.0, **settings):
         made = ServiceSettings(runs=(place[0] / "RUN",), encoder="own", **settings)
-        app = create_label_app(made, films, every=every, studio=None)
+        app = create_label_app(made, films, every=every, studio=None, again=again)
         client = TestClient(app, raise_server_exceptions=False)
         opened.append(client.__enter__())
         return opened[-1]
@@ -325,6 +325,87 @@ def test_a_training_that_was_ended_goes_on_to_the_same_weights(place, films, bac
     whole, resumed = films.folder.with_name("whole"), films.folder
     for path in sorted(whole.glob("versions/1/run/**/*.safetensors")):
         assert (resumed / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+@pytest.fixture
+def largest():
+    """A function that bounds the bytes of files that are written; None for no bound."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def bound(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+
+    yield bound
+    bound(None)
+
+
+@pytest.mark.slow
+def test_a_retraining_waits_for_space_on_the_disk(place, films, back_end, largest):
+    truth, run = place[1], place[0] / "RUN"
+    for number, name in enumerate(list(truth)[:2], 1):
+        keep(films, number, name, truth[name])
+    assert films.prepare() == 1
+    before = films.corrected
+    event = hook("ANNOTATION_CREATED", 3, truth["n2.mp4"], "/data/upload/1/n2.mp4")
+    # the recogniser that knows a step more than that of the run is larger
+    largest(max(path.stat().st_size for path in run.glob("*")))
+    client = back_end(films, every=2, again=0.2)
+    status = waited(client, lambda status: status["failed"])
+    assert "/recogniser.safetensors: could not be written" in status["failed"]
+    assert (status["model_version"], status["corrected"]) == ("cefito RUN v0", 2)
+    largest(200)
+    refused = client.post("/webhook", json=event)
+    assert (refused.status_code, films.corrected) == (503, before)
+    assert "written down as soon as there is space" in refused.json()["detail"]
+    largest(None)
+    status = waited(client, lambda status: status["model_version"].endswith("v1"))
+    status = waited(client, lambda status: status["corrected"] == 3)
+    assert (status["learned"], status["failed"]) == (2, "")
+    record = json.loads((films.folder / "corrected" / "7-3.json").read_text())
+    assert record["annotations"] == [event["annotation"]]
+
+
+def test_films_whose_rows_cannot_be_kept_get_proposals(films, studio, back_end):
+    client = back_end(films)
+    connect(client, studio)
+    first = asked(client, "/data/upload/1/n0.mp4").json()
+    films.folder.joinpath("films.json").unlink()
+    films.folder.joinpath("films.json").mkdir()  # in the way
+    assert asked(client, "/data/local-files/?d=n0.mp4").json() == first
+    assert films.film("/data/local-files/?d=n0.mp4") is None
+
+
+def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_end):
+    client, truth = back_end(films), place[1]
+    damaged = films.folder / "corrected" / "7-1.json"
+    damaged.write_text("{")
+    for number, status in ((1, 422), (2, 200)):
+        event = hook("ANNOTATION_CREATED", number, truth["n0.mp4"], "/data/upload/1/n0.mp4")
+        assert client.post("/webhook", json=event).status_code == status
+    assert damaged.read_text() == "{"
+    event["annotation"]["result"][0]["value"]["timelinelabels"] = ["\ud800"]
+    answer = client.post(
+        "/webhook", content=json.dumps(event), headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["field"]) == (422, "annotation")
+
+
+@pytest.mark.slow
+def test_a_version_that_failed_gives_way_to_one_of_more_films(place, films, studio, back_end):
+    truth = place[1]
+    keep(films, 1, "n0.mp4", truth["n0.mp4"])
+    assert films.prepare() == 1
+    films.run(1).write_text("in the way")
+    client = back_end(films)
+    connect(client, studio)
+    assert waited(client, lambda status: status["failed"])["learned"] == 1
+    event = hook("ANNOTATION_CREATED", 2, truth["n1.mp4"], "/data/upload/1/n1.mp4")
+    studio.exported = [{**event["task"], "annotations": [event["annotation"]]}]
+    start = {"action": "START_TRAINING", "project": event["project"]}
+    assert client.post("/webhook", json=start).json()["corrected"] == 2
+    waited(client, lambda status: status["model_version"].endswith("v2"))
+    assert [path.name for path in (films.folder / "versions").iterdir()] == ["2"]
 
 
 def keep(films, number, name, steps):
