@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,13 @@ def test_a_film_that_is_too_large_is_refused(place, tmp_path, studio):
         fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=100)
 
 
+def test_a_film_that_finds_the_disk_full_says_so(tmp_path, studio, largest):
+    server = Studio(address=studio.address, token=TOKEN)
+    largest(100)
+    with pytest.raises(DataError, match="Raise the limit of a file's size"):
+        fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=1 << 20)
+
+
 def test_only_the_server_sees_the_token(tmp_path, studio):
     other = Studio(address="http://127.0.0.1:1", token=TOKEN)
     fetch_film(f"{studio.address}/open/n0.mp4", tmp_path / "film", studio=other, most=1 << 20)
@@ -260,9 +268,28 @@ def test_corrected_films_are_written_down_before_the_answer(place, films, studio
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 41}], "project": None}
     assert client.post("/webhook", json=gone).json()["corrected"] == 0
     assert not path.exists()
+    assert client.post("/webhook", json=event).json()["corrected"] == 1
+    gone = {"action": "TASKS_DELETED", "tasks": [{"id": 1}], "project": event["project"]}
+    assert client.post("/webhook", json=gone).json()["corrected"] == 0
     assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json()["corrected"] == 0
     many = {**event, "action": "ANNOTATIONS_CREATED", "annotation": [event["annotation"]] * 2}
     assert client.post("/webhook", json={**many, "task": [event["task"]]}).status_code == 422
+
+
+def test_corrections_at_once_are_all_written_down(place, films, back_end):
+    client, steps = back_end(films), place[1]["n0.mp4"]
+    events = [
+        hook("ANNOTATION_CREATED", number, steps, "/data/upload/1/n0.mp4", id=place)
+        for number in (1, 2)
+        for place in range(10 * number, 10 * number + 8)
+    ]
+    with ThreadPoolExecutor(8) as threads:
+        answers = threads.map(lambda event: client.post("/webhook", json=event), events)
+    assert [answer.status_code for answer in answers] == [200] * 16
+    for number in (1, 2):
+        record = json.loads((films.folder / "corrected" / f"7-{number}.json").read_text())
+        ids = {annotation["id"] for annotation in record["annotations"]}
+        assert ids == {*range(10 * number, 10 * number + 8)}
 
 
 @pytest.mark.slow

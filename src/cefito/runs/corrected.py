@@ -141,12 +141,13 @@ class CorrectedFilms:
             film = {"address": data.get(tags.entry), "control": tags.control, "project": project}
             self._write(path, {"id": task["id"], "data": data, **film, "annotations": kept})
 
-    def remove(self, annotations: Collection[int]) -> None:
-        """Remove annotations by their ids."""
+    def remove(self, annotations: Collection[int], tasks: Collection[int] = ()) -> None:
+        """Remove annotations, and those of tasks, by their ids."""
         with self._lock:
             for path in self._records.glob("*.json"):
                 record = self._record(path)
-                kept = [one for one in record["annotations"] if one.get("id") not in annotations]
+                left = [] if record["id"] in tasks else record["annotations"]
+                kept = [entry for entry in left if entry.get("id") not in annotations]
                 if len(kept) < len(record["annotations"]):
                     self._write(path, {**record, "annotations": kept})
 

@@ -97,6 +97,7 @@ class LabelEvent(_Sent):
     action: str
     project: LabelProject | None = None
     task: LabelTask | tuple[LabelTask, ...] = ()
+    tasks: tuple[dict[str, Any], ...] = ()
     annotation: dict[str, Any] | tuple[dict[str, Any], ...] = ()
     annotations: tuple[dict[str, Any], ...] = ()
 
@@ -226,9 +227,12 @@ class Labels:
                 raise ProblemError(f"{len(made)} annotations of {len(tasks)} tasks.", "annotation")
             pairs = list(zip(tasks, made, strict=True))
             await self._keep(str(body.project.id), pairs, body.project.label_config)
-        elif body.action == "ANNOTATIONS_DELETED":
-            ids = {entry["id"] for entry in body.annotations if isinstance(entry.get("id"), int)}
-            await self._changed(partial(self._films.remove, ids))
+        elif body.action in ("ANNOTATIONS_DELETED", "TASKS_DELETED"):
+            annotations, tasks = (
+                {entry["id"] for entry in deleted if isinstance(entry.get("id"), int)}
+                for deleted in (body.annotations, body.tasks)
+            )
+            await self._changed(partial(self._films.remove, annotations, tasks))
         elif body.action == "START_TRAINING" and body.project is not None:
             return await self._train(str(body.project.id), body.project.label_config, ())
         return {"status": "ok", "corrected": len(self._films.corrected)}
