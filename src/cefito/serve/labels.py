@@ -228,11 +228,11 @@ class Labels:
             pairs = list(zip(tasks, made, strict=True))
             await self._keep(str(body.project.id), pairs, body.project.label_config)
         elif body.action in ("ANNOTATIONS_DELETED", "TASKS_DELETED"):
-            annotations, tasks = (
+            annotations, films = (
                 {entry["id"] for entry in deleted if isinstance(entry.get("id"), int)}
                 for deleted in (body.annotations, body.tasks)
             )
-            await self._changed(partial(self._films.remove, annotations, tasks))
+            await self._changed(partial(self._films.remove, annotations, films))
         elif body.action == "START_TRAINING" and body.project is not None:
             return await self._train(str(body.project.id), body.project.label_config, ())
         return {"status": "ok", "corrected": len(self._films.corrected)}
