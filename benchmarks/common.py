@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -21,7 +22,9 @@ from pyarrow import parquet
 from cefito.data import PreparedDataset
 from cefito.data.readers.custom import prepare
 from cefito.files import write_json
+from cefito.recognition.settings import RecogniserConfig
 from cefito.runtime import capability
+from cefito.settings import validated
 
 TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)
 """Actions of each task: 133 in 18 tasks of 3 to 11, as in CrossTask."""
@@ -68,6 +71,12 @@ def add_settings(made: argparse.ArgumentParser) -> None:
 def settings(entries: Iterable[str]) -> dict[str, str]:
     """Settings of entries KEY=VALUE."""
     return dict(entry.split("=", 1) for entry in entries)
+
+
+def recogniser_settings(entries: Iterable[str]) -> RecogniserConfig:
+    """Settings of the segmental recogniser, of entries KEY=VALUE whose values are JSON."""
+    chosen = {key: json.loads(value) for key, value in settings(entries).items()}
+    return validated(RecogniserConfig, chosen, place="--set")
 
 
 def about(script: str, given: argparse.Namespace, data: PreparedDataset) -> dict[str, Any]:

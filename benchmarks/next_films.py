@@ -33,8 +33,6 @@ from cefito.inference.recordings import Recording
 from cefito.recognition.recogniser import Recognition
 from cefito.recognition.scores import VideoScores, summary
 from cefito.recognition.segmental import SegmentalRecogniser
-from cefito.recognition.settings import RecogniserConfig
-from cefito.settings import validated
 from cefito.tracks.track import named
 
 ORDERS = ("random", "unsure", "next")
@@ -183,8 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fold", type=int, choices=range(3))
     common.add_settings(parser)
     given = parser.parse_args(arguments)
-    chosen = {key: json.loads(value) for key, value in common.settings(given.set).items()}
-    config = validated(RecogniserConfig, chosen, place="--set")
+    config = common.recogniser_settings(given.set)
     before = given.out is not None and given.out.exists()
     curves: dict[str, Any] = json.loads(given.out.read_text())["curves"] if before else {}
     with common.prepared(given.data) as data:

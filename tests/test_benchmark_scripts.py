@@ -16,6 +16,7 @@ import pytest
 
 from cefito.data import open_dataset
 from cefito.planners.queries import Queries
+from cefito.tracks import TimedStep
 
 pytestmark = pytest.mark.nightly
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -183,3 +184,27 @@ def test_growing_work(script, tmp_path):
     run = module.made_run(tmp_path, 16)
     rows = module.list_queries(tmp_path / "queries.parquet", 70, 16)
     assert module.plan_list(run, rows, 70, "serial", 1)["mib_written"] > 0
+
+
+def test_seconds_of_a_person_who_labels(script):
+    module = script("labelling")
+    annotated = [step("boil", 0, 10), step("pour", 10, 20), step("stir", 30, 40)]
+    proposed = [step("boil", 0, 14), step("wait", 11, 19), step("pour", 50, 60)]
+    film = {**module.changed(proposed, annotated), "seconds": 60.0}
+    kinds = "proposed", "borders", "renamed", "inserted", "deleted"
+    assert [film[kind] for kind in kinds] == [3, 1, 1, 1, 1]
+    assert (film["moved"], film["added"], film["removed"]) == (1, 2, 2)
+    person = module.Person(speed=2, key=0.2, point=1, think=1, look=2, home=0.4)
+    assert (person.choose, person.border) == (2.2, pytest.approx(5.2))
+    insert = 2.2 + 2 * 5.2
+    assert person.from_nothing(film) == pytest.approx(30 + 3 * insert)
+    changes = insert + 2 * 2.2 + 5.2 + (2.2 + 0.4 + 0.2)
+    assert person.seconds(film) == pytest.approx(30 + 3 + changes)
+    row = module.summary([[film], [film]])
+    assert (row["draws"], row["from_nothing"], row["edits"]["mean"]) == (2, 9, 9)
+    usual = module.PEOPLE["usual"]
+    assert row["person"]["usual"]["seconds"]["mean"] == round(usual.seconds(film), 1)
+
+
+def step(name, start, end):
+    return TimedStep(name=name, start=start, end=end)

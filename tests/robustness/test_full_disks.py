@@ -1,7 +1,12 @@
 """Commands on a full and on a read-only disk: one line of error, no half file, a repeat works."""
 
 import json
+import re
+import shutil
 import subprocess
+import sys
+import time
+import urllib.request
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -9,8 +14,12 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import RunError
-from cefito.runs.corrected import CorrectedFilms
+from cefito.runs.corrected import CorrectedFilms, Retraining
+from cefito.runs.run import open_run
 from cefito.tracks.formats.label_studio import Tags
+from serve.label_films import make_place
+from serve.test_labels import keep
+from serve.test_process import Lines
 from tiny_runs import TINY_LENGTHS, as_arguments, contents, rows_of
 
 COMMANDS = {
@@ -169,3 +178,39 @@ def test_corrected_films_stay_when_the_disk_is_full(disk, run_with_recogniser, w
         assert (films.corrected, films.learned, films.new) == (before, {}, 1)
     films = CorrectedFilms(folder, run_with_recogniser, films.videos)
     assert (films.corrected, films.film(data["video"])) == (before, "0" * 64)
+
+
+@NIGHTLY
+def test_a_retraining_goes_on_after_a_full_disk_and_kills(disk, tmp_path):
+    """To the weights of a training that nothing interrupted."""
+    pytest.importorskip("transformers")
+    truth, folder = make_place(tmp_path), tmp_path / "disk" / "labels"
+    run = open_run(tmp_path / "RUN")
+    films = CorrectedFilms(folder, run, run.dataset())
+    for number, name in enumerate(list(truth)[:3], 1):
+        keep(films, number, name, truth[name])
+    assert films.prepare() == 1
+    corrected, whole = films.corrected, tmp_path / "whole"
+    shutil.copytree(folder, whole)
+    command = [sys.executable, "-m", "cefito", "label", run.folder, "--folder", folder]
+    with disk(200 * PAGE), Lines([*command, "--port", 0]) as started:
+        started.wait_for("the retraining failed")
+        address = re.search(r"on (http\S+)", started.wait_for("serving"))[1]
+        with urllib.request.urlopen(f"{address}/health", timeout=60) as answer:
+            status = json.load(answer)
+        assert "No space left on device" in status["failed"]
+        assert (status["model_version"], status["corrected"]) == ("cefito RUN v0", 3)
+    for _ in range(3):
+        trained = len(list(folder.rglob("recogniser/*.safetensors")))
+        with Lines([*command, "--port", 0]) as started:
+            while len(list(folder.rglob("recogniser/*.safetensors"))) == trained:
+                assert started.process.poll() is None, started.lines
+                time.sleep(0.01)
+    assert (films.corrected, films.unfinished) == (corrected, 1)
+    with Lines([*command, "--port", 0]) as started:
+        started.wait_for("retrained on 3 films")
+    Retraining(whole, run.folder)(1)
+    weights = {name for name in contents(whole) if name.endswith(".safetensors")}
+    assert "versions/1/run/recogniser.safetensors" in weights
+    for name in weights:
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()

@@ -42,7 +42,8 @@ def films(tmp_path_factory):
 
 def train(films, folder, *, overrides=SETTINGS, **given):
     config = load_config("small", method="any-length", overrides=overrides)
-    return train_run(films, folder, config=config, horizon=3, shortest=1, seed=0, **given)
+    options = {"horizon": 3, "shortest": 1, "seed": 0, "keep_checkpoints": True, **given}
+    return train_run(films, folder, config=config, **options)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(films, run, tmp_path):
     """By SIGKILL while the recogniser is trained, as soon as a further network is finished."""
     steps = ("--steps", "1-3", "--preset", "small", "--device", "cpu")
     call = ["train", films.folder, *steps, *as_arguments(SETTINGS), "--out", tmp_path]
+    call += ["--keep-checkpoints"]
     for finished in (1, 3, 6):
         child = forked(call)
         while len(list(tmp_path.glob("recogniser/*.safetensors"))) < finished:
@@ -133,6 +135,15 @@ def test_a_killed_training_goes_on_to_the_same_bits(films, run, tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert ended(forked(call)) == 0
     assert tensors(tmp_path) == tensors(run.folder)
+
+
+def test_a_finished_run_keeps_no_networks_of_a_training(films, run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    assert list(folder.glob("recogniser/*.safetensors"))
+    train(films, folder, keep_checkpoints=False)
+    assert not list(folder.glob("*/*.safetensors"))
+    whole = {path.name: path.read_bytes() for path in run.folder.glob("*.safetensors")}
+    assert {path.name: path.read_bytes() for path in folder.glob("*.safetensors")} == whole
 
 
 def test_networks_of_another_training_are_not_taken(films, run, tmp_path):

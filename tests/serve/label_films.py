@@ -21,6 +21,7 @@ SMALL = {
     "recogniser.folds": 2,
     "recogniser.temporal_steps": 5,
     "recogniser.temporal_passes": 1,
+    "recogniser.attention_layers": 0,
 }
 
 

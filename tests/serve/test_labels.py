@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,9 @@ def back_end(place):
 
     opened = []
 
-    def start(films, *, every=0, **settings):
+    def start(films, *, every=0, again=60.0, **settings):
         made = ServiceSettings(runs=(place[0] / "RUN",), encoder="own", **settings)
-        app = create_label_app(made, films, every=every, studio=None)
+        app = create_label_app(made, films, every=every, studio=None, again=again)
         client = TestClient(app, raise_server_exceptions=False)
         opened.append(client.__enter__())
         return opened[-1]
@@ -234,6 +235,13 @@ def test_a_film_that_is_too_large_is_refused(place, tmp_path, studio):
         fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=100)
 
 
+def test_a_film_that_finds_the_disk_full_says_so(tmp_path, studio, largest):
+    server = Studio(address=studio.address, token=TOKEN)
+    largest(100)
+    with pytest.raises(DataError, match="Raise the limit of a file's size"):
+        fetch_film("/data/upload/1/n0.mp4", tmp_path / "film", studio=server, most=1 << 20)
+
+
 def test_only_the_server_sees_the_token(tmp_path, studio):
     other = Studio(address="http://127.0.0.1:1", token=TOKEN)
     fetch_film(f"{studio.address}/open/n0.mp4", tmp_path / "film", studio=other, most=1 << 20)
@@ -260,9 +268,28 @@ def test_corrected_films_are_written_down_before_the_answer(place, films, studio
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 41}], "project": None}
     assert client.post("/webhook", json=gone).json()["corrected"] == 0
     assert not path.exists()
+    assert client.post("/webhook", json=event).json()["corrected"] == 1
+    gone = {"action": "TASKS_DELETED", "tasks": [{"id": 1}], "project": event["project"]}
+    assert client.post("/webhook", json=gone).json()["corrected"] == 0
     assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json()["corrected"] == 0
     many = {**event, "action": "ANNOTATIONS_CREATED", "annotation": [event["annotation"]] * 2}
     assert client.post("/webhook", json={**many, "task": [event["task"]]}).status_code == 422
+
+
+def test_corrections_at_once_are_all_written_down(place, films, back_end):
+    client, steps = back_end(films), place[1]["n0.mp4"]
+    events = [
+        hook("ANNOTATION_CREATED", number, steps, "/data/upload/1/n0.mp4", id=place)
+        for number in (1, 2)
+        for place in range(10 * number, 10 * number + 8)
+    ]
+    with ThreadPoolExecutor(8) as threads:
+        answers = threads.map(lambda event: client.post("/webhook", json=event), events)
+    assert [answer.status_code for answer in answers] == [200] * 16
+    for number in (1, 2):
+        record = json.loads((films.folder / "corrected" / f"7-{number}.json").read_text())
+        ids = {annotation["id"] for annotation in record["annotations"]}
+        assert ids == {*range(10 * number, 10 * number + 8)}
 
 
 @pytest.mark.slow
@@ -325,6 +352,87 @@ def test_a_training_that_was_ended_goes_on_to_the_same_weights(place, films, bac
     whole, resumed = films.folder.with_name("whole"), films.folder
     for path in sorted(whole.glob("versions/1/run/**/*.safetensors")):
         assert (resumed / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+@pytest.fixture
+def largest():
+    """A function that bounds the bytes of files that are written; None for no bound."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def bound(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+
+    yield bound
+    bound(None)
+
+
+@pytest.mark.slow
+def test_a_retraining_waits_for_space_on_the_disk(place, films, back_end, largest):
+    truth, run = place[1], place[0] / "RUN"
+    for number, name in enumerate(list(truth)[:2], 1):
+        keep(films, number, name, truth[name])
+    assert films.prepare() == 1
+    before = films.corrected
+    event = hook("ANNOTATION_CREATED", 3, truth["n2.mp4"], "/data/upload/1/n2.mp4")
+    # the recogniser that knows a step more than that of the run is larger
+    largest(max(path.stat().st_size for path in run.glob("*")))
+    client = back_end(films, every=2, again=0.2)
+    status = waited(client, lambda status: status["failed"])
+    assert "/recogniser.safetensors: could not be written" in status["failed"]
+    assert (status["model_version"], status["corrected"]) == ("cefito RUN v0", 2)
+    largest(200)
+    refused = client.post("/webhook", json=event)
+    assert (refused.status_code, films.corrected) == (503, before)
+    assert "written down as soon as there is space" in refused.json()["detail"]
+    largest(None)
+    status = waited(client, lambda status: status["model_version"].endswith("v1"))
+    status = waited(client, lambda status: status["corrected"] == 3)
+    assert (status["learned"], status["failed"]) == (2, "")
+    record = json.loads((films.folder / "corrected" / "7-3.json").read_text())
+    assert record["annotations"] == [event["annotation"]]
+
+
+def test_films_whose_rows_cannot_be_kept_get_proposals(films, studio, back_end):
+    client = back_end(films)
+    connect(client, studio)
+    first = asked(client, "/data/upload/1/n0.mp4").json()
+    films.folder.joinpath("films.json").unlink()
+    films.folder.joinpath("films.json").mkdir()  # in the way
+    assert asked(client, "/data/local-files/?d=n0.mp4").json() == first
+    assert films.film("/data/local-files/?d=n0.mp4") is None
+
+
+def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_end):
+    client, truth = back_end(films), place[1]
+    damaged = films.folder / "corrected" / "7-1.json"
+    damaged.write_text("{")
+    for number, status in ((1, 422), (2, 200)):
+        event = hook("ANNOTATION_CREATED", number, truth["n0.mp4"], "/data/upload/1/n0.mp4")
+        assert client.post("/webhook", json=event).status_code == status
+    assert damaged.read_text() == "{"
+    event["annotation"]["result"][0]["value"]["timelinelabels"] = ["\ud800"]
+    answer = client.post(
+        "/webhook", content=json.dumps(event), headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["field"]) == (422, "annotation")
+
+
+@pytest.mark.slow
+def test_a_version_that_failed_gives_way_to_one_of_more_films(place, films, studio, back_end):
+    truth = place[1]
+    keep(films, 1, "n0.mp4", truth["n0.mp4"])
+    assert films.prepare() == 1
+    films.run(1).write_text("in the way")
+    client = back_end(films)
+    connect(client, studio)
+    assert waited(client, lambda status: status["failed"])["learned"] == 1
+    event = hook("ANNOTATION_CREATED", 2, truth["n1.mp4"], "/data/upload/1/n1.mp4")
+    studio.exported = [{**event["task"], "annotations": [event["annotation"]]}]
+    start = {"action": "START_TRAINING", "project": event["project"]}
+    assert client.post("/webhook", json=start).json()["corrected"] == 2
+    waited(client, lambda status: status["model_version"].endswith("v2"))
+    assert [path.name for path in (films.folder / "versions").iterdir()] == ["2"]
 
 
 def keep(films, number, name, steps):

@@ -68,6 +68,8 @@ class Lines:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self._reader.join()
+        self.process.stderr.close()
 
     def wait_for(self, words: str, seconds: float = 180) -> str:
         """The first line that holds some words, once there is one."""

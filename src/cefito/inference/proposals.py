@@ -45,31 +45,43 @@ def compare(
     pairs: Iterable[tuple[Sequence[TimedStep], Sequence[TimedStep]]],
     tolerance: float = TOLERANCE,
 ) -> Corrections:
-    """Count what was changed in videos, given the proposed and the corrected steps of each.
-
-    Each corrected step takes the unused proposal of its action that it overlaps most.
-    """
+    """Count what was changed in videos, given the proposed and the corrected steps of each."""
     sums = dict.fromkeys(("videos", "steps", "kept", "moved", "added", "removed"), 0)
     for proposed, corrected in pairs:
-        free = [*proposed]
         sums["videos"] += 1
         sums["steps"] += len(corrected)
-        for step in corrected:
-            name = plain(step.name)
-            same = [
-                proposal
-                for proposal in free
-                if plain(proposal.name) == name and _shared(proposal, step) > 0
-            ]
-            best = max(same, key=lambda proposal: _shared(proposal, step), default=None)
-            if best is None:
+        for proposal, step in matched(proposed, corrected):
+            if proposal is None:
                 sums["added"] += 1
-                continue
-            free.remove(best)
-            off = max(abs(best.start - step.start), abs(best.end - step.end))
-            sums["kept" if off <= tolerance else "moved"] += 1
-        sums["removed"] += len(free)
+            elif step is None:
+                sums["removed"] += 1
+            else:
+                off = max(abs(proposal.start - step.start), abs(proposal.end - step.end))
+                sums["kept" if off <= tolerance else "moved"] += 1
     return Corrections(**sums)
+
+
+def matched(
+    proposed: Iterable[TimedStep], corrected: Iterable[TimedStep]
+) -> list[tuple[TimedStep | None, TimedStep | None]]:
+    """Pair each corrected step with the unused proposal of its action that it overlaps most.
+
+    Where a proposal has no step, or a step no proposal, that side of the pair is None.
+    """
+    free = [*proposed]
+    pairs = list[tuple[TimedStep | None, TimedStep | None]]()
+    for step in corrected:
+        name = plain(step.name)
+        same = [
+            proposal
+            for proposal in free
+            if plain(proposal.name) == name and _shared(proposal, step) > 0
+        ]
+        best = max(same, key=lambda proposal: _shared(proposal, step), default=None)
+        if best is not None:
+            free.remove(best)
+        pairs.append((best, step))
+    return pairs + [(proposal, None) for proposal in free]
 
 
 def find_proposal(

@@ -97,6 +97,9 @@ class CorrectedFilms:
             address: Address of the film.
             digest: SHA-256 of its file.
             rows: Its rows [n, D].
+
+        Raises:
+            RunError: A file cannot be written.
         """
         if rows is not None:
             buffer = io.BytesIO()
@@ -104,8 +107,9 @@ class CorrectedFilms:
             write_bytes(self._path(digest), buffer.getvalue())
         with self._lock:
             if self._films.get(address) != digest:
-                self._films[address] = digest
-                write_json(self._addresses, self._films)
+                films = {**self._films, address: digest}
+                write_json(self._addresses, films)
+                self._films = films
 
     def _path(self, digest: str) -> Path:
         return self._rows / f"{digest}.npy"
@@ -137,12 +141,13 @@ class CorrectedFilms:
             film = {"address": data.get(tags.entry), "control": tags.control, "project": project}
             self._write(path, {"id": task["id"], "data": data, **film, "annotations": kept})
 
-    def remove(self, annotations: Collection[int]) -> None:
-        """Remove annotations by their ids."""
+    def remove(self, annotations: Collection[int], tasks: Collection[int] = ()) -> None:
+        """Remove annotations, and those of tasks, by their ids."""
         with self._lock:
             for path in self._records.glob("*.json"):
                 record = self._record(path)
-                kept = [one for one in record["annotations"] if one.get("id") not in annotations]
+                left = [] if record["id"] in tasks else record["annotations"]
+                kept = [entry for entry in left if entry.get("id") not in annotations]
                 if len(kept) < len(record["annotations"]):
                     self._write(path, {**record, "annotations": kept})
 
@@ -213,9 +218,10 @@ class CorrectedFilms:
         return numbers[-1] if numbers and not self._is_finished(numbers[-1]) else None
 
     def clear(self) -> None:
-        """Remove the versions before the newest finished one."""
-        for number in self._versions():
-            if number < self.version:
+        """Remove the versions but the newest, and the newest finished one."""
+        *older, _ = self._versions() or [0]
+        for number in older:
+            if number != self.version:
                 shutil.rmtree(self.folder / "versions" / str(number), ignore_errors=True)
 
     def prepare(self) -> int:

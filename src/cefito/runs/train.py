@@ -143,8 +143,9 @@ def train_run(
 
 def _forget(folder: Path) -> None:
     """Remove what killed trainings go on from."""
-    for path in folder.glob(f"*/{CHECKPOINT}"):
-        path.unlink()
+    for pattern in (f"*/{CHECKPOINT}", "recogniser/*.safetensors"):
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
 def _fit_parts(

@@ -6,16 +6,21 @@ Its protocol: GET / and /health, POST /setup, /predict, /webhook and /train.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import pickle
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import numpy as np
 from fastapi import FastAPI
@@ -43,6 +48,7 @@ from cefito.tracks.formats.label_studio import Tags, prediction
 logger = logging.getLogger(__name__)
 
 _ROUND = 0.2  # seconds between two looks at a training
+_LONGEST = 3600.0  # seconds between two attempts at what failed
 _KEPT = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
 _PASSING = ("busy", "deadline", "gone", "not-ready")  # problems that are not of a film
 
@@ -91,6 +97,7 @@ class LabelEvent(_Sent):
     action: str
     project: LabelProject | None = None
     task: LabelTask | tuple[LabelTask, ...] = ()
+    tasks: tuple[dict[str, Any], ...] = ()
     annotation: dict[str, Any] | tuple[dict[str, Any], ...] = ()
     annotations: tuple[dict[str, Any], ...] = ()
 
@@ -114,7 +121,9 @@ class LabelStatus(Record):
     corrected: int = Field(description="Films that were corrected.")
     learned: int = Field(description="Films of them that the newest data set has.")
     training: bool = Field(description="Whether it learns now.")
-    failed: str = Field(description="Why the last retraining failed; empty if it did not.")
+    failed: str = Field(
+        description="Why the last retraining failed, or a correction could not be written down."
+    )
 
 
 class Labels:
@@ -125,16 +134,25 @@ class Labels:
         films: The corrected films.
         every: Number of newly corrected films after which a retraining begins; 0 for never.
         studio: The Label Studio server; by default each project names its own when it connects.
+        again: Seconds after which what failed is tried again; each time twice as many.
     """
 
     def __init__(
-        self, service: Service, films: CorrectedFilms, *, every: int, studio: Studio | None
+        self,
+        service: Service,
+        films: CorrectedFilms,
+        *,
+        every: int,
+        studio: Studio | None,
+        again: float,
     ) -> None:
-        self._service, self._films, self._every = service, films, every
+        self._service, self._films, self._every, self._again = service, films, every, again
         self._studio, self._studios = studio, dict[str, Studio]()
         self._name = films.start.folder.resolve().name
         self._training, self._failed, self._version = False, "", films.version
         self._asked = False  # whether a retraining was asked for
+        self._waiting = deque[Callable[[], None]]()  # changes that could not be written down
+        self._changing, self._unwritten = threading.Lock(), ""  # why they could not
         self._compared: tuple[Run, LabelledFilms | None] | None = None  # films of the run
         self._stopped = threading.Event()
         self._wake = asyncio.Event()
@@ -164,7 +182,7 @@ class Labels:
             corrected=len(self._films.corrected),
             learned=len(self._films.learned),
             training=self._training,
-            failed=self._failed,
+            failed=self._failed or self._unwritten,
         )
 
     async def setup(self, body: SetupRequest) -> dict[str, str]:
@@ -209,9 +227,12 @@ class Labels:
                 raise ProblemError(f"{len(made)} annotations of {len(tasks)} tasks.", "annotation")
             pairs = list(zip(tasks, made, strict=True))
             await self._keep(str(body.project.id), pairs, body.project.label_config)
-        elif body.action == "ANNOTATIONS_DELETED":
-            ids = {entry["id"] for entry in body.annotations if isinstance(entry.get("id"), int)}
-            await anyio.to_thread.run_sync(self._films.remove, ids)
+        elif body.action in ("ANNOTATIONS_DELETED", "TASKS_DELETED"):
+            annotations, films = (
+                {entry["id"] for entry in deleted if isinstance(entry.get("id"), int)}
+                for deleted in (body.annotations, body.tasks)
+            )
+            await self._changed(partial(self._films.remove, annotations, films))
         elif body.action == "START_TRAINING" and body.project is not None:
             return await self._train(str(body.project.id), body.project.label_config, ())
         return {"status": "ok", "corrected": len(self._films.corrected)}
@@ -238,18 +259,40 @@ class Labels:
     async def _keep(
         self, project: str, pairs: Sequence[tuple[LabelTask, dict[str, Any]]], configuration: str
     ) -> None:
-        tags = Tags.of(configuration)
+        tags, changes = Tags.of(configuration), list[Callable[[], None]]()
+        for task, annotation in pairs:
+            film = task.model_dump()
+            try:
+                json.dumps([film, annotation], ensure_ascii=False, allow_nan=False).encode()
+            except ValueError as problem:
+                detail = f"task {task.id}: holds what JSON cannot ({problem})."
+                raise ProblemError(detail, "annotation") from problem
+            changes.append(partial(self._films.keep, project, film, annotation, tags))
+        await self._changed(*changes)
 
-        def write() -> None:
-            for task, annotation in pairs:
+    async def _changed(self, *changes: Callable[[], None]) -> None:
+        """Write changes of corrected films down; on a full disk they wait until there is space."""
+        try:
+            await anyio.to_thread.run_sync(self._write, changes)
+        except RunError as problem:
+            waits = f"{problem} The correction is written down as soon as there is space."
+            raise ProblemError(waits, kind="not-ready") from problem
+        finally:
+            self._wake.set()
+
+    def _write(self, changes: Sequence[Callable[[], None]] = ()) -> None:
+        """Write changes down, after those that wait."""
+        with self._changing:
+            self._waiting.extend(changes)
+            while self._waiting:
+                change = self._waiting.popleft()
                 try:
-                    self._films.keep(project, task.model_dump(), annotation, tags)
-                except ValueError as problem:
-                    detail = f"task {task.id}: holds what JSON cannot ({problem})."
-                    raise ProblemError(detail, "annotation") from problem
-
-        await anyio.to_thread.run_sync(write)
-        self._wake.set()
+                    change()
+                except RunError as problem:
+                    self._waiting.appendleft(change)
+                    self._unwritten = str(problem)
+                    raise
+            self._unwritten = ""
 
     @property
     def _run(self) -> Run:
@@ -302,33 +345,49 @@ class Labels:
                 with path.open("rb") as film:
                     served = self._service.models.runs[0]
                     rows = encoded = await self._service.observed_film(served, film)
-            await anyio.to_thread.run_sync(self._films.keep_rows, address, digest, encoded)
+            try:
+                await anyio.to_thread.run_sync(self._films.keep_rows, address, digest, encoded)
+            except RunError as problem:  # a full disk: the film is encoded again next time
+                logger.warning("rows of a film are not kept: %s", problem)
             return rows
 
     async def _retrain(self) -> None:
-        """Train a version whenever enough films were corrected, or one is not finished."""
-        failed = None  # the version that failed, which waits for more films
+        """Train a version whenever enough films were corrected, or one is not finished.
+
+        What failed is tried again after a while.
+        """
+        failed, at, pause = None, math.inf, self._again  # failed: the version
         while True:
-            await self._wake.wait()
+            with anyio.CancelScope(deadline=at):
+                await self._wake.wait()
             self._wake.clear()
-            films = self._films
-            number = films.unfinished if films.unfinished != failed else None
-            due = self._asked or 0 < self._every <= films.new
-            if number is None and not (due and films.new):
-                self._asked = False
-                continue
-            self._training, self._asked, self._failed = True, False, ""
-            try:
-                number = await self._made() if number is None else number
-                await self._trained(number)
-            except Exception as problem:  # the back end goes on with the version before
-                failed, self._failed = number, str(problem)
-                defect = None if isinstance(problem, CefitoError | OSError) else problem
-                logger.warning("the retraining failed: %s", problem, exc_info=defect)
-            finally:
-                self._training = False
-            if films.new >= self._every > 0 and not self._failed:
-                self._wake.set()
+            late = anyio.current_time() >= at
+            with suppress(CefitoError):
+                await anyio.to_thread.run_sync(self._write)
+            films, number = self._films, self._films.unfinished
+            asked, self._asked = self._asked or late, False
+            due = films.new > 0 and (asked or 0 < self._every <= films.new)
+            if number == failed and (not asked or (due and not late)):
+                number = None  # it waits, or more films take its place
+            if number is not None or due:
+                self._training, self._failed = True, ""
+                try:
+                    number = await self._made() if number is None else number
+                    await self._trained(number)
+                except Exception as problem:  # the back end goes on with the version before
+                    failed, self._failed = number, str(problem)
+                    defect = None if isinstance(problem, CefitoError | OSError) else problem
+                    logger.warning("the retraining failed: %s", problem, exc_info=defect)
+                finally:
+                    self._training = False
+            elif late:
+                self._failed = ""  # what failed is no longer to be learned
+            if not (self._failed or self._unwritten):
+                at, pause = math.inf, self._again
+                if films.new >= self._every > 0:
+                    self._wake.set()
+            elif late or at == math.inf:
+                at, pause = anyio.current_time() + pause, min(2 * pause, _LONGEST)
 
     async def _made(self) -> int:
         """Make the data set of a new version; films that nobody has opened are encoded."""
@@ -337,7 +396,9 @@ class Labels:
                 await self._rows(address, self._studio_of(project))
             except (CefitoError, ProblemError) as problem:
                 logger.warning("a corrected film cannot be read: %s", problem)
-        return await anyio.to_thread.run_sync(self._films.prepare)
+        number = await anyio.to_thread.run_sync(self._films.prepare)
+        await anyio.to_thread.run_sync(self._films.clear)  # of one that failed
+        return number
 
     async def _trained(self, number: int) -> None:
         """Train a version in a process of its own, and let it propose steps."""
@@ -374,7 +435,12 @@ def _in_process(function: Retraining, number: int, stopped: threading.Event) -> 
 
 
 def create_label_app(
-    settings: ServiceSettings, films: CorrectedFilms, *, every: int, studio: Studio | None
+    settings: ServiceSettings,
+    films: CorrectedFilms,
+    *,
+    every: int,
+    studio: Studio | None,
+    again: float = 60.0,
 ) -> FastAPI:
     """Make the application of the back end.
 
@@ -383,6 +449,7 @@ def create_label_app(
         films: The corrected films.
         every: Number of newly corrected films after which a retraining begins; 0 for never.
         studio: The Label Studio server, if projects do not name it.
+        again: Seconds after which what failed is tried again; each time twice as many.
 
     Raises:
         ConfigError: The run encodes no films.
@@ -392,7 +459,7 @@ def create_label_app(
         settings = settings.model_copy(update={"runs": (films.run(films.version),)})
     service = open_service(settings)
     _ = service.models.runs[0].run.own_recogniser  # refuses a run without one
-    labels = Labels(service, films, every=every, studio=studio)
+    labels = Labels(service, films, every=every, studio=studio, again=again)
     app = scaffold(service, labels.running, summary="Steps proposed in Label Studio.")
     for path in ("/", "/health"):
         app.add_api_route(path, labels.status, methods=["GET"], tags=["monitoring"])

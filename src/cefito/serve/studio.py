@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from cefito.errors import DataError
+from cefito.errors import DataError, remedy_for
 from cefito.settings import Record
 
 _SECONDS = 60.0  # of silence, after which a download is given up
@@ -107,8 +107,9 @@ def fetch_film(address: str, target: Path, *, studio: Studio | None, most: int) 
                 file.write(piece)
     except (*_FAULTS, KeyError) as problem:
         denied = _denied(problem)
-        remedy = "Give --studio and a token that it takes" if denied else "Check the address"
-        raise DataError(f"{address}: cannot be fetched ({problem}). {remedy}.") from problem
+        token = "Give --studio and a token that it takes."
+        remedy = token if denied else remedy_for(problem, "Check the address.")
+        raise DataError(f"{address}: cannot be fetched ({problem}). {remedy}") from problem
     return digest.hexdigest()
 
 
