@@ -163,10 +163,12 @@ def compare(
         used = () if verifiers else ("seeds", "seed", "only", "device", "set_")
         plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
         if options != plain or not published or any((*others, *of_folds)):
-            kind, own = "verifiers" if verifiers else "recognisers", ["--out"]
-            own += [] if verifiers else [f"--{name.strip('_')}" for name in used]
-            own += [] if verifiers else ["--by", "--folds"]
-            problem = f"takes {', '.join(own)} and --json alone; the other options are of planners"
+            kind, taken = "verifiers" if verifiers else "recognisers", ["--out"]
+            taken += [] if verifiers else [f"--{name.strip('_')}" for name in used]
+            taken += [] if verifiers else ["--by", "--folds"]
+            problem = (
+                f"takes {', '.join(taken)} and --json alone; the other options are of planners"
+            )
             raise ConfigError(f"--{kind}: {problem}.")
         if folds is not None and by is None:
             raise ConfigError("--folds is of --by group or --by video. Give it, too.")
@@ -271,7 +273,7 @@ def _compare_others(
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
-        shown, found = compare_verifiers(source, options.out, names)
+        shown, report = compare_verifiers(source, options.out, names)
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device
@@ -281,7 +283,7 @@ def _compare_others(
         only = None if options.only is None else _names(options.only)
         seeds, (by, folds) = range(options.seeds), held
         check_share(only, names, options.seed, seeds)
-        shown, found = compare_recognisers(
+        shown, report = compare_recognisers(
             open_dataset(source),
             options.out,
             names,
@@ -294,7 +296,7 @@ def _compare_others(
             folds=folds,
         )
     if json:
-        print_json(found)
+        print_json(report)
     else:
         table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
         for note in (*shown.legend, *shown.notes):

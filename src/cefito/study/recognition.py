@@ -163,8 +163,8 @@ def compare_recognisers(
 
 def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
     """Return settings with those of the changes that they have."""
-    own = {name: value for name, value in changes.items() if name in kind.model_fields}
-    return validated(kind, own, place="recogniser")
+    taken = {name: value for name, value in changes.items() if name in kind.model_fields}
+    return validated(kind, taken, place="recogniser")
 
 
 def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
