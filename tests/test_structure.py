@@ -31,7 +31,7 @@ BUDGETS = {
     "report": 2_110,
     "runs": 1_270,
     "search": 2_930,
-    "serve": 5_710,
+    "serve": 6_010,
     "study": 2_740,
     "testing": 650,
     "tests": 53_930,
@@ -45,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 322
+MODULES = 324
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

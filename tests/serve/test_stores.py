@@ -45,7 +45,7 @@ def lines(store, id_, place=0):
 
 def test_lines_come_back_from_each_place(opened, id_):
     first, second = opened(), opened()
-    places = [first.create(id_, "opened")]
+    places = [first.append(id_, 0, "opened")]
     for number in range(600):
         places.append((first, second)[number % 2].append(id_, places[-1], f"event ü {number}"))
     kept = lines(opened(), id_)
@@ -58,7 +58,7 @@ def test_lines_come_back_from_each_place(opened, id_):
 def test_a_line_is_appended_at_its_place_alone(opened, id_):
     """A worker that was paused adds nothing to what another has gone on with."""
     paused, other = opened(), opened()
-    begun = paused.create(id_, "opened")
+    begun = paused.append(id_, 0, "opened")
     behind = other.append(id_, begun, "other's")
     for line in ("other's", "paused's", "longer than what the other has written"):
         with pytest.raises(BehindError):
@@ -71,7 +71,7 @@ def test_of_many_that_append_at_one_place_one_does(opened, id_):
     store = opened()
     if not store.shared:
         pytest.skip("the workers of a service take turns at the files of a session")
-    place = store.create(id_, "opened")
+    place = store.append(id_, 0, "opened")
     many = [opened() for _ in range(8)]
     for turn in range(20):
         ready = threading.Barrier(len(many))
@@ -93,7 +93,7 @@ def test_of_many_that_append_at_one_place_one_does(opened, id_):
 
 def test_what_is_gone_stays_gone(opened, id_):
     store = opened()
-    place = store.create(id_, "opened")
+    place = store.append(id_, 0, "opened")
     for _ in range(2):
         store.delete(id_)
         with pytest.raises(GoneError):
@@ -105,9 +105,9 @@ def test_what_is_gone_stays_gone(opened, id_):
 
 def test_a_store_that_has_lost_lines_says_so(opened, id_):
     store = opened()
-    place = store.append(id_, store.create(id_, "opened"), "lost")
+    place = store.append(id_, store.append(id_, 0, "opened"), "lost")
     store.delete(id_)
-    store.create(id_, "opened")
+    store.append(id_, 0, "opened")
     with pytest.raises(BehindError):
         lines(store, id_, place)
 
@@ -115,14 +115,14 @@ def test_a_store_that_has_lost_lines_says_so(opened, id_):
 def test_sessions_that_a_service_left_are_found_again(opened, id_):
     """Files; of Valkey, its server ends them."""
     store = opened()
-    store.create(id_, "opened")
+    store.append(id_, 0, "opened")
     assert [*opened().left()] == ([] if store.shared else [id_])
 
 
 @needs_server
 def test_valkey_ends_a_session_that_nobody_uses(valkey):
     brief, long = ValkeyStore(valkey.address, 0.2), ValkeyStore(valkey.address, 60)
-    place = brief.create("brief", "opened")
+    place = brief.append("brief", 0, "opened")
     assert len(lines(long, "brief")) == 1  # a use, which lasts
     client = long._client
     assert client.pttl("cefito:brief") > 50_000
@@ -173,7 +173,7 @@ def test_a_password_is_read_from_the_environment(valkey, monkeypatch):
             ValkeyStore(valkey.address, 60)
         monkeypatch.setenv("CEFITO_STORE_PASSWORD", "secret")
         store = ValkeyStore(valkey.address, 60)
-        assert store.create("with-password", "opened") == 1
+        assert store.append("with-password", 0, "opened") == 1
     finally:
         client.config_set("requirepass", "")
 
@@ -256,7 +256,7 @@ def test_events_that_valkey_has_lost_are_told(two, valkey, world, caplog):
     store = ValkeyStore(valkey.address, 60)
     kept = lines(store, state["id"])[:2]
     store.delete(state["id"])
-    place = store.create(state["id"], kept[0][0])
+    place = store.append(state["id"], 0, kept[0][0])
     store.append(state["id"], place, kept[1][0])
     assert read(two[0], state) == first == read(two[1], state)
     assert sum("lost events" in message for message in caplog.messages) == 1
@@ -268,7 +268,7 @@ def test_what_is_no_session_is_refused(two, valkey, caplog):
     """Lines of another program, and an entry that is missing."""
     store = ValkeyStore(valkey.address, 60)
     state = begin(two[0])
-    store.create("other", "[]")
+    store.append("other", 0, "[]")
     assert read(two[0], {"id": "other"}, 404)["type"] == "urn:cefito:not-found"
     store._client.set("cefito:text", "no stream")
     assert read(two[0], {"id": "text"}, 503)["type"] == "urn:cefito:not-ready"

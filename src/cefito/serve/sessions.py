@@ -162,9 +162,9 @@ class Sessions:
                         open=body,
                     )
                     line = saved.model_dump_json(exclude_unset=True)
-                    with _kept_at(live):
-                        live.place = self._store.create(live.id, line)
                     live.store = self._store
+                    with _kept_at(live):
+                        live.place = live.store.append(live.id, 0, line)
                 return answer
 
             answer = await self.service.call(request, served, begin, alone=live.id)
@@ -291,9 +291,10 @@ class Sessions:
         last = -1
         live.streams += 1
         try:
-            await self._look(request, live)
-            yield ""
             shared = live.store is not None and live.store.shared
+            if shared or live.shown[0] != live.number:  # nobody has seen its state
+                await self._look(request, live)
+            yield ""
             seconds = _LOOK if shared else self._limits.heartbeat_seconds
             while True:
                 changed, (number, state_json) = live.changed, live.shown

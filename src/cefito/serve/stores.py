@@ -49,16 +49,12 @@ class SessionStore(Protocol):
         """Return the ids of sessions of a service before this one, which must end them."""
         ...
 
-    def create(self, id: str, line: str) -> int:
-        """Keep a new session, whose first line this is; the place behind it."""
-        ...
-
     def append(self, id: str, place: int, line: str) -> int:
         """Append a line at a place; the place behind it.
 
         Args:
             id: Of the session.
-            place: Up to which the writer has read.
+            place: Up to which the writer has read; 0 begins a session.
             line: What is kept.
 
         Raises:
@@ -113,13 +109,20 @@ class FileStore:
         """Return the names of all files."""
         return [file.stem for file in self._folder.glob("*.jsonl")]
 
-    def create(self, id: str, line: str) -> int:
-        """Make a file."""
-        return self._append(id, 0, line, "xb")
-
     def append(self, id: str, place: int, line: str) -> int:
         """Append to the file; half a line at its end, which was not answered, is taken away."""
-        return self._append(id, place, line, "r+b")
+        data = f"{line}\n".encode()
+        with self._opened(id, "r+b" if place else "xb", buffering=0) as opened:
+            if (end := opened.seek(0, os.SEEK_END)) != place:
+                opened.seek(place)
+                if end < place or b"\n" in opened.read():
+                    raise BehindError
+                opened.truncate(place)
+                opened.seek(place)
+            if (written := opened.write(data)) < len(data):
+                opened.truncate(place)
+                raise OSError(f"{written} of {len(data)} bytes were written")
+        return place + len(data)
 
     def read(self, id: str, place: int) -> Iterator[tuple[bytes, int]]:
         """Read the whole lines of the file."""
@@ -137,20 +140,6 @@ class FileStore:
         """Remove the file."""
         with suppress(OSError):
             self._file(id).unlink()
-
-    def _append(self, id: str, place: int, line: str, mode: Literal["r+b", "xb"]) -> int:
-        data = f"{line}\n".encode()
-        with self._opened(id, mode, buffering=0) as opened:
-            if (end := opened.seek(0, os.SEEK_END)) != place:
-                opened.seek(place)
-                if end < place or b"\n" in opened.read():
-                    raise BehindError
-                opened.truncate(place)
-                opened.seek(place)
-            if (written := opened.write(data)) < len(data):
-                opened.truncate(place)
-                raise OSError(f"{written} of {len(data)} bytes were written")
-        return place + len(data)
 
     def _file(self, id: str) -> Path:
         return self._folder / f"{id}.jsonl"
@@ -214,13 +203,15 @@ class ValkeyStore:
         """Return nothing, since the server ends sessions that nobody uses."""
         return ()
 
-    def create(self, id: str, line: str) -> int:
-        """Begin a stream."""
-        return self._append(id, 0, line)
-
     def append(self, id: str, place: int, line: str) -> int:
-        """Append an entry to the stream, if there is one."""
-        return self._append(id, place, line)
+        """Append an entry to the stream."""
+        asked, key = self._client.pipeline(), _key(id)
+        asked.xadd(key, {"line": line}, f"{place + 1}-0", nomkstream=place > 0)
+        asked.pexpire(key, self._milliseconds)
+        added, _ = self._answers(asked)
+        if added is None:
+            raise GoneError
+        return place + 1
 
     def read(self, id: str, place: int) -> Iterator[tuple[bytes, int]]:
         """Read the stream."""
@@ -247,15 +238,6 @@ class ValkeyStore:
         asked = self._client.pipeline()
         asked.delete(_key(id))
         self._answers(asked)
-
-    def _append(self, id: str, place: int, line: str) -> int:
-        asked, key = self._client.pipeline(), _key(id)
-        asked.xadd(key, {"line": line}, f"{place + 1}-0", nomkstream=place > 0)
-        asked.pexpire(key, self._milliseconds)
-        added, _ = self._answers(asked)
-        if added is None:
-            raise GoneError
-        return place + 1
 
     def _answers(self, asked: Pipeline) -> list[Any]:
         """Return the answers to commands, which are carried out together (OSError)."""
