@@ -16,7 +16,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from cefito.errors import ConfigError, explained, install_command
 from cefito.files import lines_of
@@ -188,8 +187,7 @@ class ValkeyStore:
         self._milliseconds, self._error = int(1e3 * seconds), ValkeyError
         remedy = "Start it, or give its address, such as valkey://10.0.0.5:6379/0."
         refused = partial(explained, error=ConfigError, setting="session_store")
-        place = f"--session-store: {urlsplit(address).hostname or 'no host'}"
-        with refused(place, "does not answer", remedy, OSError, ValueError, ValkeyError):
+        with refused("the session store", "no answer", remedy, OSError, ValueError, ValkeyError):
             self._client: Valkey = Valkey.from_url(
                 address,
                 password=os.environ.get(PASSWORD_VARIABLE),
