@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from cefito.errors import ConfigError
 from cefito.serve.settings import ServiceSettings
+from cefito.serve.stores import ValkeyStore
 from serve.live_sessions import sent
 from serve.test_operate import PAGE, ROOT, options
 from serve.test_process import Lines
 from serve.test_supervisor import Client, Server, until, workers
-from serve.valkey_servers import ValkeyServer, needs_server
+from serve.valkey_servers import ValkeyServer, needs_server, program
 from tiny_runs import rows_of
 
 yaml = pytest.importorskip("yaml")
@@ -47,6 +50,41 @@ def row(seen, at):
 def test_the_calls_of_the_page():
     calls = re.findall(r"^cefito serve (current .*--session-store.*)$", PAGE, re.MULTILINE)
     assert [options(call.split())[0] for call in calls] == ["current"] * 2
+
+
+@needs_server
+def test_the_valkey_of_the_page(tmp_path, monkeypatch):
+    """It wants the password, and keeps what it has over a restart."""
+    pytest.importorskip("valkey")
+    monkeypatch.setenv("CEFITO_STORE_PASSWORD", "secret")
+    port, (call,) = free_port(), re.findall(r"^echo .* \| valkey-server .*$", PAGE, re.MULTILINE)
+    for old, new in (
+        ("6379", port),
+        ("10.0.0.5", "127.0.0.1"),
+        ("valkey-server", f"exec {program()}"),
+    ):
+        call = call.replace(old, str(new))
+    for begun in (True, False):
+        with Lines(["bash", "-c", call], cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+            until(lambda: opened(port) is not None)
+            store = opened(port)
+            if begun:
+                store.append("kept", 0, "opened")
+                assert list(store.read("kept", 0)) == [(b"opened", 1)]
+                monkeypatch.delenv("CEFITO_STORE_PASSWORD")
+                assert opened(port) is None
+                monkeypatch.setenv("CEFITO_STORE_PASSWORD", "secret")
+            else:
+                assert list(store.read("kept", 0)) == [(b"opened", 1)]
+            store._client.shutdown()
+            assert server.end(None) == 0
+
+
+def opened(port):
+    try:
+        return ValkeyStore(f"valkey://127.0.0.1:{port}/0", 60)
+    except ConfigError:
+        return None
 
 
 def test_the_settings_of_the_ray_cluster():
@@ -160,7 +198,6 @@ class TestRay:
         ],
     )
     def test_ray_refuses_settings(self, args, words, place):
-        from cefito.errors import ConfigError
         from cefito.serve.ray import application
 
         with pytest.raises(ConfigError, match=words):
