@@ -46,9 +46,9 @@ test-nightly: $(VENV)/.installed-test
 	CEFITO_BAD_INPUTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
 
 test-ray: $(VENV)/.installed-test
-	$(PIP) --editable '.[test,ray]'
+	$(PIP) --editable '.[test,cluster]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "ray or cluster" \
-	  tests/executors tests/batch/test_batch.py tests/study/test_study.py
+	  tests/executors tests/batch/test_batch.py tests/study/test_study.py tests/serve/test_machines.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

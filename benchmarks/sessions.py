@@ -5,11 +5,14 @@ connection of its own and sends one row, or one picture if the encoder takes the
 moment within the second is drawn. A latency runs from that moment to the answer. A second is missed
 if the answer before is still awaited, or if the service refuses. With --kill a process of the
 service is killed every so many seconds: a station then connects again and repeats what was not
-answered, and at the end each session is asked which rows it has.
+answered, and at the end each session is asked which rows it has. With --machines several services
+share a store: each has processes and a port of its own, and a station whose connection breaks goes
+to the next one.
 
     python benchmarks/sessions.py RUN [RUN ...] --out benchmarks/results/sessions-http.json
     python benchmarks/sessions.py RUN --data DATA --stations 1 8 25 50 100 --processes 1 2
     python benchmarks/sessions.py RUN --data DATA --stations 25 --processes 2 --kill 10
+    python benchmarks/sessions.py RUN --data DATA --store valkey://127.0.0.1:6379/0 --machines 2
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,9 @@ def main() -> None:
     parser.add_argument("--stations", type=int, nargs="+", default=[8])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--processes", type=int, nargs="+", default=[1])
+    parser.add_argument("--store", help="address of Valkey, for --session-store")
+    parser.add_argument("--machines", type=int, nargs="+", default=[1], help="services, each alike")
+    parser.add_argument("--sent", nargs="+", default=["rows", "pictures"], help="what is measured")
     parser.add_argument("--brief", action="store_true", help="answers without plans")
     parser.add_argument(
         "--kill", type=float, default=0.0, help="seconds between kills of processes"
@@ -61,43 +68,63 @@ def main() -> None:
     for folder in given.runs:
         run = open_run(folder)
         about = {"dataset": run.info.dataset.name}
-        for processes in given.processes:
-            for stations in given.stations:
-                results += [about | row for row in served(run, folder, processes, stations, given)]
-    if given.out:
-        numbers = {name: getattr(given, name) for name in ("stations", "processes")}
-        options = [f"--{name} {' '.join(map(str, many))}" for name, many in numbers.items()]
-        options += [f"--seconds {given.seconds}", f"--kill {given.kill:g}"]
-        options += ["--data DATA"] * (given.data is not None) + ["--brief"] * given.brief
-        command = " ".join(["python benchmarks/sessions.py RUN", *options])
-        about = {"command": command, "machine": common.machine()}
-        write_json(given.out, about | {"results": results})
+        for machines, processes, stations in product(
+            given.machines, given.processes, given.stations
+        ):
+            how = machines, processes, stations
+            results += [about | row for row in served(run, folder, *how, given)]
+            if given.out:
+                write_json(given.out, written(given, results))
+
+
+def written(given: argparse.Namespace, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the file of results holds."""
+    names = ("stations", "processes", "machines", "sent")
+    numbers = {name: getattr(given, name) for name in names}
+    options = [f"--{name} {' '.join(map(str, many))}" for name, many in numbers.items()]
+    options += [f"--seconds {given.seconds}", f"--kill {given.kill:g}"]
+    options += ["--data DATA"] * (given.data is not None) + ["--brief"] * given.brief
+    options += ["--store STORE"] * (given.store is not None)
+    command = " ".join(["python benchmarks/sessions.py RUN", *options])
+    return {"command": command, "machine": common.machine(), "results": results}
 
 
 def served(
-    run: Run, folder: Path, processes: int, stations: int, given: argparse.Namespace
+    run: Run,
+    folder: Path,
+    machines: int,
+    processes: int,
+    stations: int,
+    given: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    """Measure rows, and pictures if they are taken, of a service of its own.
+    """Measure rows, and pictures if they are taken, of services of their own.
 
     Args:
         run: The run.
         folder: Where it is.
-        processes: Number of processes.
+        machines: Number of services.
+        processes: Number of processes of each.
         stations: Number of stations.
         given: The options.
     """
     options = ["--client-sessions", "100", "--sessions", str(max(100, stations)), *given.option]
     if processes > 1:
         options += ["--processes", str(processes)]
-    results, server = [], Server(folder, *options)
+    if given.store:
+        options += ["--session-store", given.store]
+    results, servers = [], [Server(folder, *options) for _ in range(machines)]
     try:
-        taken = {"rows": rows(run, given.data, given.brief), "pictures": pictures()}
-        for kind in ["rows", *({"pictures"} & {*uploads(server.port)})]:
-            about = {"processes": processes, "stations": stations, "sent": kind}
-            results.append(about | asyncio.run(measure(server, taken[kind], stations, given)))
+        taken = {"rows": rows(run, given.data, given.brief), "pictures": pictures(given.brief)}
+        possible = {"rows", *(kind for server in servers for kind in uploads(server.port))}
+        for kind in (kind for kind in given.sent if kind in possible):
+            about: dict[str, Any] = {"machines": machines, "processes": processes}
+            about |= {"stations": stations, "sent": kind}
+            about |= {"store": "valkey" if given.store else "files"}
+            results.append(about | asyncio.run(measure(servers, taken[kind], stations, given)))
             talk(json.dumps(results[-1]))
     finally:
-        server.end()
+        for server in servers:
+            server.end()
     return results
 
 
@@ -132,18 +159,20 @@ def rows(run: Run, data: Path | None, brief: bool) -> Body:
     return body
 
 
-def pictures() -> Body:
+def pictures(brief: bool) -> Body:
     """Return pictures of 341 × 256 pixels, about as the page sends them."""
     noise = np.random.default_rng(0).integers(0, 256, (6, 3, 256, 341), np.uint8)
     files = [thumbnail(torch.from_numpy(one), most=1 << 20, side=341) for one in noise]
-    return lambda _, second: (f"pictures?at={second}", files[second // 10 % len(files)])
+    asked = "&brief=true" * brief
+    return lambda _, second: (f"pictures?at={second}{asked}", files[second // 10 % len(files)])
 
 
 class Station:
     """A session and its connection, from an address of its own."""
 
-    def __init__(self, port: int, number: int) -> None:
-        self.port, self.address = port, f"127.0.1.{1 + number}"
+    def __init__(self, ports: Sequence[int], number: int) -> None:
+        self.ports, self.address = ports, f"127.0.1.{1 + number}"
+        self.machine = number % len(ports)
         self.path, self.acknowledged, self.repeated = "", 0, 0
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -153,36 +182,37 @@ class Station:
             try:
                 if self.streams is None:
                     self.streams = await asyncio.open_connection(
-                        "127.0.0.1", self.port, local_addr=(self.address, 0)
+                        "127.0.0.1", self.ports[self.machine], local_addr=(self.address, 0)
                     )
                 self.streams[1].write(message)
                 return await answer(self.streams[0])
             except (OSError, asyncio.IncompleteReadError):
-                self.streams = None
+                self.streams, self.machine = None, (self.machine + 1) % len(self.ports)
                 self.repeated += 1
                 await asyncio.sleep(_AGAIN)
 
 
 async def measure(
-    server: Server, body: Body, count: int, given: argparse.Namespace
+    servers: Sequence[Server], body: Body, count: int, given: argparse.Namespace
 ) -> dict[str, Any]:
     """Latencies of stations, missed seconds, rows that are lost, processor time and memory.
 
     Args:
-        server: The service.
+        servers: The services.
         body: What each station sends.
         count: Number of stations.
         given: The options.
     """
     latencies: list[float] = []
-    stations = [Station(server.port, number) for number in range(count)]
+    ports = [server.port for server in servers]
+    stations = [Station(ports, number) for number in range(count)]
     for station in stations:
         status, opened = await station.ask(request("/v1/sessions", b"{}"))
         assert status == 201, opened
         station.path = f"/v1/sessions/{json.loads(opened)['id']}"
     await asyncio.sleep(2)
-    seconds, held = given.seconds, server.memory()
-    begin, busy, kills = time.perf_counter() + 1, server.cpu_seconds(), 0
+    seconds, held = given.seconds, [server.memory() for server in servers]
+    begin, busy, kills = time.perf_counter() + 1, processor_time(servers), 0
     phases = np.random.default_rng(0).random(count).tolist()
 
     async def send(number: int, station: Station) -> None:
@@ -200,20 +230,23 @@ async def measure(
         nonlocal kills
         while given.kill and time.perf_counter() + given.kill < begin + seconds:
             await asyncio.sleep(given.kill)
-            workers = server.children()
+            workers = [pid for server in servers for pid in server.children()]
             os.kill(workers[kills % len(workers)], signal.SIGKILL)
             kills += 1
 
+    stored = store_bytes(given.store) if given.store else 0
     killing = asyncio.create_task(kill())
     await asyncio.gather(*(send(number, station) for number, station in enumerate(stations)))
     await killing
-    cpu = server.cpu_seconds() - busy
+    cpu = processor_time(servers) - busy
     numbers = []
     for station in stations:
         head = f"GET {station.path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
         status, state = await station.ask(head)
         assert status == 200, state
         numbers.append(json.loads(state)["number"] - station.acknowledged)
+    after = [server.memory() for server in servers]
+    kib = (store_bytes(given.store) - stored) / 1024 if given.store else 0.0
     percentiles = np.percentile(latencies, (50, 95, 99)).round(1).tolist()
     return {
         **dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles, strict=True)),
@@ -222,8 +255,9 @@ async def measure(
         "missed": count * seconds - len(latencies),
         "answered_per_second": round(len(latencies) / seconds, 1),
         "cpu_share": round(cpu / seconds, 2),  # of a core, without killed processes
-        "mib": held,
-        "mib_per_station": round((sum(server.memory()) - sum(held)) / count, 2),
+        "mib": held if len(servers) > 1 else held[0],
+        "mib_per_station": round((sum(map(sum, after)) - sum(map(sum, held))) / count, 2),
+        **({"store_kib_per_row": round(kib / len(latencies), 2)} if given.store else {}),
         "kills": kills,
         "acknowledged": sum(station.acknowledged for station in stations),
         "lost": -sum(min(0, number) for number in numbers),  # acknowledged, but not in the session
@@ -231,6 +265,17 @@ async def measure(
         "repeated_requests": sum(station.repeated for station in stations),
         "load_average": round(os.getloadavg()[0], 2),  # of all programs on the machine
     }
+
+
+def processor_time(servers: Sequence[Server]) -> float:
+    return sum(server.cpu_seconds() for server in servers)
+
+
+def store_bytes(address: str) -> int:
+    """Memory that Valkey uses."""
+    from valkey import Valkey
+
+    return int(Valkey.from_url(address).info("memory")["used_memory"])
 
 
 if __name__ == "__main__":

@@ -13,30 +13,30 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_090,
-    "benchmarks": 6_270,
-    "cli": 5_040,
-    "data": 6_910,
+    "benchmarks": 6_510,
+    "cli": 5_180,
+    "data": 6_930,
     "encoders": 2_170,
     "evaluation": 2_510,
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_160,
-    "inference": 4_390,
+    "ground": 2_170,
+    "inference": 4_400,
     "line": 640,
     "pages": 3_200,
     "parts": 1_400,
-    "planners": 13_180,
-    "recognition": 4_800,
+    "planners": 13_190,
+    "recognition": 4_860,
     "report": 2_110,
-    "runs": 1_270,
+    "runs": 1_290,
     "search": 2_930,
-    "serve": 5_710,
-    "study": 3_230,
+    "serve": 6_090,
+    "study": 3_280,
     "testing": 650,
-    "tests": 53_930,
-    "tracks": 4_080,
-    "training": 1_860,
+    "tests": 55_330,
+    "tracks": 4_110,
+    "training": 1_870,
     "verification": 2_350,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
@@ -45,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 325
+MODULES = 327
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010

@@ -305,14 +305,14 @@ def test_a_file_that_is_no_session_does_not_stop_the_service(
     listening = socket.socket(socket.AF_UNIX)
     with listening, contextlib.chdir(folder):
         listening.bind("socket.jsonl")
-    bad = {one.name for one in folder.iterdir()} - {good.name}
+    bad = {one.stem for one in folder.iterdir()} - {good.stem}
     caplog.clear()
     client = serving(runs=runs, session_folder=tmp_path)
     assert {name for name in bad if any(name in line for line in caplog.messages)} == bad
     assert tell(client, state, done=1)["number"] == 1
     for name in bad:
-        read(client, {"id": name.removesuffix(".jsonl")[:100]}, 404)
-    assert {one.name for one in folder.iterdir()} == {*bad, good.name}
+        read(client, {"id": name[:100]}, 404)
+    assert {one.stem for one in folder.iterdir()} == {*bad, good.stem}
     assert elsewhere.read_text() == first
 
 

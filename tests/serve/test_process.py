@@ -49,7 +49,7 @@ class Lines:
             list(map(str, command)),
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**options.pop("env", os.environ), "OMP_NUM_THREADS": "1"},
             **options,
         )
         self.lines: list[str] = []
@@ -96,8 +96,8 @@ class Lines:
 class Server(Lines):
     """A service of a run."""
 
-    def __init__(self, run, *options: str) -> None:
-        super().__init__([sys.executable, "-c", SLOW, "serve", run, "--port", 0, *options])
+    def __init__(self, run, *options: str, port: int = 0) -> None:
+        super().__init__([sys.executable, "-c", SLOW, "serve", run, "--port", port, *options])
         first = self.wait_for("serving ")
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
 

@@ -162,9 +162,9 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
     }
 
 
-def until(happened) -> None:
+def until(happened, seconds=60) -> None:
     """Wait until something has happened."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.02)

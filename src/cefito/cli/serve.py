@@ -63,6 +63,7 @@ def serve(
     allow_unauthenticated: Flag = False,
     trusted_proxy: tuple[str, ...] = (),
     session_folder: Path | None = None,
+    session_store: str | None = None,
     processes: int = 1,
     mcp: Flag = False,
     log_format: LogFormat = "text",
@@ -90,6 +91,8 @@ def serve(
             client's address; may be repeated.
         session_folder: Folder that keeps live sessions across restarts; one service at a time uses
             it. By default several processes keep them in a temporary folder.
+        session_store: Valkey that keeps live sessions for several services, such as
+            valkey://10.0.0.5:6379/0; CEFITO_STORE_PASSWORD may hold its password.
         processes: Processes that share the port, each with all limits; not on Windows, and on the
             CPU alone.
         mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs the extra mcp.
@@ -110,6 +113,7 @@ def serve(
         "weights": weights,
         "proxies": trusted_proxy,
         "session_folder": session_folder,
+        "session_store": session_store,
         "processes": processes,
         "mcp": mcp,
         "log_format": log_format,
@@ -140,7 +144,7 @@ def _session_folder(settings: ServiceSettings) -> Iterator[Path | None]:
     if folder is not None:
         with locked(folder, "cefito serve"):
             yield folder
-    elif settings.processes > 1:
+    elif settings.processes > 1 and settings.session_store is None:
         with TemporaryDirectory(prefix="cefito-sessions-") as temporary:
             yield Path(temporary)
     else:

@@ -158,7 +158,7 @@ class Service:
             if (served.name, served.digest) == (saved.run, saved.digest):
                 return served
         place = Path(saved.place)
-        with suppress(CefitoError, OSError):
+        with suppress(CefitoError, OSError), self._reloading:
             there = bool(saved.place) and place.exists()
             settings = self.settings.model_copy(update={"runs": (place,)})
             for opened in open_models(settings).runs if there else ():

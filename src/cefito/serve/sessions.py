@@ -1,8 +1,8 @@
 """Live sessions of a service: kept in memory, changed by one request at a time, ended when idle.
 
-With a folder for them, each has a file there: how it was opened, then a line for each event. A line
-is written before its event is answered. After a restart, the events of a session are applied again
-once a client asks for it. An event that is refused, or not answered in time, changes nothing.
+A store keeps how each was opened, then a line for each event, which is written before the event is
+answered. What others have written since, or what was written before a restart, is applied once a
+client asks for the session. An event that is refused, or not answered in time, changes nothing.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import asyncio
 import json
 import logging
 import math
-import os
 import secrets
-import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 import numpy as np
 from fastapi import Path, Query
 from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import CefitoError, ConfigError, explained
-from cefito.files import NOT_JSON, lines_of
+from cefito.errors import CefitoError, ConfigError
+from cefito.files import NOT_JSON
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
@@ -47,10 +45,12 @@ from cefito.serve.schemas import (
     SessionRequest,
 )
 from cefito.serve.service import Service, Watch
+from cefito.serve.stores import BehindError, GoneError, SessionStore, open_store
 
 logger = logging.getLogger(__name__)
 
-_UNREADABLE = (OSError, *NOT_JSON, CefitoError, ProblemError)
+_UNREADABLE = (*NOT_JSON, CefitoError, ProblemError)
+_LOOK = 1.0  # seconds between looks of a stream into a store that other services write to
 MANY = 30
 """Rows, seen or lost, from which on a request leaves a worker to others."""
 LISTED = 5
@@ -68,13 +68,12 @@ class LiveSession:
     client: str
     used: float  # time of its last request
     id: str = field(default_factory=lambda: _new_id())
-    session: Session | None = None  # None until it is made, and until its file is read
-    file: FilePath | None = None  # of its events, if they are kept
+    session: Session | None = None  # None until it is made, and until its lines are read
+    store: SessionStore | None = None  # of its lines, if they are kept
+    place: int = 0  # up to which they were read
     goal: bool = False
     least: float = FINDING  # probability from which what was wrong is told
     number: int = 0  # of events, undo included
-    # while it is read from its file: the session, its number, and the bytes that were read
-    replayed: tuple[Session | None, int, int] = (None, 0, 0)
     shown: tuple[int, str] = (-1, "")  # number and JSON of its latest state with plans
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
     streams: int = 0  # that are open; a session with one is in use
@@ -101,34 +100,39 @@ class Sessions:
         self._open: dict[str, LiveSession] = {}
         self._metrics.sessions.set_function(lambda: len(self._open))
         self._metrics.older.set_function(self._count_older)
-        folder = service.settings.session_folder
-        self._folder = None if folder is None else folder / "sessions"
-        if self._folder is not None:
-            with explained(self._folder, "cannot be made", "Choose another folder."):
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._store = open_store(service.settings)
 
     def resume(self) -> None:
-        """Find the sessions that the folder keeps; their events are not read yet."""
-        if self._folder is None:
-            return
-        for file in self._folder.glob("*.jsonl"):
-            if not self._owns(file.stem):
-                continue
-            try:
-                with _opened(file, "rb") as lines:
-                    line = next(lines_of(lines, file, ""), b"")
-                saved = SavedSession.model_validate_json(line)
-                served = self.service.version(saved)
-                if saved.digest not in ("", served.digest):
-                    logger.warning("%s: its run is gone; it follows the one of its name", file)
-                if saved.fingerprint != served.run.info.dataset.fingerprint:
-                    raise ValueError(f"{served.title} is of another data set")
-                live = LiveSession(served, saved.client, _now(), file.stem, file=file)
-            except _UNREADABLE as problem:
-                logger.warning("%s: the session cannot go on (%s)", file, problem)
-            else:
-                self._open[live.id] = live
-                self._watch(live)
+        """Find the sessions of the service before this one; their events are not read yet."""
+        for id in self._store.left() if self._store is not None else ():
+            if self._owns(id):
+                with suppress(GoneError, OSError):
+                    self._add(self._kept(id))
+
+    def _kept(self, id: str) -> LiveSession:
+        """A session that the store keeps (GoneError, OSError); it blocks."""
+        assert self._store is not None
+        try:
+            line, _ = next(self._store.read(id, 0), (b"", 0))
+            saved = SavedSession.model_validate_json(line)
+            served = self.service.version(saved)
+            if saved.digest not in ("", served.digest):
+                logger.warning("%s: its run is gone; it follows the one of its name", id)
+            if saved.fingerprint != served.run.info.dataset.fingerprint:
+                raise ValueError(f"{served.title} is of another data set")
+        except (OSError, *_UNREADABLE) as problem:
+            logger.warning("%s: the session cannot go on (%s)", id, problem)
+            if isinstance(problem, OSError):
+                raise
+            raise GoneError from problem
+        return LiveSession(served, saved.client, 0.0, id, store=self._store)
+
+    def _add(self, live: LiveSession) -> LiveSession:
+        """Keep a session in memory, unless it is there."""
+        if self._open.setdefault(live.id, live) is live:
+            live.used = _now()
+            self._watch(live)
+        return self._open[live.id]
 
     async def open(self, request: Request, body: OpenRequest) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
@@ -147,8 +151,7 @@ class Sessions:
             def begin(_: Watch) -> SessionAnswer:
                 live.session = _begun(live, body)
                 answer = _state(live, live.session)
-                if self._folder is not None:
-                    live.file = self._folder / f"{live.id}.jsonl"
+                if self._store is not None:
                     saved = SavedSession(
                         run=served.name,
                         horizon=served.run.horizon,
@@ -158,24 +161,36 @@ class Sessions:
                         client=live.client,
                         open=body,
                     )
-                    _record(live, saved.model_dump_json(exclude_unset=True), "xb")
+                    line = saved.model_dump_json(exclude_unset=True)
+                    live.store = self._store
+                    with _kept_at(live):
+                        live.place = live.store.append(live.id, 0, line)
                 return answer
 
             answer = await self.service.call(request, served, begin, alone=live.id)
         except BaseException:
-            del self._open[live.id]
-            _discard(live)
+            self._end(live, "it was not answered.")
             raise
         self._watch(live)
         return answer
 
-    def find(self, request: Request, id: str) -> LiveSession:
+    async def find(self, request: Request, id: str) -> LiveSession:
         """The session of an id that the station of a request reaches; it is in use from now."""
         live, station = self._open.get(id), getattr(request.state, "station", None)
+        if live is not None and live.ended:
+            self._end(live, live.ended)
+            raise _gone()
         if live is None and not self._owns(id):
             detail = "another process has the session. Send the request on a connection of its own."
             raise ProblemError(detail, headers={"connection": "close"}, kind="not-ready")
-        if live is None or not (live.session or live.file):
+        if live is None and self._store is not None and self._store.shared:
+            try:
+                live = self._add(await anyio.to_thread.run_sync(self._kept, id))
+            except GoneError as problem:
+                raise _gone() from problem
+            except OSError as problem:
+                raise _unreachable() from problem
+        if live is None or not (live.session or live.store):
             raise _gone()
         if station is not None and not station.reaches(live.client):
             raise _gone()
@@ -188,7 +203,11 @@ class Sessions:
 
     async def close(self, request: Request, id: SessionId) -> None:
         """End a session."""
-        self._end(self.find(request, id), "the session was closed.")
+        live = await self.find(request, id)
+        if live.store is not None and live.store.shared:
+            with _kept_at(live):
+                await anyio.to_thread.run_sync(live.store.delete, id)
+        self._end(live, "the session was closed.")
 
     async def state(
         self,
@@ -205,7 +224,7 @@ class Sessions:
         if top_k > (most := self._limits.top_k):
             detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
             raise ProblemError(detail, "top_k", limit=most)
-        live = self.find(request, id)
+        live = await self.find(request, id)
 
         def state(watch: Watch) -> SessionAnswer:
             return _state(live, _restored(live, watch), top_k, steps)
@@ -214,7 +233,7 @@ class Sessions:
 
     async def change(self, request: Request, id: SessionId, event: EventRequest) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
-        live, most = self.find(request, id), self._limits.session_events
+        live, most = await self.find(request, id), self._limits.session_events
         loop = asyncio.get_running_loop()
 
         def change(watch: Watch) -> SessionAnswer:
@@ -228,7 +247,13 @@ class Sessions:
             answer = _state(live, session, plans=whole)
             answer = answer.model_copy(update={"number": live.number + 1})
             watch()
-            _record(live, event.model_dump_json(exclude_unset=True, exclude={"id", "brief"}))
+            line = event.model_dump_json(exclude_unset=True, exclude={"id", "brief"})
+            if live.store is not None:
+                try:
+                    with _kept_at(live):
+                        live.place = live.store.append(live.id, live.place, line)
+                except BehindError:  # of another service, which was first
+                    return change(watch)
             live.session, live.number = session, answer.number
             if whole:
                 loop.call_soon_threadsafe(live.show, answer)
@@ -246,7 +271,7 @@ class Sessions:
         self, request: Request, id: SessionId, at: At, brief: Brief = False
     ) -> SessionAnswer:
         """Add a picture of a camera or a video as the row of its second; the state afterwards."""
-        served = self.find(request, id).served
+        served = (await self.find(request, id)).served
         row = await self.service.observed_picture(served, await request.body())
         rows = [RowRequest(at=at, row=row.tolist())]
         return await self.change(request, id, EventRequest(rows=rows, brief=brief))
@@ -256,7 +281,7 @@ class Sessions:
 
         A comment comes when there is nothing to say for long.
         """
-        states = self._stream(request, self.find(request, id))
+        states = self._stream(request, await self.find(request, id))
         await anext(states)  # from here on it is open
         request.state.stream = True
         headers = {"x-accel-buffering": "no"}  # nginx passes each event on at once
@@ -266,29 +291,41 @@ class Sessions:
         last = -1
         live.streams += 1
         try:
-            if live.shown[0] < live.number or live.session is None:  # nobody has seen its state
-
-                def state(watch: Watch) -> SessionAnswer:
-                    return _state(live, _restored(live, watch))
-
-                live.show(await self.service.call(request, live.served, state, alone=live.id))
+            shared = live.store is not None and live.store.shared
+            if shared or live.shown[0] != live.number:  # nobody has seen its state
+                await self._look(request, live)
             yield ""
+            seconds = _LOOK if shared else self._limits.heartbeat_seconds
             while True:
                 changed, (number, state_json) = live.changed, live.shown
-                if number > last:
+                if number != last:
                     yield f"id: {number}\nevent: state\ndata: {state_json}\n\n"
                     last = number
                 if live.ended:
                     yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
                     return
                 try:
-                    async with asyncio.timeout(self._limits.heartbeat_seconds):
+                    async with asyncio.timeout(seconds):
                         await changed.wait()
                 except TimeoutError:
+                    if shared:
+                        with suppress(ProblemError):  # it has ended, or nothing can be seen now
+                            await self._look(request, live)
                     yield ": alive\n\n"
         finally:
             live.streams -= 1
             live.used = _now()
+
+    async def _look(self, request: Request, live: LiveSession) -> None:
+        """Show the streams of a session its state, unless they have seen it."""
+
+        def state(watch: Watch) -> SessionAnswer | None:
+            session = _restored(live, watch)
+            return None if live.shown[0] == live.number else _state(live, session)
+
+        answer = await self.service.call(request, live.served, state, alone=live.id)
+        if answer is not None:
+            live.show(answer)
 
     def _check_room(self, client: str) -> None:
         """Refuse a further session of a client if there are too many."""
@@ -317,15 +354,19 @@ class Sessions:
         if left > 0:
             live.timer = asyncio.get_running_loop().call_later(left, self._watch, live)
         else:
-            self._metrics.expired.inc()
+            if live.store is None or not live.store.shared:
+                self._metrics.expired.inc()
             self._end(live, "the session has expired; nobody used it for too long.")
 
     def _end(self, live: LiveSession, reason: str) -> None:
-        del self._open[live.id]
+        """Forget a session; so does its store, if no other service uses it."""
+        if self._open.pop(live.id, None) is None:
+            return
         if live.timer is not None:
             live.timer.cancel()
         live.ended = reason
-        _discard(live)
+        if live.store is not None and not live.store.shared:
+            live.store.delete(live.id)
         live.wake()
 
 
@@ -384,86 +425,57 @@ def _rows_between(session: Session, event: EventRequest) -> float:
     return max(len(event.rows), seconds * session.run.own_recogniser.rate)
 
 
-def _opened(file: FilePath, mode: Literal["rb", "r+b", "xb"], buffering: int = -1) -> IO[bytes]:
-    """Open a regular file itself (OSError): no link is followed, and no pipe is waited for."""
-
-    def opener(name: str, flags: int) -> int:
-        for more in ("O_NOFOLLOW", "O_NONBLOCK"):
-            flags |= getattr(os, more, 0)
-        return os.open(name, flags, 0o600)
-
-    opened: IO[bytes] = open(file, mode, buffering, opener=opener)  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-        opened.close()
-        raise OSError("it is not a regular file")
-    return opened
-
-
-def _record(live: LiveSession, line: str, mode: Literal["r+b", "xb"] = "r+b") -> None:
-    """Add a line to the file of a session, if it has one; "xb" makes the file."""
-    if live.file is None:
-        return
-    data = f"{line}\n".encode()
+@contextmanager
+def _kept_at(live: LiveSession) -> Iterator[None]:
+    """Turn errors of the store of a session into problems, unless it is only behind."""
     try:
-        with _opened(live.file, mode, buffering=0) as opened:
-            end = opened.seek(0, os.SEEK_END)
-            if (written := opened.write(data)) < len(data):
-                opened.truncate(end)
-                raise OSError(f"{written} of {len(data)} bytes were written")
+        yield
+    except GoneError as problem:
+        live.ended = live.ended or "the session was closed, or has expired."
+        raise _gone() from problem
     except OSError as problem:
-        if live.ended:
-            raise _gone() from problem
-        logger.warning("%s: cannot be written (%s)", live.file, problem)
-        detail, after = "the event cannot be kept. Send it again later.", {"retry-after": "10"}
-        raise ProblemError(detail, headers=after, kind="not-ready") from problem
+        logger.warning("%s: the store cannot be used (%s)", live.id, problem)
+        raise _unreachable() from problem
 
 
-def _discard(live: LiveSession) -> None:
-    """Remove the file of a session."""
-    if live.file is not None:
-        with suppress(OSError):
-            live.file.unlink()
+def _unreachable() -> ProblemError:
+    detail, after = "the event cannot be kept. Send it again later.", {"retry-after": "10"}
+    return ProblemError(detail, headers=after, kind="not-ready")
 
 
 def _restored(live: LiveSession, watch: Watch) -> Session:
-    """Return the session, which is first read from its file if need be; in a worker thread.
+    """Return the session with all that its store has of it; in a worker thread.
 
     If its request ends before all events are applied, the next one goes on from there.
     """
     if live.ended:
         raise _gone()
-    if live.session is None and live.file is not None:
-        try:
-            live.session = _replayed(live, live.file, watch)
-        except _UNREADABLE as problem:
-            logger.warning("%s: the session cannot go on (%s)", live.file, problem)
-            detail = "what was kept of the session cannot be read. End it, and open another."
-            raise ProblemError(detail, kind="not-found") from problem
-        live.number, live.replayed = live.replayed[1], (None, 0, 0)
+    if live.store is not None:
+        with _kept_at(live):
+            try:
+                _apply_kept(live, live.store, watch)
+            except BehindError:
+                logger.warning("%s: the store has lost events; it goes on without them", live.id)
+                live.session, live.number, live.place, live.shown = None, 0, 0, (-1, "")
+                return _restored(live, watch)
+            except _UNREADABLE as problem:
+                logger.warning("%s: the session cannot go on (%s)", live.id, problem)
+                detail = "what was kept of the session cannot be read. End it, and open another."
+                raise ProblemError(detail, kind="not-found") from problem
     assert live.session is not None
     return live.session
 
 
-def _replayed(live: LiveSession, file: FilePath, watch: Watch) -> Session:
-    """Apply the events of a file."""
-    session, number, place = live.replayed
-    with _opened(file, "r+b") as opened:
-        opened.seek(place)
-        for line in lines_of(opened, file, ""):
-            if not line.endswith(b"\n"):  # it was not answered
-                opened.truncate(place)
-                break
-            if session is None:
-                session = _begun(live, SavedSession.model_validate_json(line).open)
-            else:
-                event = EventRequest.model_validate_json(line)
-                number += apply_event(live.served, event, session)
-            place += len(line)
-            live.replayed = session, number, place
-            watch()
-    if session is None:
-        raise ValueError("it is empty")
-    return session
+def _apply_kept(live: LiveSession, store: SessionStore, watch: Watch) -> None:
+    """Apply the lines that were kept since the session was last used here."""
+    for line, place in store.read(live.id, live.place):
+        if live.session is None:
+            live.session = _begun(live, SavedSession.model_validate_json(line).open)
+        else:
+            event = EventRequest.model_validate_json(line)
+            live.number += apply_event(live.served, event, live.session)
+        live.place = place
+        watch()
 
 
 def _begun(live: LiveSession, body: OpenRequest) -> Session:

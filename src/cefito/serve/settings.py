@@ -6,9 +6,9 @@ import ipaddress
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from cefito.errors import ConfigError, install_command
 from cefito.files import read_text
@@ -80,11 +80,19 @@ class ServiceSettings(Settings):
     stations: Path | None = None  # file of `Stations`, each with a token, in the place of one token
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
-    session_folder: Path | None = None  # where live sessions are kept; None for memory alone
-    processes: int = Field(1, ge=1, le=256)  # that share the port; several need a session folder
+    # where live sessions are kept, in files or, for several services, in Valkey; else in memory
+    session_folder: Path | None = None
+    session_store: str | None = None
+    processes: int = Field(1, ge=1, le=256)  # that share the port; several need one of the two
     mcp: bool = False  # whether agents find its tools at /mcp
     log_format: LogFormat = "text"
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _one_store(self) -> Self:
+        if None not in (self.session_folder, self.session_store):
+            raise ValueError("sessions are kept in a folder or in a store; leave out one")
+        return self
 
     @field_validator("proxies")
     @classmethod
