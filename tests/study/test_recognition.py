@@ -138,6 +138,33 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     assert (tmp_path / "recognition.json").read_bytes() == before
 
 
+class Joined(Pauses):
+    """Another job of another seed ends while it is trained."""
+
+    @classmethod
+    def fit(cls, dataset, videos, **options):
+        if options["seed"] == 0:
+            folder = options["context"].folder.parent.parent
+            compare_recognisers(dataset, folder, ["pauses"], [1])
+        return super().fit(dataset, videos, **options)
+
+
+@pytest.mark.parametrize(("seeded", "seeds"), [(False, ["1"]), (True, ["1", "0"])])
+def test_jobs_of_two_seeds_score_a_row_without_seeds_once(
+    films, tmp_path, monkeypatch, seeded, seeds
+):
+    method = RecogniserMethod(
+        name="pauses",
+        recogniser=cast("Any", Joined),
+        settings=NearestConfig,
+        rows={"pauses": RecogniserRow("always a pause")},
+        seeded=seeded,
+    )
+    monkeypatch.setitem(RECOGNISERS, "pauses", method)
+    report = compare_recognisers(films, tmp_path, ["pauses"], [0])[1]
+    assert [*report["videos"]["pauses"]] == seeds
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

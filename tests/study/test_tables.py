@@ -405,7 +405,7 @@ def test_latex():
         title="50 % of {it}",
         heads=("planner", "a_b"),
         below=1,
-        notes=("± 3 – τ",),
+        notes=("± 3 – τ", "5–7: 1 − 2"),
         lines=(
             (Entry(text="A & B"), Entry(text="2.00 ± 0.10", rank=1)),
             (Entry(text="c#1 T-5"), Entry(text="-1 to $2", rank=2)),
@@ -430,6 +430,7 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 \end{tabular}
 \begin{tablenotes}\footnotesize
 \item $\pm$ 3 -- $\tau$
+\item 5--7: 1 $-$ 2
 \end{tablenotes}
 \end{threeparttable}
 \end{table}
@@ -484,14 +485,16 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     for entry in results["trials"]:
         if entry["row"] in ("a", "b"):
             error = 4.0 + (entry["row"] == "b") + entry["seed"]
-            entry["calibration"] = SURE | {"expected_calibration_error": error}
+            scores = {"expected_calibration_error": error, "chance_calibration_error": error}
+            entry["calibration"] = SURE | scores
     table = score_table(results, 2)
     column = table.heads.index("ECE")
-    assert table.heads[column + 1] == "SR at 50 %"
+    assert table.heads[column + 1 : column + 3] == ("ECE by chance", "SR at 50 %")
     by_row = {line[0].text: line for line in table.lines}
     ours, theirs = by_row["method A"], by_row["B & C_1 (50 %)"]
     assert ours[column] == Entry(text=f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", rank=1)
     assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
-    assert ours[column + 1] == Entry(text="40.00 ± 0.00", rank=1)
+    assert [line[column + 1].rank for line in (ours, theirs)] == [0, 0]  # neither is better
+    assert ours[column + 2] == Entry(text="40.00 ± 0.00", rank=1)
     assert by_row["told"][column] == Entry(text="–")
     assert any("expected calibration error" in note for note in table.legend)

@@ -150,7 +150,9 @@ def compare_recognisers(
             )
             with locked(out, "a comparison", wait=True):
                 videos = _scored_before(file, about)
-                videos.setdefault(name, {})[str(seed)] = measured
+                scores = videos.setdefault(name, {})
+                if method.seeded or not scores:  # another job may have scored it meanwhile
+                    scores[str(seed)] = measured
                 summaries = _summaries(videos, films.units)
                 write_json(file, {**about, "rows": summaries, "videos": videos})
             shutil.rmtree(trainings, ignore_errors=True)

@@ -23,6 +23,7 @@ _IN_LATEX = str.maketrans(
         "±": r"$\pm$",
         "–": "--",
         "—": "---",
+        "−": "$-$",
         "…": r"\ldots{}",
         "τ": r"$\tau$",
         "\n": " ",
@@ -116,6 +117,7 @@ def latex(table: Table) -> str:
 
 
 def _in_latex(text: str) -> str:
-    # a minus sign is longer than a hyphen; [ and * at the start of a line belong to its \\
-    text = re.sub(r"(?<!\w)-(?=\d)", "$-$", text.translate(_IN_LATEX))
+    # a minus sign is longer than a hyphen and no part of a dash (--); [ and * at the start of a
+    # line belong to its \\
+    text = re.sub(r"(?<![\w-])-(?=\d)", "$-$", text.translate(_IN_LATEX))
     return f"{{}}{text}" if text.startswith(("[", "*")) else text

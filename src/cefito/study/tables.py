@@ -44,6 +44,7 @@ _UNKNOWN_LENGTH = (
 _SEEDS = 3  # fewer say little
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
+_UNRANKED = ("chance_calibration_error",)  # neither is better
 
 
 def check_columns(columns: Collection[str] | None) -> None:
@@ -135,7 +136,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         rows = "all rows" if len(few) == len(scored) else ", ".join(few)
         notes.append(f"Warning: fewer than three seeds ({rows}); another seed may turn the order.")
     ranks = [
-        _ranks([line[column] for line in means], lowest=name in _LOW)
+        [0] * len(means)
+        if name in _UNRANKED
+        else _ranks([line[column] for line in means], lowest=name in _LOW)
         for column, name in enumerate(metrics)
     ]
     entries = [
