@@ -45,6 +45,7 @@ def test_content_of_results(study, world):
     assert (results.horizons, results.seeds) == ([2, 3], [1, 0])
     assert results.rows == list(study.rows)
     assert len(results.trials) == 8
+    assert {windows.kind for windows in results.windows.values()} == {"video"}  # without groups
     for cell, entry in zip(study.trials, results.trials, strict=True):
         kept = read_trial(cell)
         place = (cell.row.name, cell.horizon, cell.seed)

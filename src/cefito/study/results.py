@@ -125,11 +125,12 @@ def gather(study: Study) -> Results:
         if isinstance(record, TrialFile):
             longest, group = windows.get(record.horizon), groups[record.videos]
             if longest is None or len(longest.video) < len(record.videos):
+                shared = are_grouped(groups[np.unique(record.videos)])
                 windows[record.horizon] = WindowList(
                     video=tuple(record.videos),
                     start=tuple(record.starts),
                     length=None if record.lengths is None else tuple(record.lengths),
-                    group=tuple(group.tolist()) if are_grouped(group) else None,
+                    group=tuple(group.tolist()) if shared else None,
                 )
     return Results(
         dataset=DatasetName.of(study.dataset),
