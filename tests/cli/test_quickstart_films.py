@@ -85,6 +85,8 @@ def test_elan_files_beside_films(quick, ran, tmp_path):
     write_eaf(folder / "5.eaf", {"Steps": spans[:2]}, media="monday 5.mp4")
     _, stderr = ran("quickstart", "--films", folder, "--out", out)
     assert "Learned from 6 labelled films, 1 without labels" in stderr
+    counts, task = (stderr.index(text) for text in ("to learn from: 6 labelled", note))
+    assert counts < task < stderr.index("recogniser: ")
     assert f"Look at {out}/FINDINGS.html" in stderr
     assert len([*out.glob("*/run")]) == 2
 

@@ -130,13 +130,12 @@ def _of_films(
     started, page = time.monotonic(), out / "FINDINGS.html"
     asked: dict[str, Any] = {"labels": labels, "choices": steps.choices, "seed": seed}
     asked |= {"ask": _answer if sys.stdin.isatty() else None, "progress": progress}
+    asked["tell"] = lambda note: talk(f"note: {note}")
     asked["workers"] = max(1, cores() // torch.get_num_threads())
     with log_warnings():
         made = run_films(folder, out, **asked)
         run, verified = made.run, made.verified
         save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
-    for note in made.notes:
-        talk(f"note: {note}")
     if (scores := run.own_recogniser.held_out) is not None:
         talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
     for limit in limits_of_films(run):

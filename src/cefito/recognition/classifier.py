@@ -32,14 +32,20 @@ from cefito.training.trainer import TrainingContext
 
 Rows = NDArray[np.float32]
 _CLIPPED = 5.0  # standard deviations
+_LEAST_VARIANCE = 1e-9  # of a direction, as a share of the greatest
 _LEAST_DEVIATION = 1e-3
 
 
 def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> Rows:
-    """Return the directions of most variance of rows [n, P] of mean 0, [P, at most `most`]."""
+    """Return the directions of most variance of rows [n, P] of mean 0, [P, at most `most`].
+
+    Directions without variance, as of fewer rows than directions, are left out: new rows vary along
+    them, by millions of deviations.
+    """
     rows = np.concatenate(videos).astype(np.float64)
-    _, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
-    directions: Rows = vectors[:, : -most - 1 : -1].astype(np.float32)
+    variances, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
+    count = min(most, max(1, int((variances > _LEAST_VARIANCE * variances[-1]).sum())))
+    directions: Rows = vectors[:, : -count - 1 : -1].astype(np.float32)
     return directions
 
 

@@ -25,7 +25,7 @@ from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, value_digest, write_text
 from cefito.inference.recordings import open_recordings
 from cefito.inference.whole_videos import LEAST, VerifiedVideo, verified_videos
-from cefito.markup import in_csv, listed
+from cefito.markup import counted, in_csv, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
@@ -71,6 +71,7 @@ def run_films(
     config: RunConfig | None = None,
     workers: int = 1,
     progress: Progress = silent,
+    tell: Callable[[str], object] = str,
 ) -> FilmFindings:
     """Learn from the labelled films of a folder, and verify those without labels.
 
@@ -87,6 +88,7 @@ def run_films(
         config: Settings of the training, of the method any-length; by default the preset `small`.
         workers: Processes that train.
         progress: Shows progress.
+        tell: Takes each note: those on films and labels before the training, which takes minutes.
 
     Raises:
         ConfigError: The extra `video` is missing, or the task is named nowhere.
@@ -119,6 +121,12 @@ def run_films(
         how: dict[str, Any] = {"name": folder.resolve().name, "videos": folder, "timeline": True}
         dataset = prepare(source, features, place / "data", progress=progress, **how)
     notes += _account(dataset.provenance["preparation"])
+    new = {path: file for path, file in rows.items() if path not in films.values()}
+    labelled_films = counted(len(dataset.videos), "labelled film")
+    tell(f"to learn from: {labelled_films}; without labels: {len(new)}")
+    for note in notes:
+        tell(note)
+    told = len(notes)
     run = train_run(
         dataset,
         place / "run",
@@ -130,13 +138,14 @@ def run_films(
         progress=progress,
         reuse=True,
     )
-    new = {path: file for path, file in rows.items() if path not in films.values()}
     if new:
         verified = _new_films(run, new, notes)
     else:
         notes.append("every film has labels, so these are verified; add films without labels")
         asked: dict[str, Any] = {"task": None, "least": LEAST, "choices": choices}
         verified = verified_videos(run, run.own_verifier, paths, **asked)
+    for note in notes[told:]:
+        tell(note)
     return FilmFindings(run, len(dataset.videos), len(new), tuple(verified), tuple(notes))
 
 
