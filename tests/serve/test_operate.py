@@ -114,10 +114,16 @@ def test_what_is_backed_up_comes_back(tmp_path):
     (old / "runs" / "run.json").write_text("{}")
     (old / "current").symlink_to("runs")
     new.mkdir()
-    (commands,) = blocks("tar -czf")
-    for command, folder in zip(commands.splitlines(), (old, new), strict=True):
-        words = command.replace("/srv/cefito", str(folder)).split()
-        subprocess.run(words, cwd=tmp_path, check=True)
+    for folder in ("old-state", "new-state"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "old-state" / "session").write_text("opened\n")
+    for begin, folder in (("tar -czf", old), ("tar -xzf", new)):
+        (commands,) = blocks(begin)
+        for command in commands.splitlines():
+            command = command.replace("/srv/cefito", str(folder))
+            words = command.replace("/var/lib/cefito", f"{folder}-state").split()
+            subprocess.run(words, cwd=tmp_path, check=True)
+    assert (tmp_path / "new-state" / "session").read_text() == "opened\n"
     assert (new / "current").readlink() == Path("runs")
     assert (new / "current" / "run.json").read_text() == "{}"
 

@@ -14,7 +14,7 @@ from cefito.cli import main
 from cefito.errors import RunError
 from cefito.serve.settings import read_token
 from cefito.serve.stations import Access, Stations
-from serve.live_sessions import begin, end, read, tell
+from serve.live_sessions import Stream, begin, end, read, sent, tell
 
 ROLES = ("watch", "use", "administer")
 
@@ -167,6 +167,8 @@ def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
     assert status("use") == status("watch") == 200
     called(capsys, "remove", file, "use")
     assert [status("use"), status("watch")] == [401, 200]
+    problem = clients["use"].get("/v1/model").json()["detail"]
+    assert problem.startswith("the token is not valid")
     token = called(capsys, "add", file, "late").strip()
     late = AsStation(clients["nobody"], token)
     assert late.get("/v1/model").status_code == 200
@@ -177,6 +179,27 @@ def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
         assert caplog.messages[-1].startswith("all tokens stay as they were: ")
     file.write_text(content)
     assert late.get("/v1/model").status_code == 200
+
+
+def test_a_stream_ends_once_its_station_is_removed(
+    place, run_of_lengths, listening, file, tokens, capsys
+):
+    settings = place.settings(runs=(run_of_lengths.folder,), stations=file)
+    with listening(settings) as address:
+        port = int(address.rpartition(":")[2])
+        headers = {name: {"authorization": f"Bearer {of}"} for name, of in tokens.items()}
+        _, state = sent(port, "POST", "/v1/sessions", {}, **headers["use"])
+        watched = Stream(port, state["id"], **headers["watch"])
+        followed = Stream(port, state["id"], **headers["use"])
+        assert watched.event() == followed.event() == ("0", "state", state)
+        called(capsys, "remove", file, "watch")
+        path = f"/v1/sessions/{state['id']}/events"
+        status, told = sent(port, "POST", path, {"done": 0}, **headers["use"])
+        assert status == 200
+        assert followed.event() == ("1", "state", told)
+        assert watched.event() == (None, "end", {"detail": "the token was removed."})
+        assert watched.ends()
+        followed.connection.close()
 
 
 def test_the_log_names_the_station(clients, caplog):

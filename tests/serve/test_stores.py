@@ -170,7 +170,7 @@ def test_a_password_is_read_from_the_environment(valkey, monkeypatch):
     client = ValkeyStore(valkey.address, 60)._client
     client.config_set("requirepass", "secret")
     try:
-        with pytest.raises(ConfigError, match="no answer"):
+        with pytest.raises(ConfigError, match="CEFITO_STORE_PASSWORD"):
             ValkeyStore(valkey.address, 60)
         monkeypatch.setenv("CEFITO_STORE_PASSWORD", "secret")
         store = ValkeyStore(valkey.address, 60)

@@ -138,7 +138,7 @@ class RequestMiddleware:
         exchange = _Exchange(self.settings.limits, scope, receive, send)
         client = client_of(scope["client"][0]) if scope.get("client") else ""
         state = scope.setdefault("state", {})
-        state.update(began=exchange.began, client=client, station=None)
+        state.update(began=exchange.began, client=client, station=None, access=self.access)
         inner = scope
         if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):  # a stream
             inner = {**scope, "method": "GET"}  # the server leaves the body out
@@ -188,11 +188,12 @@ class RequestMiddleware:
 
     def _admit(self, scope: Scope, headers: Headers, role: Role) -> None:
         """Find the station of a token, which may do what the request asks for."""
-        station = self.access.find(_token(headers.get("authorization", "")))
+        sent = _token(headers.get("authorization", ""))
+        station = self.access.find(sent)
         if station is None:
             raise ProblemError(
-                "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
-                "password.",
+                f"{'the token is not valid' if sent else 'a token is needed'}. Send the header "
+                "'Authorization: Bearer TOKEN', or the token as password.",
                 headers={"www-authenticate": 'Basic realm="cefito", Bearer realm="cefito"'},
                 kind="token",
             )

@@ -298,11 +298,13 @@ class Sessions:
             seconds = _LOOK if shared else self._limits.heartbeat_seconds
             while True:
                 changed, (number, state_json) = live.changed, live.shown
-                if number != last:
+                state = request.state
+                removed = not state.access.admits(state.station) and "the token was removed."
+                if number != last and not removed:
                     yield f"id: {number}\nevent: state\ndata: {state_json}\n\n"
                     last = number
-                if live.ended:
-                    yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
+                if detail := live.ended or removed:
+                    yield f"event: end\ndata: {json.dumps({'detail': detail})}\n\n"
                     return
                 try:
                     async with asyncio.timeout(seconds):
@@ -439,8 +441,8 @@ def _kept_at(live: LiveSession) -> Iterator[None]:
 
 
 def _unreachable() -> ProblemError:
-    detail, after = "the event cannot be kept. Send it again later.", {"retry-after": "10"}
-    return ProblemError(detail, headers=after, kind="not-ready")
+    detail = "what is kept of sessions cannot be used now. Send the request again later."
+    return ProblemError(detail, headers={"retry-after": "10"}, kind="not-ready")
 
 
 def _restored(live: LiveSession, watch: Watch) -> Session:

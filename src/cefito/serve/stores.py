@@ -185,7 +185,10 @@ class ValkeyStore:
         from valkey.exceptions import ValkeyError
 
         self._milliseconds, self._error = int(1e3 * seconds), ValkeyError
-        remedy = "Start it, or give its address, such as valkey://10.0.0.5:6379/0."
+        remedy = (
+            "Start it, give its address, such as valkey://10.0.0.5:6379/0, or put its password "
+            f"into {PASSWORD_VARIABLE}."
+        )
         refused = partial(explained, error=ConfigError, setting="session_store")
         with refused("the session store", "no answer", remedy, OSError, ValueError, ValkeyError):
             self._client: Valkey = Valkey.from_url(
