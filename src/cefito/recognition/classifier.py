@@ -33,18 +33,20 @@ from cefito.training.trainer import TrainingContext
 Rows = NDArray[np.float32]
 _CLIPPED = 5.0  # standard deviations
 _LEAST_VARIANCE = 1e-9  # of a direction, as a share of the greatest
+_ROWS_EACH = 4  # rows for a direction, at least
 _LEAST_DEVIATION = 1e-3
 
 
 def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> Rows:
     """Return the directions of most variance of rows [n, P] of mean 0, [P, at most `most`].
 
-    Directions without variance, as of fewer rows than directions, are left out: new rows vary along
-    them, by millions of deviations.
+    There is at most one for four rows, and none without variance: along others, new rows differ
+    from few rows of training by many of their deviations.
     """
     rows = np.concatenate(videos).astype(np.float64)
     variances, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
-    count = min(most, max(1, int((variances > _LEAST_VARIANCE * variances[-1]).sum())))
+    varying = int((variances > _LEAST_VARIANCE * variances[-1]).sum())
+    count = max(1, min(most, varying, len(rows) // _ROWS_EACH))
     directions: Rows = vectors[:, : -count - 1 : -1].astype(np.float32)
     return directions
 

@@ -560,7 +560,8 @@ class SegmentalRecogniser(BaseRecogniser):
         }
         try:
             config = validated(RecogniserConfig, header.config, place=place)
-            times, reduced = len(config.memories), min(width, config.directions)
+            shape = arrays["standard"].get("directions", np.zeros(())).shape
+            times, reduced = len(config.memories), min((*shape[1:], width, config.directions))
             standard = {
                 "mean": Expected((width,), -1e9, 1e9),
                 "deviation": Expected((width,), 1e-9, 1e9),
