@@ -229,7 +229,7 @@ def refusal(capsys, *argv):
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
         (("--processes", "0"), "'processes'"),
-        (("--processes", "2", "--metrics-port", "0"), "--metrics-port: is of one process"),
+        (("--processes", "2", "--metrics-port", "0"), "--metrics-port: serves one process"),
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
         (("--trusted-proxy", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),
         (("--max-gflop", "0"), "'gflop'"),

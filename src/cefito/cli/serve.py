@@ -123,7 +123,7 @@ def serve(
     from cefito.serve.app import create_app
 
     if processes > 1 and metrics_port is not None:
-        problem = "--metrics-port: is of one process. With --processes, read /metrics of the port"
+        problem = "--metrics-port: serves one process. With --processes, read /metrics of the port"
         raise ConfigError(f"{problem}.", setting="metrics_port")
     with _session_folder(settings) as folder:
         settings = settings.model_copy(update={"session_folder": folder})

@@ -169,7 +169,7 @@ class HeldOutScores(Record):
             halved = f"; by {self.half} videos instead of {self.learned}, {self.half_edit:.0f}"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
-            f"the rows were recognised right, {self.present:.0f} % of them from the rows before "
+            f"the rows were recognised right, and {self.present:.0f} % from the rows up to each "
             f"alone; F1@50 {self.f1_50:.0f}, edit score {self.edit:.0f}{halved}"
         )
 
