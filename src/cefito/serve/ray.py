@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
-from ray import serve
 
 from cefito.errors import ConfigError
 from cefito.serve.app import create_app
 from cefito.serve.settings import ServiceSettings
 from cefito.settings import validated
 
+if TYPE_CHECKING:
+    from ray.serve import Application
+
 _OTHERS = ("log_format", "processes", "proxies", "session_folder", "token")
 """Settings of a server of its own, or of one machine."""
 
 
-def application(args: dict[str, Any]) -> serve.Application:
+def application(args: dict[str, Any]) -> Application:
     """Make the application that Ray Serve deploys (ConfigError if settings do not suit it)."""
+    from ray import serve
+
     place = "cefito.serve.ray"
     settings = validated(ServiceSettings, args, place=place)
     if unsuited := [name for name in _OTHERS if name in args]:
