@@ -163,9 +163,9 @@ def compare(
         used = () if verifiers else ("seeds", "seed", "only", "device", "set_")
         plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
         if options != plain or not published or any((*others, *of_folds)):
-            kind, taken = "verifiers" if verifiers else "recognisers", ["--out"]
-            taken += [] if verifiers else [f"--{name.strip('_')}" for name in used]
-            taken += [] if verifiers else ["--by", "--folds"]
+            kind = "verifiers" if verifiers else "recognisers"
+            taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
+            taken += ["--by", "--folds"] * bool(used)
             problem = (
                 f"takes {', '.join(taken)} and --json alone; the other options are of planners"
             )
