@@ -2,7 +2,7 @@
 
 A header is compared with the size of the file before memory is allocated. Pickled objects are never
 loaded, archives are never read beyond their declared size, and only regular files are opened (no
-pipes, no devices).
+pipes, no devices). NumPy is imported when it is used: commands that need none are quick.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 from cefito.errors import CefitoError, DataError, explained, reason
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_ARRAY_BYTES = 64 << 30
 """Largest array that is read."""
@@ -51,11 +52,13 @@ _BROKEN = (
 
 Border = Literal["nearest", "last"]
 """Row repeated where an observation passes a border: the nearest, or the last one available."""
-Scalar = TypeVar("Scalar", bound=np.generic)
+Scalar = TypeVar("Scalar", bound="np.generic")
 
 
 def row_numbers(rows: Any) -> NDArray[np.int64]:
     """Return the numbers of rows as an array; refuse other numbers and masks (DataError)."""
+    import numpy as np
+
     numbers = np.asarray(rows)
     if numbers.size and numbers.dtype.kind not in "iu":
         raise DataError(f"rows of type {numbers.dtype}: expected whole numbers, counted from 0.")
@@ -76,6 +79,8 @@ def observed_rows(
         seconds: Odd number of rows of an observation.
         border: What stands for rows before the first and after the last.
     """
+    import numpy as np
+
     centres = np.array([round(time) for time in times], dtype=np.int64).reshape(-1, 1)
     first, last = centres - seconds // 2, np.clip(centres + seconds // 2, 0, rows - 1)
     if border == "last":  # rows before the beginning are left out
@@ -93,6 +98,8 @@ def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
     fits = array.flags.c_contiguous and array.flags.writeable
     if fits and array.ctypes.data % ALIGNMENT == 0:
         return array
+    import numpy as np
+
     buffer = np.empty(array.nbytes + ALIGNMENT, dtype=np.uint8)
     first = -buffer.ctypes.data % ALIGNMENT
     copy = buffer[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -186,6 +193,8 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
 
 def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     """Read the array of a stream of `size` bytes to its end: zipfile then checks its CRC."""
+    import numpy as np
+
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, column_major, dtype = np.lib.format.read_array_header_1_0(stream)

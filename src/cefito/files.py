@@ -19,15 +19,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cefito.arrays import aligned, check_binary, check_regular
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import file_locked, made_folders, temporary_beside
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
@@ -308,6 +306,8 @@ def check_array(
         because: Reason of the shape and what to do, in messages.
         where: Says what the row of a number is of.
     """
+    import numpy as np
+
     fits = array.ndim == len(shape) and all(
         want == got or (want is None and got) for want, got in zip(shape, array.shape, strict=True)
     )
@@ -337,6 +337,8 @@ def write_tensors(
         tensors: Tensors by name.
         metadata: Texts by name, kept beside them.
     """
+    import numpy as np
+
     if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
         import safetensors.numpy
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cefito.cli import build_app, console, main
-from cefito.cli.options import real_number, whole_number
+from cefito.cli.values import real_number, whole_number
 from cefito.data import open_dataset
 from cefito.errors import ConfigError
 

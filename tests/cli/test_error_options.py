@@ -3,7 +3,7 @@
 import pytest
 
 from cefito.cli import build_app
-from cefito.cli.options import with_option
+from cefito.cli.values import with_option
 from cefito.errors import ConfigError
 
 

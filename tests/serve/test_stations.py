@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def clients(serving, run_of_lengths, file, tokens):
 
 def test_tokens_are_made_listed_and_removed(file, capsys):
     token = called(capsys, "add", file, "bench-1").strip()
-    said = json.loads(called(capsys, "add", file, "screen", "--role", "watch", "--json"))
+    (said,) = json.loads(called(capsys, "add", file, "screen", "--role", "watch", "--json"))
     assert said["role"] == "watch"
     kept = json.loads(file.read_text())["stations"]
     assert kept[0]["sha256"] == hashlib.sha256(token.encode()).hexdigest()
@@ -81,6 +83,33 @@ def test_tokens_are_made_listed_and_removed(file, capsys):
     assert [station.name for station in Stations.read(file).stations] == ["screen"]
     for name in ("", "a b", "-x", "a\nb", "é", "x" * 65, "../x"):
         assert called(capsys, "add", file, "--", name, code=2).count("\n") == 1
+
+
+def test_several_stations_are_added_at_once_or_none_of_them(file, capsys):
+    names = [f"bench-{number:02}" for number in range(1, 51)]
+    printed = dict(line.split() for line in called(capsys, "add", file, *names).splitlines())
+    assert [*printed] == names
+    before = file.read_bytes()
+    kept = {station.name: station for station in Stations.read(file).stations}
+    assert {name: of.sha256 for name, of in kept.items()} == {
+        name: hashlib.sha256(token.encode()).hexdigest() for name, token in printed.items()
+    }
+    assert {station.role for station in kept.values()} == {"use"}
+    for refused in (["new", "bench-07"], ["new", "new"], ["new", "a b"]):
+        assert called(capsys, "add", file, *refused, code=2).count("\n") == 1
+        assert file.read_bytes() == before
+    said = json.loads(called(capsys, "add", file, "x", "y", "--role", "watch", "--json"))
+    assert [(of["name"], of["role"]) for of in said] == [("x", "watch"), ("y", "watch")]
+
+
+def test_a_token_is_made_without_what_planning_needs(file):
+    code = (
+        "import sys; from cefito.cli import main; main(sys.argv[1:]); "
+        "print({'numpy', 'torch', 'fastapi'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", code, "token", "add", str(file), "bench"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[1] == "set()"
 
 
 @pytest.mark.parametrize(
@@ -227,8 +256,13 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text("utf-8")
     lines = re.findall(r"^cefito token (.*?)(?: *#.*)?$", page, re.MULTILINE)
-    said = [called(capsys, *line.split()) for line in lines]
+    words = [subprocess.check_output(["bash", "-c", f"echo {line}"], text=True) for line in lines]
+    said = [called(capsys, *line.split()) for line in words]
     assert [text[:4] for text in said[:3]] == ["cft_"] * 3
-    assert "operator  administer" in said[3]
+    assert [line[:12] for line in said[3].splitlines()] == [
+        f"bench-{number:02} cft" for number in range(8, 51)
+    ]
+    assert "operator  administer" in said[4]
     kept = [(station.name, station.role) for station in Stations.read(Path("tokens.json")).stations]
-    assert kept == [("screen", "watch"), ("operator", "administer")]
+    assert kept[:3] == [("screen", "watch"), ("operator", "administer"), ("bench-08", "use")]
+    assert len(kept) == 45

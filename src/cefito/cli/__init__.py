@@ -87,7 +87,7 @@ def build_app() -> App:
     """The command-line application, without any command's module imported."""
     from cyclopts import App, Group, Parameter
 
-    from cefito.cli.options import convert_option
+    from cefito.cli.values import convert_option
 
     app = App(
         name="cefito",
@@ -158,7 +158,7 @@ def _explain(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
     from cyclopts import CycloptsError
 
     from cefito.cli import console
-    from cefito.cli.options import with_option
+    from cefito.cli.values import with_option
 
     if isinstance(problem, CycloptsError):
         return f"{problem} (see --help)", 2

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, known_settings, settings
+from cefito.cli.options import Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
+from cefito.cli.values import Flag
 from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError

@@ -9,9 +9,9 @@ from typing import Any
 from cyclopts import App
 
 from cefito.cli.console import print_json, progress, table, talk, wrote
-from cefito.cli.options import Json, said_as_json
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps, subtasks
+from cefito.cli.values import Json, said_as_json
 from cefito.files import new_folder, write_json
 from cefito.inference.question import steps_range
 from cefito.markup import counted

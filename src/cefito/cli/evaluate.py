@@ -13,17 +13,15 @@ from cefito.cli.console import log_warnings, passing_progress, print_json, progr
 from cefito.cli.options import (
     DataFolder,
     Device,
-    Flag,
-    Json,
     RunFolder,
     Settings,
     check_one,
     check_split,
     given_options,
-    said_as_json,
     settings,
 )
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
+from cefito.cli.values import Flag, Json, said_as_json
 from cefito.data.folds import By
 from cefito.data.prepared import open_dataset
 from cefito.inference.question import steps_range

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import passing_progress, print_json, progress, table, talk, wrote
-from cefito.cli.options import AnyDevice, DataFolder, Flag, given_names, said_as_json
+from cefito.cli.options import AnyDevice, DataFolder, given_names
+from cefito.cli.values import Flag, said_as_json
 from cefito.data.action_text import read_action_text, with_action_text
 from cefito.data.prepared import open_dataset
 from cefito.data.robots import episode_name, is_robot, open_robot

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from cyclopts import Group, Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, talk
-from cefito.cli.options import OUTPUT, Flag
+from cefito.cli.options import OUTPUT
+from cefito.cli.values import Flag
 from cefito.data.vocabulary import find_actions
 from cefito.errors import ConfigError, DataError
 from cefito.files import user_cache, value_digest

@@ -21,7 +21,7 @@ from cefito.cli.console import (
     table,
     talk,
 )
-from cefito.cli.options import OUTPUT, Flag, RunFolder, given_options
+from cefito.cli.options import OUTPUT, RunFolder, given_options
 from cefito.cli.plan_options import (
     AS_TRAINED,
     DEFAULTS,
@@ -30,6 +30,7 @@ from cefito.cli.plan_options import (
     QueryOptions,
     SearchOptions,
 )
+from cefito.cli.values import Flag
 from cefito.data.vocabulary import sequence
 from cefito.errors import ConfigError
 from cefito.inference.question import Question

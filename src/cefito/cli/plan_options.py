@@ -19,7 +19,6 @@ from cefito.cli.options import (
     QUERY,
     SEARCH,
     Device,
-    Flag,
     Moment,
     Several,
     field_options,
@@ -27,6 +26,7 @@ from cefito.cli.options import (
     option_name,
     with_options,
 )
+from cefito.cli.values import Flag
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints

@@ -13,15 +13,14 @@ from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
 from cefito.cli.options import (
     NO_CHOICES,
-    Flag,
     StepOptions,
     Written,
     field_options,
     given_names,
     option_name,
-    said_as_json,
     with_options,
 )
+from cefito.cli.values import Flag, said_as_json
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.robots import INFO, is_robot, open_robot
 from cefito.errors import ConfigError, DataError

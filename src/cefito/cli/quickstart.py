@@ -15,7 +15,8 @@ from typing import Any
 
 from cefito.cli.console import log_warnings, program, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
-from cefito.cli.options import NO_CHOICES, Flag, StepOptions, given_names, said_as_json
+from cefito.cli.options import NO_CHOICES, StepOptions, given_names
+from cefito.cli.values import Flag, said_as_json
 from cefito.cli.verify import show_verified
 from cefito.errors import ConfigError
 from cefito.executors.processes import cores

@@ -16,11 +16,10 @@ from cefito.cli.options import (
     AS_WRITTEN,
     OUTPUT,
     FileOptions,
-    Json,
     RecordingOptions,
     Written,
-    said_as_json,
 )
+from cefito.cli.values import Json, said_as_json
 from cefito.data.annotations import json_lines
 from cefito.data.robots import all_episodes
 from cefito.errors import CefitoError, ConfigError, DataError

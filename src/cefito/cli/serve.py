@@ -16,7 +16,8 @@ from cyclopts import Group
 from pydantic import SecretStr
 
 from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
-from cefito.cli.options import Flag, SeveralPaths, field_options, options_class
+from cefito.cli.options import SeveralPaths, field_options, options_class
+from cefito.cli.values import Flag
 from cefito.errors import ConfigError
 from cefito.locks import locked
 from cefito.runtime import pick_device

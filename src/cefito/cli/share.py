@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Device, Flag, RunFolder, check_split, given_options, said_as_json
+from cefito.cli.options import Device, RunFolder, check_split, given_options
+from cefito.cli.values import Flag, said_as_json
 from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.runtime import pick_device

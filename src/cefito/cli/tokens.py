@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import App
 
 from cefito.cli.console import table, talk
-from cefito.cli.options import said_as_json
+from cefito.cli.values import said_as_json
 from cefito.serve.stations import Role, Stations
 
 app = App(name="token", help="Tokens of stations that may use the service.")
@@ -17,22 +17,31 @@ app = App(name="token", help="Tokens of stations that may use the service.")
 
 @app.command
 @said_as_json
-def add(file: Path, name: str, /, *, role: Role = "use") -> dict[str, Any]:
-    """Make a token for a station and print it, once: the file keeps its SHA-256 alone.
+def add(file: Path, name: str, /, *more: str, role: Role = "use") -> list[dict[str, Any]]:
+    """Make a token for each station and print it, once: the file keeps its SHA-256 alone.
+
+    The token of one station is a line; of several, each line is a name and its token. If a name is
+    refused, nothing is written.
 
     Args:
         file: File of tokens for cefito serve --token-file; made if missing. A service reads it
             again once it has changed.
         name: Name of the station, which the log shows: letters, digits, ".", "_" and "-".
+        more: Names of further stations.
         role: watch reads; use also asks, and has sessions; administer also reads metrics and
             reaches all sessions.
     """
-    before = Stations.read(file) if file.exists() else Stations()
-    stations, token = before.add(name, role)
+    stations, tokens = Stations.read(file) if file.exists() else Stations(), {}
+    for station in (name, *more):
+        stations, tokens[station] = stations.add(station, role)
     stations.write(file)
-    talk(f"{name} may {role}; this is its token, which is kept nowhere:")
-    sys.stdout.write(f"{token}\n")
-    return {"name": name, "role": role, "token": token}
+    if more:
+        talk(f"{len(tokens)} stations may {role}; these are their tokens, which are kept nowhere:")
+    else:
+        talk(f"{name} may {role}; this is its token, which is kept nowhere:")
+    for station, token in tokens.items():
+        sys.stdout.write(f"{station} {token}\n" if more else f"{token}\n")
+    return [{"name": station, "role": role, "token": token} for station, token in tokens.items()]
 
 
 @app.command

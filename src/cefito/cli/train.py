@@ -16,9 +16,9 @@ from cefito.cli.options import (
     check_one,
     horizons,
     known_settings,
-    said_as_json,
     settings,
 )
+from cefito.cli.values import said_as_json
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import open_dataset
 from cefito.data.windows import Errors

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, table, talk
-from cefito.cli.options import (
-    AS_RECORDED,
-    AS_WRITTEN,
-    OUTPUT,
-    FileOptions,
-    Flag,
-    Json,
-    RecordingOptions,
-)
+from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
+from cefito.cli.values import Flag, Json
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
