@@ -190,6 +190,8 @@ def test_the_number_of_sessions_of_a_station_is_limited(serving, run_of_lengths,
 def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
     clients, file, capsys, caplog
 ):
+    caplog.set_level(logging.INFO, logger="cefito.events")
+
     def status(name):
         return clients[name].get("/v1/model").status_code
 
@@ -205,9 +207,11 @@ def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
     for odd in ("{", None):
         file.unlink() if odd is None else file.write_text(odd)
         assert [status("watch"), status("use")] == [200, 401]
-        assert caplog.messages[-1].startswith("all tokens stay as they were: ")
+        kept = f"4 stations, digest {hashlib.sha256(content.encode()).hexdigest()[:12]}"
+        assert caplog.messages[-1].startswith(f"all tokens stay as they were, {kept}: ")
     file.write_text(content)
     assert late.get("/v1/model").status_code == 200
+    assert caplog.messages[-1] == f"tokens read anew: {kept}"
 
 
 def test_a_stream_ends_once_its_station_is_removed(

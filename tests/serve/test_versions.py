@@ -88,4 +88,5 @@ def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
     lead("v3")
     client.app.state.service.reload()
     assert described(client) == first
-    assert caplog.messages[-1].startswith("the run is kept as it was: ")
+    kept = f"'current' (steps 1-4), digest {first[2][:12]}: "
+    assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")

@@ -13,12 +13,10 @@ from asgi_correlation_id import CorrelationIdFilter
 from starlette.types import Scope
 from uvicorn.logging import DefaultFormatter
 
-from cefito.serve.settings import LogFormat
+from cefito.serve.settings import LogFormat, events_log
 from cefito.serve.stations import TOKEN
 
 requests_log = logging.getLogger("cefito.requests")
-events_log = logging.getLogger("cefito.events")
-"""What a service says of itself, at every volume."""
 
 SESSION = "ses_"
 """Begin of a session's id, by which it is recognised wherever it is logged."""

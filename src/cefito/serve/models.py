@@ -212,6 +212,11 @@ class Models:
             fault, remedy = f"no run fits {asked}", "Name one"
         raise ProblemError(f"{fault}; there are {listed}{more}. {remedy}.", field)
 
+    @property
+    def versions(self) -> str:
+        """Titles and digests of all runs, for the log."""
+        return _versions(self.runs)
+
     def describe(self, limits: Limits) -> ModelAnswer:
         """The runs, limits and versions of a service."""
         return ModelAnswer(
@@ -242,11 +247,11 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
                 for horizon in horizons
             ]
         except (CefitoError, OSError) as problem:
-            old = [(path, model.place, model.run) for model in before if model.given == path]
+            old = [model for model in before if model.given == path]
             if not old:
                 raise
-            logger.warning("the run is kept as it was: %s", problem)
-            opened += old
+            logger.warning("the run is kept as it was, %s: %s", _versions(old), problem)
+            opened += [(path, model.place, model.run) for model in old]
     names_of = zip(_names(opened), opened, strict=True)
     served = [Served(name, run, path, place) for name, (path, place, run) in names_of]
     for folder in settings.datasets:
@@ -259,6 +264,11 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
     names |= {str(Path(folder)): Path(folder).name for folder in settings.datasets}
     longest_first = dict(sorted(names.items(), key=lambda entry: -len(entry[0])))
     return Models(tuple(served), longest_first)
+
+
+def _versions(runs: Sequence[Served]) -> str:
+    """The runs with the begin of their digests, by which versions are told apart."""
+    return "; ".join(sorted(f"{served.title}, digest {served.digest[:12]}" for served in runs))
 
 
 def _names(opened: Sequence[tuple[Path, Path, Run]]) -> list[str]:

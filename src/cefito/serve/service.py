@@ -143,7 +143,8 @@ class Service:
             try:
                 models = open_models(self.settings, self.models.runs)
             except (CefitoError, OSError) as problem:
-                logger.warning("all runs are kept as they were: %s", problem)
+                kept = self.models.versions
+                logger.warning("all runs are kept as they were, %s: %s", kept, problem)
                 return
             self.models.runs, self.models.names = models.runs, models.names
             self._prepare_encoding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,8 @@ from cefito.settings import Settings
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
 LogFormat = Literal["text", "json"]
+events_log = logging.getLogger("cefito.events")
+"""What a service says of itself, at every volume."""
 _SHORTEST_TOKEN = 16
 
 

@@ -10,14 +10,15 @@ import hashlib
 import hmac
 import logging
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from cefito.errors import CefitoError, ConfigError
-from cefito.files import FileRecord
-from cefito.serve.settings import ServiceSettings
+from cefito.files import FileRecord, file_digest
+from cefito.serve.settings import ServiceSettings, events_log
 from cefito.settings import Record, validated
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ class Access:
         if self._file is not None:
             self._stamp = _stamp(self._file)
             self._stations = Stations.read(self._file).stations
+            self._version = _version(self._file, self._stations)
         self.open = settings.token is None and self._file is None
         """Whether nobody needs a token."""
 
@@ -124,13 +126,22 @@ class Access:
         if self._file is not None and (stamp := _stamp(self._file)) != self._stamp:
             self._stamp = stamp
             try:
-                self._stations = Stations.read(self._file).stations
-            except CefitoError as problem:
-                logger.warning("all tokens stay as they were: %s", problem)
+                stations = Stations.read(self._file).stations
+                version = _version(self._file, stations)
+            except (CefitoError, OSError) as problem:
+                logger.warning("all tokens stay as they were, %s: %s", self._version, problem)
+                return
+            self._stations, self._version = stations, version
+            events_log.info("tokens read anew: %s", version)
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _version(file: Path, stations: Sequence[Station]) -> str:
+    """What the log says of the stations of a file, with the begin of the file's SHA-256."""
+    return f"{len(stations)} stations, digest {file_digest(file)[:12]}"
 
 
 def _stamp(path: Path) -> tuple[int, int, int, int]:
