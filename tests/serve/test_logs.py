@@ -15,8 +15,8 @@ from datetime import datetime
 
 import pytest
 
-from cefito.serve.logs import events_log, log_to_stderr, requests_log
-from cefito.serve.settings import TOKEN_VARIABLE
+from cefito.serve.logs import log_to_stderr, requests_log
+from cefito.serve.settings import TOKEN_VARIABLE, events_log
 from cefito.serve.stations import Stations
 from serve.live_sessions import TOKEN, begin, end, read, sent
 from serve.test_process import Server
@@ -102,7 +102,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
         before = list(server.lines)
         server.lines.clear()
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("'tea' (horizon 3) on")
+        server.wait_for("'tea' (horizon 3), digest ")
         assert server.end() == 0
     entries = [json.loads(line) for line in (*before, *server.lines)]
     times = [datetime.fromisoformat(entry["time"]) for entry in entries]
@@ -126,6 +126,10 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     odd = next(entry for entry in entries if "cannot go on" in entry["message"])
     assert odd["level"] == "warning"
     assert "ses_abcd…" in odd["message"]
+    messages = [entry["message"] for entry in entries if entry["level"] == "info"]
+    kept = rf"stopped in \d+\.\d s; live sessions kept in {re.escape(str(tmp_path))}: 1"
+    assert messages[-2] == "SIGTERM: stopping; requests in progress, which have 30 s: 0"
+    assert re.fullmatch(kept, messages[-1])
     said = json.dumps(entries)
     assert state["id"] not in said
     assert SECRET not in said

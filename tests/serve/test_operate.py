@@ -53,20 +53,27 @@ def test_upgrade_look_and_back(run_of_lengths, tmp_path):
     words = serve.replace("9100", "0").split()
     command = [sys.executable, "-m", *words, "--port", str(port)]
     with Lines(command, cwd=tmp_path) as server:
-        ready = f"serving 'current' (steps 1-4) on http://127.0.0.1:{port}"
-        server.wait_for(ready)
+
+        def ready():
+            """The digest of the version that the log says is served, in time of each line."""
+            line = server.wait_for("serving 'current' (steps 1-4), digest ")
+            return re.search(rf"digest (\w{{12}}) on http://127.0.0.1:{port}$", line)[1]
+
+        digests = [ready()]
         metrics = re.search(r"127.0.0.1:(\d+)/metrics", server.wait_for("metrics on"))[1]
         old = sent(port, "POST", "/v1/sessions", {})[1]
         seen = []
         for change in (upgrade, back):
             server.lines.clear()
             shell(change)
-            server.wait_for(ready)
+            digests.append(ready())
             model, count = shell(look).split("}# HELP", 1)
             run = json.loads(model + "}")["runs"][0]
             seen.append((run["name"], run["seed"], float(count.split()[-1])))
+            assert run["digest"].startswith(digests[-1])
             assert sent(port, "GET", f"/v1/sessions/{old['id']}")[0] == 200
         assert seen == [("current", 99, 1.0), ("current", 0, 0.0)]
+        assert digests[0] == digests[2] != digests[1]
         assert server.end() == 0
 
 

@@ -150,7 +150,7 @@ def test_one_server(place):
         busy(server, running=1)
         server.lines.clear()
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
+        server.wait_for("serving 'tea' (horizon 3), digest ")
         assert asked()[0] == 200
 
         # a deadline ends the search
@@ -195,6 +195,10 @@ def test_one_server(place):
             assert server.end(None) == 0
             assert time.monotonic() - began < 15  # of 30 that a search would have
             assert answer(connection)[0] is None
+        log = "\n".join(server.lines)
+        # two searches, and two requests whose bodies are still to come
+        assert "SIGTERM: stopping; requests in progress, which have 30 s: 4\n" in log
+        assert re.search(r"stopped in \d+\.\d s; live sessions ended: 0$", log)
         assert not [line for line in server.lines if "Traceback" in line]
     with pytest.raises(ConnectionRefusedError):
         server.post(quick(place))

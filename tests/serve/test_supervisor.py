@@ -245,6 +245,11 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
         assert server.end() == 0
         assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
         assert not [line for line in server.lines if "Traceback" in line]
+        for number in "01":
+            kept = f"; live sessions kept in {tmp_path}: {owners.count(int(number))}"
+            (said,) = [line for line in server.lines if f"process {number}: stopped in" in line]
+            assert said.endswith(kept)
+        assert server.lines[-1].endswith("all processes have stopped")
     with pytest.raises(ConnectionRefusedError):
         sent(server.port, "GET", "/health")
 

@@ -21,7 +21,14 @@ from cefito.cli.values import Flag
 from cefito.errors import ConfigError
 from cefito.locks import locked
 from cefito.runtime import pick_device
-from cefito.serve.settings import Limits, LogFormat, ServiceSettings, check_extra, read_token
+from cefito.serve.settings import (
+    Limits,
+    LogFormat,
+    ServiceSettings,
+    check_extra,
+    events_log,
+    read_token,
+)
 from cefito.settings import validated
 
 if TYPE_CHECKING:
@@ -129,7 +136,9 @@ def serve(
     with _session_folder(settings) as folder:
         settings = settings.model_copy(update={"session_folder": folder})
         metrics = None if metrics_port is None else (metrics_host, metrics_port)
-        _answer(lambda: create_app(settings), settings, host, port, metrics)
+        kept = "ended" if session_folder is None else f"kept in {session_folder}"
+        kept = kept if session_store is None else "kept in Valkey"
+        _answer(lambda: create_app(settings), settings, host, port, metrics, kept)
     return 0
 
 
@@ -174,10 +183,11 @@ def _answer(
     host: str,
     port: int,
     metrics: tuple[str, int] | None = None,
+    kept: str = "",
 ) -> None:
     """Serve an application, made once the port is open, until it is ended."""
     from cefito.serve import process
-    from cefito.serve.logs import events_log, log_to_stderr
+    from cefito.serve.logs import log_to_stderr
 
     access, as_json = volume() is not Volume.QUIET, settings.log_format == "json"
     say = events_log.info if as_json else partial(talk, urgent=True)
@@ -192,10 +202,9 @@ def _answer(
             say(f"metrics on {page}")
 
         def ready() -> None:
-            names = sorted({served.title for served in service.models.runs})
-            say(f"serving {', '.join(names)} on {address}")
+            say(f"serving {service.models.versions} on {address}")
 
-        process.serve(app, listening, settings=settings, access=access, ready=ready)
+        process.serve(app, listening, settings=settings, access=access, ready=ready, kept=kept)
 
 
 def label(

@@ -8,9 +8,11 @@ import math
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -21,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
 from cefito.serve.logs import log_to_stderr
-from cefito.serve.settings import ServiceSettings
+from cefito.serve.settings import ServiceSettings, events_log
 from cefito.serve.supervisor import Peers, supervise, unblock
 
 _BACKLOG = 256  # connections that wait to be accepted
@@ -201,10 +203,16 @@ def address_of(host: str, port: int) -> str:
 class _Server(uvicorn.Server):
     """A server that is handed connections by its peers, and ends with its supervisor."""
 
-    def __init__(self, config: uvicorn.Config, peers: Peers | None) -> None:
+    def __init__(self, config: uvicorn.Config, peers: Peers | None, kept: str) -> None:
         super().__init__(config)
-        self._peers = peers
+        self._peers, self._kept = peers, kept
         self._accepted: set[asyncio.Task[Any]] = set()
+        self._reason = "the supervisor has ended"
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End because of a signal, which the log names."""
+        self._reason = signal.Signals(sig).name
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, those of peers too."""
@@ -218,7 +226,16 @@ class _Server(uvicorn.Server):
         """Accept no more connections, and finish the requests that run."""
         if self._peers is not None:
             asyncio.get_running_loop().remove_reader(self._peers.receiver)
+        process = "" if self._peers is None else f"process {self._peers.number}: "
+        began, running = time.monotonic(), len(self.server_state.tasks)
+        seconds = self.config.timeout_graceful_shutdown
+        waited = f"requests in progress, which have {seconds} s: {running}"
+        events_log.info("%s%s: stopping; %s", process, self._reason, waited)
         await super().shutdown(sockets)
+        registry = cast("FastAPI", self.config.app).state.service.metrics.registry
+        count = int(registry.get_sample_value("cefito_sessions"))
+        sessions = f"; live sessions {self._kept}: {count}" if self._kept else ""
+        events_log.info("%sstopped in %.1f s%s", process, time.monotonic() - began, sessions)
 
     def _take(self, peers: Peers) -> None:
         loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
@@ -241,7 +258,7 @@ class _Server(uvicorn.Server):
 
 
 def make_server(
-    app: FastAPI, settings: ServiceSettings, peers: Peers | None = None
+    app: FastAPI, settings: ServiceSettings, peers: Peers | None = None, *, kept: str = ""
 ) -> uvicorn.Server:
     """Return the server of an application, with as many connections as there may be open files.
 
@@ -249,6 +266,7 @@ def make_server(
         app: The application.
         settings: Settings of the service.
         peers: This process among those of the service; None if it is alone.
+        kept: What becomes of live sessions when it ends, for the log; "" without sessions.
     """
     seconds = settings.limits.receive_seconds
     return _Server(
@@ -268,6 +286,7 @@ def make_server(
             timeout_graceful_shutdown=math.ceil(settings.limits.drain_seconds),
         ),
         peers,
+        kept,
     )
 
 
@@ -291,6 +310,7 @@ def serve(
     settings: ServiceSettings,
     access: bool,
     ready: Callable[[], None],
+    kept: str,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
@@ -303,6 +323,7 @@ def serve(
         settings: Settings of the service.
         access: Write a line for each request.
         ready: Called once requests are accepted, and after each SIGHUP.
+        kept: What becomes of live sessions when it ends, for the log; "" without sessions.
     """
     log_to_stderr(settings.log_format, requests=access)
     sys.setswitchinterval(_SWITCH)
@@ -313,14 +334,15 @@ def serve(
         ready()
 
     if (peers := service.peers) is None:
-        _run(make_server(app, settings), listening, ready, reload)
+        _run(make_server(app, settings, kept=kept), listening, ready, reload)
         return
 
     def work() -> None:
-        _run(make_server(app, settings, peers), listening, unblock, service.reload)
+        _run(make_server(app, settings, peers, kept=kept), listening, unblock, service.reload)
 
     ready()
     supervise(peers, work, reload=reload, close=listening.close)
+    events_log.info("all processes have stopped")
 
 
 def _run(
