@@ -26,6 +26,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import product
@@ -46,6 +47,7 @@ from serve import Server, answer, request
 Body = Callable[[int, int], tuple[str, bytes]]
 """Of a station and a second: the end of its path, and the bytes."""
 _AGAIN = 0.05  # seconds until a station connects again
+_BUSY = (429, 503, 504)  # statuses of a service that cannot answer now
 
 
 def main() -> None:
@@ -212,6 +214,7 @@ async def measure(
         station.path = f"/v1/sessions/{json.loads(opened)['id']}"
     await asyncio.sleep(2)
     seconds, held = given.seconds, [server.memory() for server in servers]
+    refused: Counter[str] = Counter()
     begin, busy, kills = time.perf_counter() + 1, processor_time(servers), 0
     phases = np.random.default_rng(0).random(count).tolist()
 
@@ -222,7 +225,9 @@ async def measure(
                 await asyncio.sleep(left)
                 end, data = body(number, second)
                 status, _ = await station.ask(request(f"{station.path}/{end}", data))
-                if status == 200:
+                if status != 200:
+                    refused[str(status)] += 1
+                else:
                     latencies.append(1e3 * (time.perf_counter() - moment))
                     station.acknowledged += 1
 
@@ -242,22 +247,25 @@ async def measure(
     numbers = []
     for station in stations:
         head = f"GET {station.path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
-        status, state = await station.ask(head)
+        while (answered := await station.ask(head))[0] in _BUSY:
+            await asyncio.sleep(1)
+        status, state = answered
         assert status == 200, state
         numbers.append(json.loads(state)["number"] - station.acknowledged)
     after = [server.memory() for server in servers]
     kib = (store_bytes(given.store) - stored) / 1024 if given.store else 0.0
-    percentiles = np.percentile(latencies, (50, 95, 99)).round(1).tolist()
+    percentiles = np.percentile(latencies or [0], (50, 95, 99)).round(1).tolist()
     return {
         **dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles, strict=True)),
-        "worst_ms": round(max(latencies), 1),
+        "worst_ms": round(max(latencies, default=0), 1),
         "late": sum(latency > 1e3 for latency in latencies),
         "missed": count * seconds - len(latencies),
+        "refused": dict(refused),  # requests by status, which are missed
         "answered_per_second": round(len(latencies) / seconds, 1),
         "cpu_share": round(cpu / seconds, 2),  # of a core, without killed processes
         "mib": held if len(servers) > 1 else held[0],
         "mib_per_station": round((sum(map(sum, after)) - sum(map(sum, held))) / count, 2),
-        **({"store_kib_per_row": round(kib / len(latencies), 2)} if given.store else {}),
+        **({"store_kib_per_row": round(kib / max(1, len(latencies)), 2)} if given.store else {}),
         "kills": kills,
         "acknowledged": sum(station.acknowledged for station in stations),
         "lost": -sum(min(0, number) for number in numbers),  # acknowledged, but not in the session

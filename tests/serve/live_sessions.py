@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 
 TOKEN = "0123456789abcdef-token"
 LONG = 20  # seconds that nothing here should take
 HEADERS = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+
+
+def until(happened, seconds=60):
+    """Wait until something has happened."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def begin(client, status=201, **body):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, wait
 
 import pytest
 
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
+from serve.live_sessions import until
 
 LONG = 20.0  # seconds that nothing here should take
 
@@ -263,3 +265,19 @@ def test_jobs_that_are_alone_never_overlap(started, works):
     works.gate.set()
     assert second.future.result(LONG) == "second!"
     assert works.done == [["held"], ["other"], ["second"]]
+
+
+def test_idle_threads_hold_no_work(started, works):
+    """It refers to a run, which may be replaced."""
+
+    class Run:
+        pass
+
+    scheduler, run = started(workers=2), Run()
+    asked = job(run)
+    left = weakref.ref(run)
+    scheduler.submit(asked)
+    assert asked.future.result(LONG).endswith("!")
+    works.done.clear()
+    del asked, run
+    until(lambda: left() is None)

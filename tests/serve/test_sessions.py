@@ -44,7 +44,8 @@ def test_runs_are_opened_anew(serving, place, run_of_lengths, tmp_path, caplog):
     for name in ("run.json", "taxonomy.json"):
         (folder / name).unlink()
         client.app.state.service.reload()
-        assert caplog.messages[-1].startswith(f"the run is kept as it was: {folder}")
+        kept = f"'run' (horizon 3), digest {model['digest'][:12]}: {folder}"
+        assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")
     assert client.post("/v1/plan", json={"video": {"id": "world-0036"}}).status_code == 200
     end(client, live)
 

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cefito.serve.supervisor import Peers
-from serve.live_sessions import begin, read, sent, tell
+from serve.live_sessions import begin, read, sent, tell, until
 from serve.test_process import Server
 from tiny_runs import rows_of
 
@@ -160,14 +160,6 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
         for metric in text_string_to_metric_families(text)
         for sample in metric.samples
     }
-
-
-def until(happened, seconds=60) -> None:
-    """Wait until something has happened."""
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):

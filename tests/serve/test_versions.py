@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 
 import pytest
 
-from serve.live_sessions import begin, end, read, tell
+from serve.live_sessions import begin, end, read, tell, until
 
 GAUGE = "cefito_sessions_older"
 
@@ -90,3 +91,23 @@ def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
     assert described(client) == first
     kept = f"'current' (steps 1-4), digest {first[2][:12]}: "
     assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")
+
+
+def test_a_version_is_released_once_no_session_follows_it(serving, versions, monkeypatch):
+    lead, link = versions
+    client = serving(runs=(link,), datasets=())
+    service = client.app.state.service
+    first = weakref.ref(service.models.runs[0].run)
+    state = begin(client, run="current")
+    tell(client, state, done=0)
+    lead("v2")
+    service.reload()
+    assert first() is not None
+    assert tell(client, state, done=1)["number"] == 2
+    monkeypatch.setattr("cefito.serve.sessions.RELEASED", 0.0)
+    end(client, state)
+    until(lambda: first() is None)
+    second = weakref.ref(service.models.runs[0].run)
+    lead("v1")
+    service.reload()
+    assert second() is None

@@ -215,17 +215,24 @@ class Scheduler:
 
     def _work(self) -> None:
         self._prepare()
-        while jobs := self._next():
-            began, cost = time.monotonic(), time.thread_time()
-            try:
-                self._run([job for job in jobs if _is_due(job)])
-            finally:
-                job_seconds = (time.monotonic() - began) / len(jobs)
-                with self._changed:
-                    self._running.remove(jobs)
-                    self._seconds += _WEIGHT * (job_seconds - self._seconds)
-                    self._note((time.thread_time() - cost) / len(jobs), jobs[0].kind)
-                    self._changed.notify_all()
+        while self._finish(self._next()):  # an idle thread holds no job, whose run may be replaced
+            pass
+
+    def _finish(self, jobs: Sequence[SearchJob]) -> bool:
+        """Run a batch; False if there is none, after closing."""
+        if not jobs:
+            return False
+        began, cost = time.monotonic(), time.thread_time()
+        try:
+            self._run([job for job in jobs if _is_due(job)])
+        finally:
+            job_seconds = (time.monotonic() - began) / len(jobs)
+            with self._changed:
+                self._running.remove(jobs)
+                self._seconds += _WEIGHT * (job_seconds - self._seconds)
+                self._note((time.thread_time() - cost) / len(jobs), jobs[0].kind)
+                self._changed.notify_all()
+        return True
 
     def _next(self) -> list[SearchJob]:
         """Wait for the next batch of a thread; empty after closing."""

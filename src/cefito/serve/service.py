@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import threading
@@ -29,6 +30,7 @@ from cefito.errors import CefitoError
 from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
+from cefito.runtime import return_memory
 from cefito.serve.middleware import Metrics, closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemError
@@ -148,6 +150,8 @@ class Service:
                 return
             self.models.runs, self.models.names = models.runs, models.names
             self._prepare_encoding()
+        del models
+        release()
 
     def version(self, saved: SavedSession) -> Served:
         """The run that a kept session began with, opened from where it was; else that of its name.
@@ -385,6 +389,12 @@ def open_service(settings: ServiceSettings) -> Service:
     if any(served.run.verifier is not None for served in models.runs):
         import scipy.special  # noqa: F401  # otherwise the first finding of a session waits for it
     return Service(settings, models, Metrics())
+
+
+def release() -> None:
+    """Free versions of runs that nothing follows, which have circles, and return their memory."""
+    gc.collect()
+    return_memory()
 
 
 def _warn(started: Future[Any]) -> None:

@@ -44,13 +44,15 @@ from cefito.serve.schemas import (
     SessionAnswer,
     SessionRequest,
 )
-from cefito.serve.service import Service, Watch
+from cefito.serve.service import Service, Watch, release
 from cefito.serve.stores import BehindError, GoneError, SessionStore, open_store
 
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (*NOT_JSON, CefitoError, ProblemError)
 _LOOK = 1.0  # seconds between looks of a stream into a store that other services write to
+RELEASED = 5.0
+"""Seconds in which all that used an ended session has let it go."""
 MANY = 30
 """Rows, seen or lost, from which on a request leaves a worker to others."""
 LISTED = 5
@@ -367,6 +369,10 @@ class Sessions:
         if live.timer is not None:
             live.timer.cancel()
         live.ended = reason
+        used = (*self.service.models.runs, *(other.served for other in self._open.values()))
+        if not any(live.served is served for served in used):  # the last of a replaced version
+            loop = asyncio.get_running_loop()
+            loop.call_later(RELEASED, loop.run_in_executor, None, release)
         if live.store is not None and not live.store.shared:
             live.store.delete(live.id)
         live.wake()
