@@ -112,6 +112,28 @@ def test_events_that_remain(follow, place):
     assert len(set(sessions)) == 2
 
 
+def test_an_interrupted_command_does_not_wait(follow, place, monkeypatch):
+    """Its events stay in the spool, with the end of the film, and the next call sends them."""
+
+    class Interrupted:
+        def __iter__(self):
+            yield from (json.dumps(row.tolist()) for row in np.load("NEW.npy")[:9])
+            raise KeyboardInterrupt
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    fails, spool = f"{sys.executable} -c 'raise SystemExit(1)'", ("--event-spool", "spool")
+    code, _, err = follow("--on-event", fails, "--event-wait", 3600, *spool, source=("-",))
+    assert code == 130
+    assert "events still wait in spool" in err
+    code, _, _ = follow("--on-event", f"{sys.executable} tell.py", *spool)
+    ends = [event["data"] for event in told(place) if event["type"] == "film.ended"]
+    assert (code, [end["complete"] for end in ends]) == (0, [False, True])
+    assert ends[0]["film"] == "-"
+
+
 def test_refusals(follow):
     for argv, words in (
         (("--critical", "boil water"), "Give it, too"),
@@ -153,6 +175,12 @@ def test_lines_between_rows_confirm(follow, place, monkeypatch):
     lines = [*rows[:60], json.dumps({"confirm": first}), *rows[60:]]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     _, gated, _ = follow("--gate", "--critical", first, source=("-",))
+    expected = {record["seconds"]: record["next"] for record in records}
+    shared = [record for record in gated if record["seconds"] in expected]
+    assert shared[-1]["gate"].keys() == {"shown", "confirmed"}
+    assert [record["next"] for record in shared] == [
+        expected[record["seconds"]] for record in shared
+    ]  # what the recogniser expects, gate or not
     steps = gated[-1]["gate"]["confirmed"]
     assert [(step["name"], step["by"]) for step in steps][:1] == [(first, "person")]
     assert {step["by"] for step in steps[1:]} <= {"recogniser"}

@@ -11,13 +11,16 @@ import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from inspect import signature
 
 import pytest
 from pydantic import SecretStr
 
+from cefito.cli.follow import EventOptions
 from cefito.errors import ConfigError, RunError
 from cefito.line.delivery import (
     SECRET_VARIABLE,
+    TIMEOUT,
     Delivery,
     DeliveryError,
     Spool,
@@ -41,7 +44,7 @@ class Receiver:
 
     def __init__(self, answer=acknowledge, port=0):
         self.seen, self.headers, self.answer, self.port = [], [], answer, port
-        self.server = None
+        self.server, self.after = None, ""
 
     def start(self):
         receiver = self
@@ -60,6 +63,8 @@ class Receiver:
                 elif status is not None:  # None: the connection is closed without an answer
                     self.send_response(status)
                     self.send_header("location", "/other")
+                    if receiver.after:
+                        self.send_header("retry-after", receiver.after)
                     self.send_header("content-length", "0")
                     self.end_headers()
 
@@ -289,7 +294,7 @@ def test_a_receiver_that_is_gone_gets_no_more(deliver, said):
             deliver(receiver.url, most=4)
 
 
-def test_a_command_that_fails_twice(tmp_path, deliver, said):
+def test_a_command_that_fails_twice(tmp_path, deliver, said, capfd):
     script, log = tmp_path / "take.py", tmp_path / "log"
     script.write_text(
         "import json, pathlib, sys\n"
@@ -301,6 +306,7 @@ def test_a_command_that_fails_twice(tmp_path, deliver, said):
     )
     assert deliver(f"{sys.executable} {script}") == 0
     assert log.read_text() == "01112"
+    assert capfd.readouterr().out == ""
     assert said[0] == "an event waits: the command exits with 3; it is asked again"
 
 
@@ -326,6 +332,21 @@ def test_pauses_grow_and_a_receiver_names_its_own(tmp_path, said):
     delivery.put(event(0))
     assert delivery.close(PAUSE) == 0
     assert pauses == [0.04, 0.02, 0.04, 0.06, 0.06]
+
+
+def test_a_receiver_says_when_to_ask_again():
+    with receiving(lambda _: 503) as receiver:
+        for after, seconds in (("7", 7.0), ("", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0)):
+            receiver.after = after
+            with pytest.raises(DeliveryError, match="answers 503") as problem:
+                open_receiver(receiver.url)(Spooled(1, "msg_1", "{}"))
+            assert problem.value.after == seconds
+
+
+def test_defaults_of_the_page():
+    """Events in a spool, seconds of silence, pauses, and seconds at the end."""
+    options, pauses = EventOptions(), signature(Delivery).parameters["pauses"].default
+    assert (options.event_limit, TIMEOUT, pauses, options.event_wait) == (10_000, 30, (0.5, 60), 30)
 
 
 def test_a_spool_is_of_one_process_and_of_events(tmp_path):
@@ -382,7 +403,8 @@ def test_secrets_of_a_file_or_the_environment(tmp_path, monkeypatch):
     assert len(read_secrets(tmp_path / "secrets")) == 2
     monkeypatch.delenv(SECRET_VARIABLE)
     assert read_secrets(None) == ()
-    for text in ("", lines[0][6:], "whsec_???", f"whsec_{base64.b64encode(b'short').decode()}"):
+    short, long = (f"whsec_{base64.b64encode(bytes(size)).decode()}" for size in (23, 65))
+    for text in ("", lines[0][6:], "whsec_???", short, long):
         (tmp_path / "secrets").write_text(text)
         with pytest.raises(ConfigError, match="expected whsec_") as problem:
             read_secrets(tmp_path / "secrets")

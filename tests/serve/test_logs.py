@@ -30,9 +30,9 @@ def log(monkeypatch):
     stderr, root = io.StringIO(), logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def make(form):
+    def make(form, requests=True):
         monkeypatch.setattr("sys.stderr", stderr)
-        log_to_stderr(form, requests=True)
+        log_to_stderr(form, requests=requests)
         return stderr
 
     yield make
@@ -77,6 +77,18 @@ def test_requests_are_lines_with_their_time_but_without_ids_of_sessions(
         f'"DELETE /v1/sessions/{state["id"][:8]}… HTTP/1.1" 204 MS',
     ]
     assert re.match(rf"\d{{4}}-.* [0-9a-f]{{32}} INFO: +testclient:\d+ .*{shown}", lines[1])
+
+
+def test_a_quiet_log_has_no_requests(client, log):
+    text = log("text", requests=False)
+    assert client.get("/v1/model").status_code == 200
+    assert text.getvalue() == ""
+    logging.getLogger("cefito").warning("a warning")
+    events_log.info("an event")
+    assert [line.split(": ")[-1].strip() for line in text.getvalue().splitlines()] == [
+        "a warning",
+        "an event",
+    ]
 
 
 def test_every_line_is_json_and_metrics_need_no_token_on_their_port(

@@ -104,6 +104,7 @@ def test_the_unit(tmp_path):
     text = (ROOT / "deploy" / "cefito.service").read_text("utf-8")
     call = re.search(r"^ExecStart=/opt/cefito/bin/cefito serve (.*)$", text, re.MULTILINE)[1]
     assert options(call.split())[0] == "/srv/cefito/current"
+    assert re.search(r"^ExecReload=\S*kill -HUP \$MAINPID$", text, re.MULTILINE)
     assert int(re.search(r"TimeoutStopSec=(\d+)", text)[1]) > Limits().drain_seconds
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
