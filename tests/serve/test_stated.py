@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
+import signal
 import socket
 import threading
 import urllib.request
@@ -23,6 +25,8 @@ from cefito.serve.schemas import PlanRequest
 from cefito.serve.settings import Limits
 from grey_videos import jpeg
 from serve.live_sessions import begin, end, read, tell
+from serve.test_process import Server
+from serve.test_supervisor import Client, workers
 from tiny_models import tiny_dinov2
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -145,6 +149,52 @@ def test_six_hundred_rows_at_a_time(serving, run_with_recogniser):
     assert "at most 600" in tell(client, state, 422, rows=rows)["detail"]
     assert tell(client, state, rows=rows[:600], brief=True)["followed"]["seconds"] == 600
     end(client, state)
+
+
+def test_corrections_are_taken_back_for_six_hundred_rows(serving, run_with_recogniser):
+    client = serving(runs=(run_with_recogniser.folder,))
+    state = begin(client)
+    tell(client, state, rows=[{"at": at, "row": None} for at in range(5)], brief=True)
+    for rows, status in ((600, 200), (601, 422)):
+        at = tell(client, state, done=0)["followed"]["seconds"]
+        later = [{"at": at + row, "row": None} for row in range(rows)]
+        for part in filter(None, (later[:600], later[600:])):
+            tell(client, state, rows=part, brief=True)
+        problem = tell(client, state, status, undo=True)
+        assert status == 200 or "600 rows" in problem["detail"]
+    end(client, state)
+
+
+def test_requests_of_many_rows_leave_a_worker_to_others(serving, run_with_recogniser, monkeypatch):
+    """Sent, or lost before a later one."""
+    client = serving(runs=(run_with_recogniser.folder,))
+    service, expensive, state = client.app.state.service, [], begin(client)
+    call = service.call
+
+    def recorded(*given, **how):
+        expensive.append(how.get("expensive", False))
+        return call(*given, **how)
+
+    monkeypatch.setattr(service, "call", recorded)
+    for times in ([0], range(1, 31), range(31, 62), [80], [120]):
+        tell(client, state, rows=[{"at": at, "row": None} for at in times], brief=True)
+    assert expensive == [False, False, True, False, True]
+    end(client, state)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_several_processes_keep_sessions_in_a_temporary_folder(run_with_recogniser):
+    with Server(run_with_recogniser.folder, "--processes", "2") as server:
+        client = Client(server.port)
+        states = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
+        for process_id in workers(server):
+            os.kill(process_id, signal.SIGKILL)
+        for state in states:
+            assert client.ask("GET", f"/v1/sessions/{state['id']}") == (200, state)
+        assert server.end() == 0
+        counts = [line.rpartition(": ")[2] for line in server.lines if "sessions ended" in line]
+        assert sum(map(int, counts)) == 4
 
 
 @pytest.fixture

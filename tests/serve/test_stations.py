@@ -214,10 +214,12 @@ def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
     assert caplog.messages[-1] == f"tokens read anew: {kept}"
 
 
+@pytest.mark.parametrize("limits", [{}, {"heartbeat_seconds": 0.05}], ids=["event", "life"])
 def test_a_stream_ends_once_its_station_is_removed(
-    place, run_of_lengths, listening, file, tokens, capsys
+    place, run_of_lengths, listening, file, tokens, capsys, limits
 ):
-    settings = place.settings(runs=(run_of_lengths.folder,), stations=file)
+    """At its next event, or at a sign of life."""
+    settings = place.settings(runs=(run_of_lengths.folder,), stations=file, limits=limits)
     with listening(settings) as address:
         port = int(address.rpartition(":")[2])
         headers = {name: {"authorization": f"Bearer {of}"} for name, of in tokens.items()}
@@ -226,10 +228,11 @@ def test_a_stream_ends_once_its_station_is_removed(
         followed = Stream(port, state["id"], **headers["use"])
         assert watched.event() == followed.event() == ("0", "state", state)
         called(capsys, "remove", file, "watch")
-        path = f"/v1/sessions/{state['id']}/events"
-        status, told = sent(port, "POST", path, {"done": 0}, **headers["use"])
-        assert status == 200
-        assert followed.event() == ("1", "state", told)
+        if not limits:
+            path = f"/v1/sessions/{state['id']}/events"
+            status, told = sent(port, "POST", path, {"done": 0}, **headers["use"])
+            assert status == 200
+            assert followed.event() == ("1", "state", told)
         assert watched.event() == (None, "end", {"detail": "the token was removed."})
         assert watched.ends()
         followed.connection.close()
