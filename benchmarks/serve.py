@@ -72,16 +72,21 @@ class Server:
         kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return round(int(kib) / 1024, 1)
 
-    def children(self) -> list[int]:
-        """Ids of its processes."""
-        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+    def children(self, parent: int | None = None) -> list[int]:
+        """Ids of its processes, or of those of one of them."""
+        threads = Path(f"/proc/{parent or self.process.pid}/task").glob("*/children")
         return sorted(int(pid) for thread in threads for pid in thread.read_text().split())
+
+    def everything(self) -> list[int]:
+        """Ids of it, of its processes and of theirs, which encode."""
+        children = self.children()
+        return [self.process.pid, *children, *(pid for of in children for pid in self.children(of))]
 
     def memory(self) -> list[float]:
         """MiB of it and of its processes, where what several share is divided among them."""
         return [
             round(int(line.split()[1]) / 1024, 1)
-            for pid in (self.process.pid, *self.children())
+            for pid in self.everything()
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             if line.startswith("Pss:")
         ]
@@ -89,7 +94,7 @@ class Server:
     def cpu_seconds(self) -> float:
         """Processor time that it and its processes have taken."""
         ticks = 0
-        for pid in (self.process.pid, *self.children()):
+        for pid in self.everything():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")

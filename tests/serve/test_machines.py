@@ -194,6 +194,9 @@ class TestRay:
             ({"session_store": "valkey://10.0.0.5"}, "everybody would be admitted"),
             ({"processes": 2}, "'processes' has no meaning on Ray"),
             ({"token": "0123456789abcdef"}, "'token' has no meaning on Ray"),
+            ({"log_format": "json"}, "'log_format' has no meaning on Ray"),
+            ({"proxies": ["10.0.0.1"]}, "'proxies' has no meaning on Ray"),
+            ({"session_folder": "state"}, "'session_folder' has no meaning on Ray"),
             ({"run": "RUN"}, "run"),
         ],
     )

@@ -12,6 +12,7 @@ import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def test_help_has_the_limits_and_their_defaults(capsys, monkeypatch):
 
 def test_connections_are_as_many_as_open_files_allow_to_sixteen_thousand(place):
     resource = pytest.importorskip("resource")
-    most = process.make_server(None, place.settings()).config.limit_concurrency
+    app: Any = None
+    most = process.make_server(app, place.settings()).config.limit_concurrency
     assert most == min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) - 128
 
 
