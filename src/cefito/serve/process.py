@@ -232,9 +232,11 @@ class _Server(uvicorn.Server):
         waited = f"requests in progress, which have {seconds} s: {running}"
         events_log.info("%s%s: stopping; %s", process, self._reason, waited)
         await super().shutdown(sockets)
-        registry = cast("FastAPI", self.config.app).state.service.metrics.registry
-        count = int(registry.get_sample_value("cefito_sessions"))
-        sessions = f"; live sessions {self._kept}: {count}" if self._kept else ""
+        sessions = ""
+        if self._kept:
+            registry = cast("FastAPI", self.config.app).state.service.metrics.registry
+            count = int(registry.get_sample_value("cefito_sessions"))
+            sessions = f"; live sessions {self._kept}: {count}"
         events_log.info("%sstopped in %.1f s%s", process, time.monotonic() - began, sessions)
 
     def _take(self, peers: Peers) -> None:
