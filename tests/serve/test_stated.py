@@ -28,7 +28,7 @@ from cefito.serve import process
 from cefito.serve.schemas import PlanRequest
 from cefito.serve.settings import Limits
 from grey_videos import jpeg
-from serve.live_sessions import begin, end, read, tell
+from serve.live_sessions import begin, end, read, tell, until
 from serve.test_process import Server
 from serve.test_supervisor import Client, workers
 from tiny_models import tiny_dinov2
@@ -216,6 +216,7 @@ def test_the_encoder_that_is_installed_needs_no_option(
         (tmp_path / "seen" / "run.json").write_text(json.dumps(info))
     runs = (tmp_path / "seen", place.run)
     client = serving(runs=runs, datasets=(), encoder="auto")
+    until(lambda: client.get("/ready").status_code == 200)  # its thread changes filters of warnings
     uploads = {run["name"]: run["uploads"] for run in client.get("/v1/model").json()["runs"]}
     assert uploads == {"seen": ["pictures", "video"], "tea": []}
     without = serving(runs=runs, datasets=()).get("/v1/model").json()["runs"]
