@@ -30,7 +30,7 @@ def attention_steps(videos: int, config: RecogniserConfig) -> int:
     """Number of videos that the network is trained on, one a step, of so many."""
     if config.attention is None:
         return 0
-    return max(3 * config.temporal_steps, -(-config.temporal_passes * videos // 2))
+    return max(3 * config.temporal_steps, -(-config.temporal_passes * videos // 3))
 
 
 def fit_attention(
