@@ -14,7 +14,7 @@ from cefito.errors import ConfigError, install_command
 from cefito.serve import stores
 from cefito.serve.stores import BehindError, FileStore, GoneError, ValkeyStore
 from serve.live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
-from serve.valkey_servers import ValkeyServer, needs_server
+from serve.valkey_servers import SilentServer, ValkeyServer, needs_server
 from tiny_runs import rows_of
 
 
@@ -316,3 +316,37 @@ def test_a_session_that_is_idle_at_one_service_goes_on_at_another(
     assert "cefito_sessions 0.0" in brief.get("/metrics").text
     assert "cefito_sessions_expired_total 0.0" in brief.get("/metrics").text
     assert tell(brief, state, rows=rows(seen, 1))["number"] == 2
+
+
+@needs_server
+def test_an_event_whose_answer_was_lost_may_be_in_the_session(
+    serving, run_with_recogniser, valkey, world
+):
+    """Valkey has it and ends the connection: the request fails, and the number says so."""
+    seen = rows_of(world, 0)
+    with SilentServer(valkey.port) as between:
+        address = f"valkey://127.0.0.1:{between.port}/0"
+        service = serving(runs=(run_with_recogniser.folder,), session_store=address)
+        state = tell(service, begin(service), rows=rows(seen, 0))
+        between.silent_after = b"XADD"
+        assert tell(service, state, 503, rows=rows(seen, 1))["type"] == "urn:cefito:not-ready"
+        between.silent_after = None
+        assert (state["number"], read(service, state)["number"]) == (1, 2)
+        again = tell(service, state, rows=rows(seen, 1))  # a row that it has is not counted twice
+        assert again["rows"] == 2
+        end(service, state)
+
+
+@needs_server
+def test_each_service_counts_the_sessions_that_it_answers(
+    serving, run_with_recogniser, valkey, world
+):
+    given = {"runs": (run_with_recogniser.folder,), "session_store": valkey.address}
+    full, other = (serving(**given, limits={"sessions": 1}) for _ in range(2))
+    state = begin(full)
+    assert begin(full, 429)["type"] == "urn:cefito:busy"
+    elsewhere = begin(other)
+    for service, foreign in ((full, elsewhere), (other, state)):
+        assert read(service, foreign, 429)["type"] == "urn:cefito:busy"
+    for service, own in ((full, state), (other, elsewhere)):
+        end(service, own)

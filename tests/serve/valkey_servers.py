@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,3 +70,41 @@ class ValkeyServer:
 
     def __exit__(self, *_):
         self.kill()
+
+
+class SilentServer(socketserver.ThreadingTCPServer):
+    """A server before another one: it can hand on a command and end without the answer.
+
+    Args:
+        port: Port of the other server.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Between)
+        self.other, self.port = port, self.server_address[1]
+        self.silent_after: bytes | None = None
+        """Bytes of a command whose answer is lost."""
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+class _Between(socketserver.BaseRequestHandler):
+    server: SilentServer
+
+    def handle(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.server.other)) as other:
+            while asked := self.request.recv(1 << 16):
+                other.sendall(asked)
+                answer = other.recv(1 << 16)
+                lost = self.server.silent_after
+                if lost is not None and lost in asked:
+                    return
+                self.request.sendall(answer)
