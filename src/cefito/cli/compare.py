@@ -299,7 +299,7 @@ def _compare_others(
         print_json(report)
     else:
         table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-        for note in (*shown.legend, *shown.notes):
+        for note in shown.remarks:
             talk(note)
     files = (
         "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"

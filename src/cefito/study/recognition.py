@@ -303,11 +303,12 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
     kind = "group" if are_grouped(films.units) else "video"
     how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
     listed = recogniser_rows()
-    meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
+    meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
     return Table(
         title=f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}",
         heads=("recogniser", *heads.values(), "ECE"),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=(f"Per cent unless said, 90 % intervals ({kind}s resampled). {' '.join(meanings)}",),
+        legend=f"Per cent unless said, 90 % intervals ({kind}s resampled).",
+        meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )

@@ -247,6 +247,17 @@ _HEADS = {
     **{"precision": "P", "recall": "R", "f1": "F1", "average_f1": "average F1", "f1b": "F1b"},
     **{"auc": "AUC"} | {f"missed_{budget}": f"missed at {budget}" for budget in HOURLY},
 }
+_MEANINGS = {
+    "P": "precision of mistakes",
+    "R": "recall of mistakes",
+    "F1": "F1 of mistakes",
+    "average F1": "mean of F1 of mistakes and of right steps",
+    "F1b": "F1 if there were as many right steps as mistakes",
+    "AUC": "probability that a mistake is likelier than a right step",
+} | {
+    f"missed at {budget}": f"mistakes missed at {counted(budget, 'false alarm')} an hour"
+    for budget in HOURLY
+}
 
 
 def _table(report: dict[str, Any]) -> Table:
@@ -261,7 +272,8 @@ def _table(report: dict[str, Any]) -> Table:
         title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
         heads=("verifier", *_HEADS.values()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
-        legend=("Per cent; missed: mistakes missed at so many false alarms an hour.",),
+        legend="Per cent.",
+        meanings=_MEANINGS,
         notes=(
             *(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
             *(f"ours {KeptPromise(**one).words}." for one in report.get("promises", ())),
