@@ -1,6 +1,7 @@
 """`cefito compare --recognisers`: scores of recognisers on whole test videos."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -118,6 +119,24 @@ def test_the_command(films, tmp_path, capsys):
         assert "and --json alone; the other options are of planners" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
+
+
+def test_columns_of_recognisers_are_chosen_and_refused_by_their_own_heads(films, tmp_path, capsys):
+    given = ["compare", str(films.folder), "--out", str(tmp_path), "--recognisers", "nearest"]
+    assert main([*given, "--columns", "frame,SR"]) == 2
+    said = capsys.readouterr().err
+    assert "no column 'SR'; there are frame, frame/video, edit, F1@10" in said
+    assert "done off, detected, delay (s), ECE. (--columns)" in said
+    assert not (tmp_path / "recognition.json").exists()
+    assert main([*given, "--columns", "edit,frame"]) == 0
+    shown = capsys.readouterr()
+    assert re.split("  +", shown.out.splitlines()[1]) == ["recogniser", "frame", "edit"]
+    legend = "frame: rows labelled right, of all rows. edit: 1 − edit distance / longer length."
+    assert f"(videos resampled). {legend}\n" in shown.err
+    page = (tmp_path / "recognition.md").read_text()
+    assert "| recogniser | frame | edit |" in page
+    assert "F1@10" not in page + (tmp_path / "recognition.tex").read_text()
+    assert "f1_10" in (tmp_path / "recognition.json").read_text()  # whole
 
 
 def test_jobs_share_a_folder(films, tmp_path, capsys):
@@ -289,7 +308,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     [
         (["--recognisers", "nearest", "--folds", "2"], "--folds is of --by group"),
         (["--planners", "nearest", "--by", "group"], "--by and --folds are of --recognisers"),
-        (["--verifiers", "ours", "--by", "group"], "takes --out and --json alone"),
+        (["--verifiers", "ours", "--by", "group"], "takes --out, --columns and --json alone"),
     ],
 )
 def test_folds_are_of_recognisers(films, tmp_path, given, message, capsys):

@@ -10,9 +10,9 @@ from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
-from cefito.study.rendering import Entry, Table, latex, markdown
+from cefito.study.rendering import Entry, Table, check_columns, latex, markdown
 from cefito.study.results import Results, other_features
-from cefito.study.tables import check_columns, published_rows
+from cefito.study.tables import published_rows, score_heads
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
@@ -471,7 +471,7 @@ def test_chosen_columns(crosstask):
     assert len(notes) == 1 + len(whole.notes)
     assert "SR bootstrap width: full width" in whole.remarks[0]
     with pytest.raises(ConfigError, match="no column 'sr'; there are SR, mAcc"):
-        check_columns(["SR", "sr"])
+        check_columns(["SR", "sr"], score_heads())
 
 
 SURE = {

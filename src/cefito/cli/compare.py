@@ -58,7 +58,8 @@ class StudyOptions:
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
-        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; all by default.
+        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
+            frame,edit,F1@50); all by default.
     """
 
     out: Path
@@ -78,10 +79,18 @@ class StudyOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
-        if self.columns is not None:
-            from cefito.study.tables import check_columns
 
-            check_columns(_names(self.columns))
+    @property
+    def chosen_columns(self) -> list[str] | None:
+        """The columns of the tables; None for all."""
+        return None if self.columns is None else _names(self.columns)
+
+    def check_columns(self) -> None:
+        """Refuse columns that no table of scores has (ConfigError)."""
+        from cefito.study.rendering import check_columns
+        from cefito.study.tables import score_heads
+
+        check_columns(self.chosen_columns, score_heads())
 
     def study(self, dataset: Path, **rest: Any) -> Study:
         """The study of these options on a data set, with the rest of its attributes."""
@@ -147,11 +156,11 @@ def compare(
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
             packages; with --out, --seeds, --seed, --only, --device, --set recogniser.KEY=VALUE,
-            --by, --folds and --json alone.
+            --columns, --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
-            count-graph, ours; with --out and --json alone.
+            count-graph, ours; with --out, --columns and --json alone.
         by: Score recognisers on all videos, of every split, each by one that was trained without
             its group (group), or in folds of videos (video), instead of on the split test.
         folds: Number of these folds; by default one for each group, or 5 of videos.
@@ -160,12 +169,13 @@ def compare(
     if (rows_of := recognisers or verifiers) is not None:
         others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
         of_folds = (by, folds) if verifiers else ()
-        used = () if verifiers else ("seeds", "seed", "only", "device", "set_")
+        of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
+        used = (*of_training, "columns")
         plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
         if options != plain or not published or any((*others, *of_folds)):
             kind = "verifiers" if verifiers else "recognisers"
             taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
-            taken += ["--by", "--folds"] * bool(used)
+            taken += ["--by", "--folds"] * (not verifiers)
             problem = (
                 f"takes {', '.join(taken)} and --json alone; the other options are of planners"
             )
@@ -183,6 +193,7 @@ def compare(
     if by is not None or folds is not None:
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
     changes = known_settings(options.set_)
+    options.check_columns()
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
@@ -273,7 +284,9 @@ def _compare_others(
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
-        shown, report = compare_verifiers(source, options.out, names)
+        shown, report = compare_verifiers(
+            source, options.out, names, columns=options.chosen_columns
+        )
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device
@@ -294,6 +307,7 @@ def _compare_others(
             device=str(pick_device(options.device)),
             by=by,
             folds=folds,
+            columns=options.chosen_columns,
         )
     if json:
         print_json(report)
@@ -399,8 +413,8 @@ def finish(
     from cefito.study.tables import result_tables
 
     tables, out = result_tables(results, against=against, published=published), options.out
-    if options.columns is not None:
-        tables = [shown.of_columns(_names(options.columns)) for shown in tables]
+    if (columns := options.chosen_columns) is not None:
+        tables = [shown.of_columns(columns) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
@@ -463,6 +477,7 @@ def reproduce(
         json: Print the results as JSON instead of tables.
     """
     changes = known_settings(options.set_)
+    options.check_columns()
     from cefito.cli.prepare import Observed, prepare_benchmark
     from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self
 
+from pydantic import Field
+
+from cefito.errors import ConfigError
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.markup import in_markdown, markdown_table
@@ -47,7 +50,7 @@ class Table(FileRecord):
     below: int = 0  # number of lines below the rule
     own: int | None = ABSENT  # the line that the table is about
     legend: str = ""  # of all columns
-    meanings: dict[str, str] = {}  # what columns are, by head
+    meanings: dict[str, str] = Field(default_factory=dict)  # what columns are, by head
     notes: tuple[str, ...] = ()
 
     @property
@@ -66,6 +69,13 @@ class Table(FileRecord):
         return self.model_copy(
             update={"heads": tuple(self.heads[place] for place in kept), "lines": lines}
         )
+
+
+def check_columns(columns: Collection[str] | None, heads: Sequence[str]) -> None:
+    """Refuse columns that are not among the heads of a table (ConfigError)."""
+    if unknown := [column for column in columns or () if column not in heads]:
+        problem = f"no column '{unknown[0]}'; there are {', '.join(heads)}"
+        raise ConfigError(f"{problem}.", setting="columns")
 
 
 def explained(meanings: Mapping[str, str]) -> str:

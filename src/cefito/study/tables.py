@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -46,12 +46,9 @@ _LOW = ("expected_calibration_error",)  # lower is better
 _UNRANKED = ("chance_calibration_error",)  # neither is better
 
 
-def check_columns(columns: Collection[str] | None) -> None:
-    """Refuse columns that no table of scores has (ConfigError)."""
-    heads = (*metric_heads().values(), *CALIBRATION_HEADS.values(), *_OTHERS)
-    if unknown := [column for column in columns or () if column not in heads]:
-        problem = f"no column '{unknown[0]}'; there are {', '.join(heads)}"
-        raise ConfigError(f"{problem}.", setting="columns")
+def score_heads() -> tuple[str, ...]:
+    """Return the heads that columns of tables of scores can have, but the first."""
+    return (*metric_heads().values(), *CALIBRATION_HEADS.values(), *_OTHERS)
 
 
 def result_tables(
