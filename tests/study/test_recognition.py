@@ -143,14 +143,19 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     """Each of one row or seed; the last command adds what is missing, and makes the table."""
     rows, small = ["--recognisers", "tcn,nearest"], ["--set", "recogniser.epochs=1"]
     given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds=2", *rows, *small]
-    for share in (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], []):
+    remedy = "The command without --seed and --only makes the tables.\n"
+    shares = (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], [])
+    for share, missing in zip(shares, (2, 1, 0), strict=True):  # nearest has no seeds: one score
         assert main([*given, *share]) == 0
+        said = capsys.readouterr()
+        here = f"done here: 1 of 1 score; missing in all: {missing} of 3. {remedy}"
+        assert said.err.endswith(here) == bool(share)
         found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
     assert {name: [*seeds] for name, seeds in found.items()} == {
         "tcn": ["1", "0"],
         "nearest": ["0"],
     }
-    assert "tcn (2 seeds)" in capsys.readouterr().out
+    assert "tcn (2 seeds)" in said.out
     assert not [*(tmp_path / "trainings").iterdir()]
     before = (tmp_path / "recognition.json").read_bytes()
     assert main(given) == 0

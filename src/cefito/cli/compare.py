@@ -230,10 +230,17 @@ def _finish_share(study: Study, problems: Sequence[str]) -> int:
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     missing = sum(isinstance(trial.result, FailedTrial) for trial in study.trials)
-    done = f"{len(study.share) - len(problems)} of the {counted(len(study.share), 'score')} here"
-    remedy = "the command without --seed and --only makes the tables"
-    talk(f"{done} are done, {missing} of {len(study.trials)} in all are missing; {remedy}")
+    whole = len(study.trials)
+    share = len(study.share)
+    _talk_of_share((share - len(problems), share), (whole - missing, whole))
     return 1 if problems else 0
+
+
+def _talk_of_share(here: tuple[int, int], whole: tuple[int, int]) -> None:
+    """Say how many scores of a job are done, of how many, and how many of the study are missing."""
+    done = f"done here: {here[0]} of {counted(here[1], 'score')}"
+    missing = f"missing in all: {whole[1] - whole[0]} of {whole[1]}"
+    talk(f"{done}; {missing}. The command without --seed and --only makes the tables.")
 
 
 def _named_rows(
@@ -290,17 +297,18 @@ def _compare_others(
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device
-        from cefito.study.recognition import compare_recognisers
+        from cefito.study.recognition import compare_recognisers, count_scores
         from cefito.study.study import check_share
 
         only = None if options.only is None else _names(options.only)
         seeds, (by, folds) = range(options.seeds), held
+        share = seeds if options.seed is None else [options.seed]
         check_share(only, names, options.seed, seeds)
         shown, report = compare_recognisers(
             open_dataset(source),
             options.out,
             names,
-            seeds if options.seed is None else [options.seed],
+            share,
             progress,
             _of_recognisers(settings(options.set_)),
             only=only,
@@ -319,6 +327,9 @@ def _compare_others(
         "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"
     )
     talk(f"wrote {files} into {options.out}")
+    if not verifiers and (options.seed, options.only) != (None, None):
+        here = count_scores(report, names if only is None else only, share)
+        _talk_of_share(here, count_scores(report, names, seeds))
     return 0
 
 

@@ -185,6 +185,25 @@ def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, 
     return videos
 
 
+def count_scores(
+    report: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]
+) -> tuple[int, int]:
+    """Return how many scores of some rows and seeds a comparison has, and of how many.
+
+    A row that does not depend on the seed has one score.
+
+    Args:
+        report: What `compare_recognisers` returns.
+        names: Rows of `recogniser_rows`.
+        seeds: Seeds.
+    """
+    rows, videos = recogniser_rows(), report["videos"]
+    seeded = [name for name in names if rows[name][0].seeded]
+    scored = sum(str(seed) in videos.get(name, {}) for name in seeded for seed in seeds)
+    scored += sum(bool(videos.get(name)) for name in names if name not in seeded)
+    return scored, len(seeded) * len(seeds) + len(names) - len(seeded)
+
+
 def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
     """Return the rows of all recognisers by name."""
     return {
