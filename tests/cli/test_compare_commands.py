@@ -46,7 +46,7 @@ def test_compare(world, tmp_path, ran):
         "estimate for 8 scores: under a minute. It is of one epoch of each network" in captured.err
     )
     assert re.findall(r"(\d) scores? to go, under a minute", captured.err) == [*"7654321"]
-    names = "T2 T3 results.json tables.md tables.tex"
+    names = "T2 T3 costs results.json tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
     assert text.count("| --- |") == 4
