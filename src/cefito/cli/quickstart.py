@@ -138,8 +138,10 @@ def _of_films(
         save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
     if (scores := run.own_recogniser.held_out) is not None:
         talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
+    said = {limit for video in verified for limit in video.limits}  # below
     for limit in limits_of_films(run):
-        talk(f"note: {limit}")
+        if limit not in said:
+            talk(f"note: {limit}")
     show_verified(verified, LEAST)
     seconds, labelled = time.monotonic() - started, counted(made.labelled, "labelled film")
     talk(f"\nLearned from {labelled}, {made.new} without labels; {seconds:.0f} s. Look at {page}.")
