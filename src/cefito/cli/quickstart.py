@@ -107,7 +107,8 @@ def quickstart(
         "What next:",
         f"  one plan          cefito plan {out}/run {plan}",
         f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}",
-        "  your own videos   cefito data prepare custom STEPS.csv DATA --videos FOLDER"
+        "  your own films    cefito quickstart --films FOLDER, some of them labelled",
+        "  step by step      cefito data prepare custom STEPS.csv DATA --videos FOLDER"
         f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN",
         f"  {last}",
     )
