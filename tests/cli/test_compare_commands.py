@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,22 @@ def test_compare(world, tmp_path, ran):
     assert "estimate" not in again.err
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
+
+
+def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    start = page.index("cefito data world DATA\n")
+    make, compare = page[start : page.index("\n```", start)].splitlines()
+    monkeypatch.chdir(tmp_path)
+    assert ran(*make.split()[1:]).err.startswith("wrote DATA: synthetic world (simulated)")
+    shown = ran(*compare.split()[1:]).out.splitlines()
+    assert shown[0].startswith("synthetic world (simulated), T = 3, 580 test windows")
+    assert [line.split("  ")[0] for line in shown[2:4]] == [
+        "nearest window",
+        "most frequent window",
+    ]
+    files = {"T3", "costs", "results.json", "tables.md", "tables.tex"}
+    assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):
