@@ -327,6 +327,24 @@ def test_the_keys_of_epochs_are_all_listed():
         load_config("small", method="chain", overrides={"training.optimiser.epochs": 20})
 
 
+def test_the_preset_of_the_page_lists_its_differences_alone(tmp_path):
+    (block,) = blocks(ROOT / "docs" / "training.md", "toml")
+    (tmp_path / "mine.toml").write_text(block, encoding="utf-8")
+    ours = flattened(load_config(str(tmp_path / "mine.toml"), method="chain").sections)
+    small = flattened(load_config("small", method="chain").sections)
+    differ = {key: value for key, value in ours.items() if small[key] != value}
+    assert differ == {"chain_training.optimiser.epochs": 40}
+
+
+def test_further_epochs_on_all_videos_are_half_as_many_in_small_alone():
+    listed = spans(ROOT / "docs" / "training.md")
+    keys = {key for key in listed if key.endswith(".all_videos")}
+    for preset, share in (("small", 0.5), ("paper", 0)):
+        values = flattened(settings_values(preset))
+        shares = {key: value for key, value in values.items() if key.endswith(".all_videos")}
+        assert shares == dict.fromkeys(keys, share)
+
+
 def test_the_table_of_results_is_that_of_the_files(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     table = importlib.import_module("results_table").table()

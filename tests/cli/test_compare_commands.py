@@ -154,3 +154,29 @@ def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_exper
     assert open_dataset(out / "data").name == "crosstask"
     assert "crosstask, T = 4" in first.out
     assert "0 of 4 scores are missing." in ran(*command).err
+
+
+def test_jobs_of_a_table_of_the_paper(world, tmp_path, ran, cheap_experiments):
+    """One seed, or one row, each; the command without both makes the tables."""
+    command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 2]
+    command += ["--horizons", 3, *TINY]
+    first = ran(*command, "--seed", 1)
+    assert first.out == ""
+    assert "done here: 2 of 2 scores; missing in all: 2 of 4." in first.err
+    assert not (tmp_path / "tables.md").exists()
+    second = ran(*command, "--only", "nearest")
+    assert "1 of 2 scores are missing." in second.err
+    assert "done here: 2 of 2 scores; missing in all: 1 of 4." in second.err
+    whole = ran(*command)
+    assert "1 of 4 scores are missing." in whole.err
+    assert "2 seeds" in whole.err
+    assert {trial.seed for trial in Results.read(tmp_path / "results.json").trials} == {0, 1}
+    assert (tmp_path / "tables.md").exists()
+
+
+def test_several_workers_show_a_bar_instead_of_what_remains(world, tmp_path, ran):
+    given = ["compare", world.folder, "--out", tmp_path, "--planners", "nearest", "--seeds", 2]
+    said = ran(*given, "--horizons", 2, "--workers", 2, *PAPER).err
+    assert "estimate for 2 scores: under a minute, by 2 workers" in said
+    assert "to go" not in said
+    assert "comparing: 2/2" in said

@@ -142,3 +142,15 @@ def test_the_command(folder, tmp_path, capsys):
     assert "(--frame-rate)" in capsys.readouterr().err
     assert main([*argv, "--videos", str(folder)]) == 2
     assert "takes no videos" in capsys.readouterr().err
+
+
+def test_features_of_another_folder_and_rows_of_another_rate_by_the_command(folder, tmp_path):
+    (folder / "features").rename(tmp_path / "elsewhere")
+    out = tmp_path / "DATA"
+    argv = ["data", "prepare", "custom", str(folder), str(out), "--task-pattern", "_([a-z]+)$"]
+    argv += ["--frame-rate", "5", "--features", str(tmp_path / "elsewhere")]
+    assert main([*argv, "--row-rate", "1", "--bundle", "2"]) == 0
+    dataset = open_dataset(out)
+    assert dataset.timeline.rate == 1
+    splits = {video.video_id: video.split for video in dataset.videos}
+    assert splits == {"P1_tea": "test", "P2_tea": "train", "P3_toast": "train"}
