@@ -357,6 +357,7 @@ SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs"
 SMALLER = {
     "README.md": ("", ""),
     "docs/searches.md": ("", ""),
+    "docs/report.md": ("", ""),
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
     "docs/training.md": (
         'load_config("small")',

@@ -98,9 +98,15 @@ def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, est
         counted = partial(lambda fit, *given, **more: fits.append(fit) or fit(*given, **more), fit)
         monkeypatch.setattr(planner, "fit", counted)
     job = partial(made, world, out, names, seeds=(0, 1))
+    evaluated = []
+    measure = costs.evaluate_planner
+    counting = lambda planner, windows, **more: (  # noqa: E731
+        evaluated.append(len(windows)) or measure(planner, windows, **more)
+    )
+    monkeypatch.setattr(costs, "evaluate_planner", counting)
     first = estimate(job(only_seed=1, only_rows=("frequent",)))
     assert (list(first.seconds), first.kept) == (["frequent, T = 2, seed 1"], False)
-    assert len(fits) == 1
+    assert (len(fits), evaluated) == (1, [16, 16])  # both rows of its run
     others = estimate(job(only_rows=("frequent-true-task",)))  # its run was measured
     assert (len(others.seconds), others.kept, len(fits)) == (2, True, 1)
     assert others.seconds["frequent-true-task, T = 2, seed 1"] == pytest.approx(
