@@ -117,6 +117,8 @@ def test_the_class_is_called_planner_once(name, method, planner, tmp_path):
     assert re.findall(r"^class (\w*Planner)\(", code, re.MULTILINE) == [planner]
     assert (f'name="{method}"' in code, f"    planner={planner}," in code) == (True, True)
     spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["written"] = module  # where its dataclasses look for their types
     try:

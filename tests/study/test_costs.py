@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cefito.data.windows import fitting_windows
+from cefito.evaluation.score import evaluate_planner
 from cefito.planners.methods import CLASSIFIER
 from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from cefito.study import costs
@@ -99,9 +100,8 @@ def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, est
         monkeypatch.setattr(planner, "fit", counted)
     job = partial(made, world, out, names, seeds=(0, 1))
     evaluated = []
-    measure = costs.evaluate_planner
     counting = lambda planner, windows, **more: (  # noqa: E731
-        evaluated.append(len(windows)) or measure(planner, windows, **more)
+        evaluated.append(len(windows)) or evaluate_planner(planner, windows, **more)
     )
     monkeypatch.setattr(costs, "evaluate_planner", counting)
     first = estimate(job(only_seed=1, only_rows=("frequent",)))
