@@ -28,10 +28,14 @@ from cyclopts import CycloptsError
 from cefito.cli import build_app, main
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
+from cefito.errors import ConfigError
 from cefito.planners.methods import load_config
+from cefito.recognition.settings import RecogniserConfig
+from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
+from cefito.settings import flattened
 from cefito.study.trials import ROWS
 from tiny_runs import TINY_RUN
 
@@ -303,6 +307,44 @@ def test_lists_are_whole(page, head, expected):
     assert sorted(listed) == sorted(expected)
 
 
+def test_the_keys_of_epochs_are_all_listed():
+    """In docs/training.md, in one sentence; and its commands are taken by their default methods."""
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    sentence = text.partition("The epochs of planners are ")[2].partition(" A method refuses")[0]
+    first, behind, *others = (span for span in SPAN.findall(sentence) if span not in ROWS)
+    assert first == f"chain_training{behind}"
+    keys = {key for key in flattened(settings_values("small")) if key.endswith(".optimiser.epochs")}
+    assert {first, *(other + behind for other in others)} == keys
+    told = text.partition("A recogniser is trained by ")[2].partition("\n\n")[0]
+    fields = {key.removeprefix("recogniser.") for key in SPAN.findall(told)}
+    assert fields <= RecogniserConfig.model_fields.keys()
+    assert len(fields) == 3
+    for given in calls(ROOT / "docs" / "training.md", "cefito", whole=True):
+        for word in given:
+            if given[0] == "train" and word.startswith("chain_training"):
+                load_config("small", method="chain", overrides=dict([word.split("=")]))
+    with pytest.raises(ConfigError, match="is not read by chain"):
+        load_config("small", method="chain", overrides={"training.optimiser.epochs": 20})
+
+
+def test_the_preset_of_the_page_lists_its_differences_alone(tmp_path):
+    (block,) = blocks(ROOT / "docs" / "training.md", "toml")
+    (tmp_path / "mine.toml").write_text(block, encoding="utf-8")
+    ours = flattened(load_config(str(tmp_path / "mine.toml"), method="chain").sections)
+    small = flattened(load_config("small", method="chain").sections)
+    differ = {key: value for key, value in ours.items() if small[key] != value}
+    assert differ == {"chain_training.optimiser.epochs": 40}
+
+
+def test_further_epochs_on_all_videos_are_half_as_many_in_small_alone():
+    listed = spans(ROOT / "docs" / "training.md")
+    keys = {key for key in listed if key.endswith(".all_videos")}
+    for preset, share in (("small", 0.5), ("paper", 0)):
+        values = flattened(settings_values(preset))
+        shares = {key: value for key, value in values.items() if key.endswith(".all_videos")}
+        assert shares == dict.fromkeys(keys, share)
+
+
 def test_the_table_of_results_is_that_of_the_files(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     table = importlib.import_module("results_table").table()
@@ -315,6 +357,7 @@ SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs"
 SMALLER = {
     "README.md": ("", ""),
     "docs/searches.md": ("", ""),
+    "docs/report.md": ("", ""),
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
     "docs/training.md": (
         'load_config("small")',

@@ -68,7 +68,7 @@ def test_an_array_of_jobs(tmp_path):
     ]
     said = [job.communicate()[1] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], said
-    assert all("4 of the 4 scores here are done" in words for words in said)  # T = 3 and 4
+    assert all("done here: 4 of 4 scores; missing" in words for words in said)  # T = 3 and 4
     assert not (out / "results.json").exists()
     table = [
         "compare",

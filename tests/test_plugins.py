@@ -179,7 +179,7 @@ def test_a_metric_of_recognisers_of_a_package(install, monkeypatch, caplog, tmp_
     short = [len(films.timeline.videos[place]) < 60 for place in range(10, 16)]
     assert found["rows"]["nearest"]["short"]["mean"] == pytest.approx(100 * np.mean(short), abs=0.1)
     assert "short" in table.heads
-    assert "less than a minute" in table.legend[0]
+    assert "less than a minute" in table.meanings["short"]
     assert {"bad", "bare"}.isdisjoint(found["rows"]["nearest"])
     assert "'bare' of the package judge 0.1 cannot be used (it has no head)" in caplog.text
     assert "'bad' of the package judge 0.1 failed" in caplog.text

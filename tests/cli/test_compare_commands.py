@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_compare(world, tmp_path, ran):
         "estimate for 8 scores: under a minute. It is of one epoch of each network" in captured.err
     )
     assert re.findall(r"(\d) scores? to go, under a minute", captured.err) == [*"7654321"]
-    names = "T2 T3 results.json tables.md tables.tex"
+    names = "T2 T3 costs results.json tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
     assert text.count("| --- |") == 4
@@ -58,6 +59,22 @@ def test_compare(world, tmp_path, ran):
     assert "estimate" not in again.err
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
+
+
+def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    start = page.index("cefito data world DATA\n")
+    make, compare = page[start : page.index("\n```", start)].splitlines()
+    monkeypatch.chdir(tmp_path)
+    assert ran(*make.split()[1:]).err.startswith("wrote DATA: synthetic world (simulated)")
+    shown = ran(*compare.split()[1:]).out.splitlines()
+    assert shown[0].startswith("synthetic world (simulated), T = 3, 580 test windows")
+    assert [line.split("  ")[0] for line in shown[2:4]] == [
+        "nearest window",
+        "most frequent window",
+    ]
+    files = {"T3", "costs", "results.json", "tables.md", "tables.tex"}
+    assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):
@@ -137,3 +154,29 @@ def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_exper
     assert open_dataset(out / "data").name == "crosstask"
     assert "crosstask, T = 4" in first.out
     assert "0 of 4 scores are missing." in ran(*command).err
+
+
+def test_jobs_of_a_table_of_the_paper(world, tmp_path, ran, cheap_experiments):
+    """One seed, or one row, each; the command without both makes the tables."""
+    command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 2]
+    command += ["--horizons", 3, *TINY]
+    first = ran(*command, "--seed", 1)
+    assert first.out == ""
+    assert "done here: 2 of 2 scores; missing in all: 2 of 4." in first.err
+    assert not (tmp_path / "tables.md").exists()
+    second = ran(*command, "--only", "nearest")
+    assert "1 of 2 scores are missing." in second.err
+    assert "done here: 2 of 2 scores; missing in all: 1 of 4." in second.err
+    whole = ran(*command)
+    assert "1 of 4 scores are missing." in whole.err
+    assert "2 seeds" in whole.err
+    assert {trial.seed for trial in Results.read(tmp_path / "results.json").trials} == {0, 1}
+    assert (tmp_path / "tables.md").exists()
+
+
+def test_several_workers_show_a_bar_instead_of_what_remains(world, tmp_path, ran):
+    given = ["compare", world.folder, "--out", tmp_path, "--planners", "nearest", "--seeds", 2]
+    said = ran(*given, "--horizons", 2, "--workers", 2, *PAPER).err
+    assert "estimate for 2 scores: under a minute, by 2 workers" in said
+    assert "to go" not in said
+    assert "comparing: 2/2" in said

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -98,6 +99,33 @@ def test_names_that_are_refused(name, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         write_package(name, tmp_path / "package")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "planner"),
+    [
+        ("student-planner", "student-planner", "StudentPlanner"),
+        ("my_planner", "my-planner", "MyPlanner"),
+        ("planner", "planner", "Planner"),
+        ("student", "student", "StudentPlanner"),
+    ],
+)
+def test_the_class_is_called_planner_once(name, method, planner, tmp_path):
+    assert main(["new-planner", name, "--out", str(tmp_path / "new")]) == 0
+    (path,) = tmp_path.glob("new/src/*/planner.py")
+    code = path.read_text()
+    assert re.findall(r"^class (\w*Planner)\(", code, re.MULTILINE) == [planner]
+    assert (f'name="{method}"' in code, f"    planner={planner}," in code) == (True, True)
+    spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["written"] = module  # where its dataclasses look for their types
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["written"]
+    assert (module.METHOD.name, module.METHOD.planner.__name__) == (method, planner)
 
 
 def test_folders_are_not_overwritten(tmp_path, capsys):

@@ -156,3 +156,28 @@ def test_a_person_at_the_terminal_is_asked_for_the_task(quick, call, tmp_path, m
     assert call("quickstart", "--films", folder, "--out", out)[0] == 0
     (task,) = open_dataset(next(out.glob("*/data"))).taxonomy.tasks
     assert task.name == "Change tyre"
+
+
+def test_films_of_files_of_labels_are_encoded_once(quick, ran, tmp_path):
+    """By `--by-file`, from one of two tiers; the label of another film trains anew."""
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    for number in range(4):
+        spans = draw(folder / f"f{number}.mp4")
+        if number < 3:
+            tiers = {"Steps": spans, "Hands": [("left", 0, 3000)]}
+            write_eaf(folder / f"f{number}.eaf", tiers, media=f"file:///C:/old/{number} a.mp4")
+    given = ["quickstart", "--films", folder, "--out", out, "--task", "tyre", "--json"]
+    given += ["--by-file", "--tier", "Steps"]
+    said = json.loads(ran(*given).out)
+    assert (said["labelled"], said["new"], said["videos"][0]["video"]) == (3, 1, "f3")
+    dataset = open_dataset(next(out.glob("*/data")))
+    assert {action.name for action in dataset.taxonomy.actions} == {*STEPS}
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("features/*.npy")}
+    assert [*sorted(before)] == ["f0.npy", "f1.npy", "f2.npy", "f3.npy"]
+    draw(folder / "f4.mp4")
+    assert json.loads(ran(*given).out)["new"] == 2
+    after = {path.name: path.stat().st_mtime_ns for path in out.glob("features/*.npy")}
+    assert after.pop("f4.npy")
+    assert after == before
+    assert len([*out.glob("*/run")]) == 1  # nothing was learned anew

@@ -187,3 +187,22 @@ def test_of_a_run_of_several_lengths(run_of_lengths, ran, tmp_path):
     report = json.loads(ran("report", folder, "--with-elapsed", "--queries", "0", "--json").out)
     assert report["scores"]["with_elapsed"]
     assert "--with-elapsed" in report["commands"][1]
+
+
+def test_two_videos_of_one_task_are_enough(ran, tmp_path):
+    """Two actions, plans of one step; a warning says that one video chooses the epochs."""
+    (tmp_path / "F").mkdir()
+    rows = ["video,task,step,start,end"]
+    for video in ("one", "two"):
+        np.save(tmp_path / "F" / f"{video}.npy", np.random.default_rng(0).normal(size=(9, 4)))
+        rows += [f"{video},tea,boil,0,3", f"{video},tea,pour,4,7"]
+    (tmp_path / "STEPS.csv").write_text("\n".join(rows) + "\n")
+    features = ["--features", tmp_path / "F"]
+    ran("data", "prepare", "custom", tmp_path / "STEPS.csv", tmp_path / "DATA", *features)
+    quick = ["--set", "chain_training.optimiser.epochs=1", "--set", "chain.hidden=4"]
+    given = ["train", tmp_path / "DATA", "--horizon", 1, "--out", tmp_path / "RUN", *quick]
+    said = ran(*given).err
+    assert "chosen on the 2 windows of one video" in said
+    plan = ["plan", tmp_path / "RUN", "--video", "one", "--from-step", 1, "--json"]
+    plans = json.loads(ran(*plan).out)["plans"]
+    assert {*plans[0]["names"], *plans[1]["names"]} == {"boil", "pour"}

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from cefito.cli.verify import show_verified
+from cefito.inference.whole_videos import VerifiedVideo
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
@@ -103,6 +105,27 @@ def test_a_promise_of_false_alarms_is_made_and_said(call, run, table, tmp_path):
         assert words in page.read_text()
         assert words in call("verify", run, steps, *options)[2]
     assert "promise" not in json.loads(call("verify", run, steps, "--json")[1])[0]
+
+
+def test_what_is_said_of_all_films_is_said_once(capsys):
+    unseen = "mistakes in films may go unseen: this recogniser was not tried on any"
+    promise = {"false_alarms": 2, "per_steps": None, "least": 0.7, "videos": 9}
+    films = [
+        VerifiedVideo.model_validate(
+            {"video": name, "task": "tea", "steps": (), "deviations": (), "repair": ()}
+            | {"limits": limits, "promise": promise, "seconds": 60}
+        )
+        for name, limits in (("a", [unseen]), ("b", [unseen, "too dark"]), ("c", [unseen]))
+    ]
+    show_verified(films, 0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "nothing was found" not in line] == [
+        *(f"{name}: tea, 0 steps recognised" for name in "abc"),
+        "promised: at most 2 false alarms an hour, from 70.0 % on, by 9 right videos held out",
+        f"note: {unseen}",
+        "b: note: too dark",
+    ]
+    assert films[0].to_dict()["limits"] == [unseen]
 
 
 def test_steps_of_tables_are_names_also_if_they_are_numbers(call, run, refused, table):

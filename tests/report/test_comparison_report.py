@@ -132,3 +132,12 @@ def test_lost_epochs_are_noted(folder, tmp_path):
     metrics.write_text("")
     (note,) = (note for note in report_comparison(copy).notes if "incomplete" in note)
     assert re.search(r"metrics.jsonl of T2, seed0, classifier\S* has 0 of [1-9]\d* epochs", note)
+
+
+def test_reports_of_its_runs_show_plans(folder, tmp_path):
+    run = next((folder / "T3" / "seed0" / "runs").glob("nearest-*"))
+    out = tmp_path / "run.html"
+    assert main(["report", str(run), "--out", str(out), "--queries", "2"]) == 0
+    text = out.read_text()
+    assert "nearest window on" in text
+    assert len(re.findall(r"annotated", text)) >= 2

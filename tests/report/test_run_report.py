@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from browsing import ELEMENT, check_file, parsed
+from browsing import ELEMENT, check_file, chromium, parsed
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
@@ -288,3 +288,30 @@ def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
     few = made.model_copy(update=changes)
     save_report(few, tmp_path / "report.html")
     check_file(tmp_path / "report.html")
+
+
+def test_the_gallery_is_filtered_and_the_page_fits_a_phone_and_is_printed(made, tmp_path):
+    save_report(made, tmp_path / "report.html")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tmp_path / "report.html").as_uri())
+        assert asked == [(tmp_path / "report.html").as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.locator("details", has=page.locator("#filters")).evaluate("one => one.open = true")
+        shown = "all => all.filter(one => !one.closest('[hidden]')).length"
+        wanted = {
+            ("outcome", "right"): [query.outcome == "right" for query in made.gallery],
+            ("mistake", "order"): ["order" in query.mistakes for query in made.gallery],
+            ("task", str(made.gallery[0].true_task)): [
+                query.true_task == made.gallery[0].true_task for query in made.gallery
+            ],
+        }
+        articles = page.locator("#filters ~ * article.q, #filters ~ article.q")
+        assert articles.evaluate_all(shown) == len(made.gallery)
+        for (field, value), those in wanted.items():
+            page.locator(f"#{field}").select_option(value)
+            assert articles.evaluate_all(shown) == sum(those) < len(made.gallery)
+            page.locator(f"#{field}").select_option("")
+        assert page.pdf().startswith(b"%PDF")

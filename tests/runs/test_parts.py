@@ -103,6 +103,24 @@ def test_a_finetuned_run_takes_settings_of_parts(films, run, tmp_path):
         finetune(run, films, tmp_path / "b", settings={"any_length.hidden": 8})
 
 
+@pytest.mark.parametrize("option", [[], ["--no-recogniser"]])
+def test_a_finetuning_says_first_that_the_recogniser_is_trained_anew(
+    films, run, tmp_path, capsys, option
+):
+    call = ["finetune", str(run.folder), str(films.folder), "--out", str(tmp_path / "further")]
+    shorter = ["--set", "recogniser.temporal_passes=1", "--set", "recogniser.temporal_steps=2"]
+    assert main([*call, "--epochs", "1", *shorter, *option]) == 0
+    said = capsys.readouterr().err
+    words = "the recogniser is trained anew, which --epochs does not shorten: --set recogniser."
+    assert (words in said) == (not option)
+    assert said.find(words) < said.index("best epoch")
+    made = open_run(tmp_path / "further")
+    assert (made.recogniser is None) == bool(option)
+    if not option:
+        config = made.recogniser.config
+        assert (config.temporal_passes, config.temporal_steps) == (1, 2)
+
+
 def tensors(folder):
     return {name: data for name, data in contents(folder).items() if name.endswith(".safetensors")}
 

@@ -512,3 +512,11 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
         train(world, copied, config=FREQUENT, reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
         train(world, tmp_path / "new", config=FREQUENT, reuse=True)
+
+
+def test_metrics_of_epochs_are_lines_that_pandas_reads(trained):
+    pandas = pytest.importorskip("pandas")
+    read = pandas.read_json(trained.folder / "chain" / "metrics.jsonl", lines=True)
+    kept = trained.info.training["chain"]
+    assert len(read) == kept.epochs
+    assert [*read["epoch"]] == [*range(1, kept.epochs + 1)]

@@ -1,13 +1,15 @@
 """What a study will take is what an epoch of each network took, by a clock that ticks when read."""
 
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from cefito.data.windows import fitting_windows
+from cefito.evaluation.score import evaluate_planner
 from cefito.planners.methods import CLASSIFIER
-from cefito.planners.simple.planners import NearestPlanner
+from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from cefito.study import costs
 from cefito.study.costs import StudyCosts, estimated_costs
 from cefito.study.running import missing_trials, run_study
@@ -87,7 +89,41 @@ def test_rows_that_ask_a_server_or_fail_are_named(world, tmp_path, estimate, mon
         raise ZeroDivisionError
 
     monkeypatch.setattr(NearestPlanner, "fit", broken)
-    assert estimate(made(world, tmp_path / "out", ("nearest",))).unknown == ("nearest",)
+    assert estimate(made(world, tmp_path / "new", ("nearest",))).unknown == ("nearest",)
+
+
+def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, estimate, monkeypatch):
+    names, out, fits = ("frequent", "frequent-true-task", "nearest"), tmp_path / "out", []
+    for planner in (NearestPlanner, FrequentPlanner):
+        fit = planner.fit
+        counted = partial(lambda fit, *given, **more: fits.append(fit) or fit(*given, **more), fit)
+        monkeypatch.setattr(planner, "fit", counted)
+    job = partial(made, world, out, names, seeds=(0, 1))
+    evaluated = []
+    counting = lambda planner, windows, **more: (  # noqa: E731
+        evaluated.append(len(windows)) or evaluate_planner(planner, windows, **more)
+    )
+    monkeypatch.setattr(costs, "evaluate_planner", counting)
+    first = estimate(job(only_seed=1, only_rows=("frequent",)))
+    assert (list(first.seconds), first.kept) == (["frequent, T = 2, seed 1"], False)
+    assert (len(fits), evaluated) == (1, [16, 16])  # both rows of its run
+    others = estimate(job(only_rows=("frequent-true-task",)))  # its run was measured
+    assert (len(others.seconds), others.kept, len(fits)) == (2, True, 1)
+    assert others.seconds["frequent-true-task, T = 2, seed 1"] == pytest.approx(
+        EPOCHS + REST, abs=0.5
+    )
+    assert "each network measured here, or by an earlier command, and most" in others.words
+    whole = estimate(job())
+    assert (len(whole.seconds), len(fits)) == (6, 2)
+    again = estimate(job())
+    assert (again.seconds, len(fits)) == (whole.seconds, 2)
+    (kept,) = out.glob("costs/frequent-*/seconds.json")
+    kept.write_text("{")  # damaged: measured again
+    assert estimate(job(only_rows=("frequent",))).seconds.keys() == {
+        "frequent, T = 2, seed 0",
+        "frequent, T = 2, seed 1",
+    }
+    assert len(fits) == 3
 
 
 def test_words_and_what_remains():

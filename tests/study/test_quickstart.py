@@ -100,6 +100,8 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert f"look at {out}/report.html." in captured.err
     assert "planned right" in (out / "report.html").read_text()
     assert f"cefito plan {out}/run --video world-" in captured.err
+    said = captured.err.partition("What next:")[2]
+    assert "  your own films    cefito quickstart --films FOLDER, some of them labelled\n" in said
     assert "Traceback" not in captured.err
     assert open_run(out / "run").info.seed == 1
 

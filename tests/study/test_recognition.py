@@ -1,6 +1,7 @@
 """`cefito compare --recognisers`: scores of recognisers on whole test videos."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -120,18 +121,41 @@ def test_the_command(films, tmp_path, capsys):
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
 
 
+def test_columns_of_recognisers_are_chosen_and_refused_by_their_own_heads(films, tmp_path, capsys):
+    given = ["compare", str(films.folder), "--out", str(tmp_path), "--recognisers", "nearest"]
+    assert main([*given, "--columns", "frame,SR"]) == 2
+    said = capsys.readouterr().err
+    assert "no column 'SR'; there are frame, frame/video, edit, F1@10" in said
+    assert "done off, detected, delay (s), ECE. (--columns)" in said
+    assert not (tmp_path / "recognition.json").exists()
+    assert main([*given, "--columns", "edit,frame"]) == 0
+    shown = capsys.readouterr()
+    assert re.split("  +", shown.out.splitlines()[1]) == ["recogniser", "frame", "edit"]
+    legend = "frame: rows labelled right, of all rows. edit: 1 − edit distance / longer length."
+    assert f"(videos resampled). {legend}\n" in shown.err
+    page = (tmp_path / "recognition.md").read_text()
+    assert "| recogniser | frame | edit |" in page
+    assert "F1@10" not in page + (tmp_path / "recognition.tex").read_text()
+    assert "f1_10" in (tmp_path / "recognition.json").read_text()  # whole
+
+
 def test_jobs_share_a_folder(films, tmp_path, capsys):
     """Each of one row or seed; the last command adds what is missing, and makes the table."""
     rows, small = ["--recognisers", "tcn,nearest"], ["--set", "recogniser.epochs=1"]
     given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds=2", *rows, *small]
-    for share in (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], []):
+    remedy = "The command without --seed and --only makes the tables.\n"
+    shares = (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], [])
+    for share, missing in zip(shares, (2, 1, 0), strict=True):  # nearest has no seeds: one score
         assert main([*given, *share]) == 0
+        said = capsys.readouterr()
+        here = f"done here: 1 of 1 score; missing in all: {missing} of 3. {remedy}"
+        assert said.err.endswith(here) == bool(share)
         found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
     assert {name: [*seeds] for name, seeds in found.items()} == {
         "tcn": ["1", "0"],
         "nearest": ["0"],
     }
-    assert "tcn (2 seeds)" in capsys.readouterr().out
+    assert "tcn (2 seeds)" in said.out
     assert not [*(tmp_path / "trainings").iterdir()]
     before = (tmp_path / "recognition.json").read_bytes()
     assert main(given) == 0
@@ -275,7 +299,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     low, high = (scores["frame_video"][end] for end in ("low", "high"))
     assert min(means) - 0.01 <= low < scores["frame_video"]["mean"] < high <= max(means) + 0.01
     assert "held out in 3 folds" in table.title
-    assert "(groups resampled)" in table.legend[0]
+    assert "(groups resampled)" in table.legend
     two = compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group", folds=2)[1]
     assert two["folds"] == [7, 9]
     with pytest.raises(ConfigError, match="Choose another folder"):
@@ -289,7 +313,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     [
         (["--recognisers", "nearest", "--folds", "2"], "--folds is of --by group"),
         (["--planners", "nearest", "--by", "group"], "--by and --folds are of --recognisers"),
-        (["--verifiers", "ours", "--by", "group"], "takes --out and --json alone"),
+        (["--verifiers", "ours", "--by", "group"], "takes --out, --columns and --json alone"),
     ],
 )
 def test_folds_are_of_recognisers(films, tmp_path, given, message, capsys):

@@ -1,3 +1,4 @@
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from cefito.study.results import gather
 from cefito.study.running import run_study
 from cefito.study.study import Study
 from cefito.study.tables import published_rows
-from cefito.study.trials import ROWS, FailedTrial
+from cefito.study.trials import ROWS, FailedTrial, find_rows
 from tiny_runs import TINY_RUN
 
 SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
@@ -222,3 +223,19 @@ def test_plans_of_names_that_are_hard_to_print(tmp_path):
     draw_plans([first, second], tmp_path / "two.png", title="$x_")
     draw_plans([second], tmp_path / "one.png", title="")
     assert size(tmp_path / "two.png")[1] > size(tmp_path / "one.png")[1]
+
+
+def test_the_page_lists_the_rows_and_the_tables_that_there_are(world):
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    (others,) = re.findall(r"cefito reproduce ablation .*# or (.*)", page)
+    named = {"ablation", *others.split(", ")}
+    assert named | {"crosstask", "coin", "niv"} == EXPERIMENTS.keys()
+    assert {name for name in named if EXPERIMENTS[name].draw} == {
+        "negatives",
+        "runtime",
+        "qualitative",
+    }
+    rows = ["cefito", "cefito-guided", "viterbi", "pdpp", "pkg-beam", "nearest", "frequent"]
+    assert [row.name for row in EXPERIMENTS["coin"].rows(world)] == rows
+    (added,) = re.findall(r"`--planners ([\w,]+)`\s+trains", page)
+    assert [row.name for row in find_rows(added.split(","))] == added.split(",")

@@ -10,9 +10,9 @@ from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
-from cefito.study.rendering import Entry, Table, latex, markdown
+from cefito.study.rendering import Entry, Table, check_columns, latex, markdown
 from cefito.study.results import Results, other_features
-from cefito.study.tables import check_columns, published_rows
+from cefito.study.tables import published_rows, score_heads
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
@@ -137,7 +137,7 @@ def test_rows_with_few_seeds_are_named(results):
 
 def test_notes(results):
     table = score_table(results, 2)
-    (first,), (*failed, _) = table.legend, table.notes
+    first, *failed, _ = table.remarks
     assert first.startswith("Per cent; ± half the 90 % interval of the mean by Student's t over")
     assert "mAcc: steps right in their places." in first
     assert "edit:" not in first
@@ -158,7 +158,7 @@ def test_metrics_that_a_trial_has_get_columns(results):
     assert table.heads[1:7] == ("SR", "mAcc", "mIoU", "edit", "order SR", "bitwise mIoU")
     shown = [entry.text for entry in column(table, "edit").values()]
     assert shown == ["–", "–", "40.00 ± 0.00", "40.00 ± 0.00", "–"]
-    assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.legend[0]
+    assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.remarks[0]
 
 
 def test_best_and_second_best(results):
@@ -462,8 +462,16 @@ def test_chosen_columns(crosstask):
     assert [len(line) for line in table.lines] == [3] * len(whole.lines)
     assert [line[:3] for line in whole.lines] == [*table.lines]
     assert whole.of_columns(["none of them"]) == whole
+    units = "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+    legend = f"{units} SR: every step is right. mAcc: steps right in their places."
+    assert table.remarks == (legend, *whole.notes)
+    assert f"\n{legend}\n" in markdown(table)
+    notes = re.findall(r"\\item (.*)", latex(table))
+    assert notes[0] == legend.replace("±", r"$\pm$").replace("%", r"\%")
+    assert len(notes) == 1 + len(whole.notes)
+    assert "SR bootstrap width: full width" in whole.remarks[0]
     with pytest.raises(ConfigError, match="no column 'sr'; there are SR, mAcc"):
-        check_columns(["SR", "sr"])
+        check_columns(["SR", "sr"], score_heads())
 
 
 SURE = {
@@ -497,4 +505,5 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert [line[column + 1].rank for line in (ours, theirs)] == [0, 0]  # neither is better
     assert ours[column + 2] == Entry(text="40.00 ± 0.00", rank=1)
     assert by_row["told"][column] == Entry(text="–")
-    assert any("expected calibration error" in note for note in table.legend)
+    assert "ECE: expected calibration error" in table.remarks[0]
+    assert "ECE" not in table.of_columns(["SR", "seeds"]).remarks[0]

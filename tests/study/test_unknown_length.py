@@ -173,3 +173,9 @@ def test_the_command(world, tmp_path, capsys):
     ):
         assert main([*given, *more]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_diffusion_planner_needs_as_many_steps_as_levels(world, tmp_path):
+    levels = {"settings": SETTINGS | {"pdpp.widths": [8, 8]}, "rows": find_rows(["pdpp"])}
+    (problem,) = run_study(made(world, tmp_path / "out", **levels))
+    assert "horizon 1: PDPP with 2 levels needs a horizon of at least 2" in problem

@@ -88,7 +88,18 @@ def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_pa
     assert main([*asked, "--json"]) == 0
     assert [*json.loads(capsys.readouterr().out)["rows"]] == ["never", "unseen-pair"]
     assert main([*asked, "--seeds", "2"]) == 2
-    assert "--verifiers: takes --out and --json alone" in capsys.readouterr().err
+    assert "--verifiers: takes --out, --columns and --json alone" in capsys.readouterr().err
+    assert main([*asked, "--columns", "SR"]) == 2
+    heads = "P, R, F1, average F1, F1b, AUC, missed at 1, missed at 3, missed at 10."
+    assert f"no column 'SR'; there are {heads}" in capsys.readouterr().err
+    assert main([*asked, "--columns", "R,missed at 1"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].split("  ")[0] == "verifier"
+    legend = (
+        "Per cent. R: recall of mistakes. missed at 1: mistakes missed at 1 false alarm an hour."
+    )
+    assert said.err.splitlines()[0] == legend
+    assert "F1b" not in (out / "verification.md").read_text()
     with pytest.raises(ConfigError, match="verifiers ever: expected some of never"):
         compare_verifiers(table, out, ["ever"])
     right = tmp_path / "RIGHT.csv"

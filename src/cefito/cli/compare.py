@@ -59,7 +59,8 @@ class StudyOptions:
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
-        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; all by default.
+        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
+            frame,edit,F1@50); all by default.
     """
 
     out: Path
@@ -79,10 +80,18 @@ class StudyOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
-        if self.columns is not None:
-            from cefito.study.tables import check_columns
 
-            check_columns(_names(self.columns))
+    @property
+    def chosen_columns(self) -> list[str] | None:
+        """The columns of the tables; None for all."""
+        return None if self.columns is None else _names(self.columns)
+
+    def check_columns(self) -> None:
+        """Refuse columns that no table of scores has (ConfigError)."""
+        from cefito.study.rendering import check_columns
+        from cefito.study.tables import score_heads
+
+        check_columns(self.chosen_columns, score_heads())
 
     def study(self, dataset: Path, **rest: Any) -> Study:
         """The study of these options on a data set, with the rest of its attributes."""
@@ -148,11 +157,11 @@ def compare(
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
             packages; with --out, --seeds, --seed, --only, --device, --set recogniser.KEY=VALUE,
-            --by, --folds and --json alone.
+            --columns, --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
-            count-graph, ours; with --out and --json alone.
+            count-graph, ours; with --out, --columns and --json alone.
         by: Score recognisers on all videos, of every split, each by one that was trained without
             its group (group), or in folds of videos (video), instead of on the split test.
         folds: Number of these folds; by default one for each group, or 5 of videos.
@@ -161,12 +170,13 @@ def compare(
     if (rows_of := recognisers or verifiers) is not None:
         others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
         of_folds = (by, folds) if verifiers else ()
-        used = () if verifiers else ("seeds", "seed", "only", "device", "set_")
+        of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
+        used = (*of_training, "columns")
         plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
         if options != plain or not published or any((*others, *of_folds)):
             kind = "verifiers" if verifiers else "recognisers"
             taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
-            taken += ["--by", "--folds"] * bool(used)
+            taken += ["--by", "--folds"] * (not verifiers)
             problem = (
                 f"takes {', '.join(taken)} and --json alone; the other options are of planners"
             )
@@ -184,6 +194,7 @@ def compare(
     if by is not None or folds is not None:
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
     changes = known_settings(options.set_)
+    options.check_columns()
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
@@ -220,10 +231,17 @@ def _finish_share(study: Study, problems: Sequence[str]) -> int:
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     missing = sum(isinstance(trial.result, FailedTrial) for trial in study.trials)
-    done = f"{len(study.share) - len(problems)} of the {counted(len(study.share), 'score')} here"
-    remedy = "the command without --seed and --only makes the tables"
-    talk(f"{done} are done, {missing} of {len(study.trials)} in all are missing; {remedy}")
+    whole = len(study.trials)
+    share = len(study.share)
+    _talk_of_share((share - len(problems), share), (whole - missing, whole))
     return 1 if problems else 0
+
+
+def _talk_of_share(here: tuple[int, int], whole: tuple[int, int]) -> None:
+    """Say how many scores of a job are done, of how many, and how many of the study are missing."""
+    done = f"done here: {here[0]} of {counted(here[1], 'score')}"
+    missing = f"missing in all: {whole[1] - whole[0]} of {whole[1]}"
+    talk(f"{done}; {missing}. The command without --seed and --only makes the tables.")
 
 
 def _named_rows(
@@ -274,38 +292,45 @@ def _compare_others(
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
-        shown, report = compare_verifiers(source, options.out, names)
+        shown, report = compare_verifiers(
+            source, options.out, names, columns=options.chosen_columns
+        )
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device
-        from cefito.study.recognition import compare_recognisers
+        from cefito.study.recognition import compare_recognisers, count_scores
         from cefito.study.study import check_share
 
         only = None if options.only is None else _names(options.only)
         seeds, (by, folds) = range(options.seeds), held
+        share = seeds if options.seed is None else [options.seed]
         check_share(only, names, options.seed, seeds)
         shown, report = compare_recognisers(
             open_dataset(source),
             options.out,
             names,
-            seeds if options.seed is None else [options.seed],
+            share,
             progress,
             _of_recognisers(settings(options.set_)),
             only=only,
             device=str(pick_device(options.device)),
             by=by,
             folds=folds,
+            columns=options.chosen_columns,
         )
     if json:
         print_json(report)
     else:
         table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-        for note in (*shown.legend, *shown.notes):
+        for note in shown.remarks:
             talk(note)
     files = (
         "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"
     )
     talk(f"wrote {files} into {options.out}")
+    if not verifiers and (options.seed, options.only) != (None, None):
+        here = count_scores(report, names if only is None else only, share)
+        _talk_of_share(here, count_scores(report, names, seeds))
     return 0
 
 
@@ -400,8 +425,8 @@ def finish(
     from cefito.study.tables import result_tables
 
     tables, out = result_tables(results, against=against, published=published), options.out
-    if options.columns is not None:
-        tables = [shown.of_columns(_names(options.columns)) for shown in tables]
+    if (columns := options.chosen_columns) is not None:
+        tables = [shown.of_columns(columns) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
@@ -464,6 +489,7 @@ def reproduce(
         json: Print the results as JSON instead of tables.
     """
     changes = known_settings(options.set_)
+    options.check_columns()
     from cefito.cli.prepare import Observed, prepare_benchmark
     from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections

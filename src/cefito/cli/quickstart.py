@@ -108,7 +108,8 @@ def quickstart(
         "What next:",
         f"  one plan          cefito plan {out}/run {plan}",
         f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}",
-        "  your own videos   cefito data prepare custom STEPS.csv DATA --videos FOLDER"
+        "  your own films    cefito quickstart --films FOLDER, some of them labelled",
+        "  step by step      cefito data prepare custom STEPS.csv DATA --videos FOLDER"
         f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN",
         f"  {last}",
     )
@@ -139,8 +140,10 @@ def _of_films(
         save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
     if (scores := run.own_recogniser.held_out) is not None:
         talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
+    said = {limit for video in verified for limit in video.limits}  # below
     for limit in limits_of_films(run):
-        talk(f"note: {limit}")
+        if limit not in said:
+            talk(f"note: {limit}")
     show_verified(verified, LEAST)
     seconds, labelled = time.monotonic() - started, counted(made.labelled, "labelled film")
     talk(f"\nLearned from {labelled}, {made.new} without labels; {seconds:.0f} s. Look at {page}.")

@@ -28,6 +28,7 @@ from cefito.markup import counted
 from cefito.planners.methods import load_config, precisions
 from cefito.runs.options import PartName, TrainArguments, TrainChoices, TrainOptions
 from cefito.runtime import Precision, pick_device
+from cefito.settings import changed
 
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
@@ -155,7 +156,9 @@ def finetune(
     Args:
         run: Run folder to start from, of the method cefito, chain, cefito+chain or any-length.
         dataset: Folder of a prepared data set, with observations made like the run's.
-        epochs: Epochs of each training; by default a quarter of the run's.
+        epochs: Epochs of each training of the planner; by default a quarter of the run's. The
+            recogniser is trained anew; --set recogniser.temporal_passes=5 --set
+            recogniser.temporal_steps=20 shortens that.
         horizon: Number of actions, if the folder has runs of several.
     """
     changes = known_settings(set_)
@@ -165,6 +168,16 @@ def finetune(
     opened, options = open_dataset(dataset), training.options()
     with log_warnings():
         start = open_run(run, device=options.device, horizon=horizon)
+        if start.info.shortest is not None and opened.rows_digest and training.recogniser:
+            config = changed(start.config.sections, changes).get("recogniser", {})
+            names = (
+                ("epochs=5",) if "epochs" in config else ("temporal_passes=5", "temporal_steps=20")
+            )
+            shorter = " ".join(f"--set recogniser.{name}" for name in names)
+            talk(
+                f"the recogniser is trained anew, which --epochs does not shorten: {shorter} does, "
+                "and --no-recogniser leaves it out"
+            )
         made = finetuned(
             start, opened, training.out, epochs=epochs, settings=changes, options=options
         )

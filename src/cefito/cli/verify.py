@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,18 +144,24 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
         for note in video.notes:
             talk(note)
-        if video.promise is not None:
-            talk(video.promise.words)
         if not video.deviations:
             shown = least if video.promise is None else video.promise.least
             talk(f"nothing was found to be wrong, from {percent(shown)} on")
         if video.unsure:
             steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
             talk(f"the film leaves open: {'; '.join(steps)}")
-        for limit in video.limits:
-            talk(f"note: {limit}")
         if video.repair:
             talk(f"to do: {', '.join(video.repair)}")
+    videos = defaultdict[str, list[str]](list)  # by what is said of them
+    for video in verified:
+        for said in (
+            *(() if video.promise is None else (video.promise.words,)),
+            *(f"note: {limit}" for limit in video.limits),
+        ):
+            videos[said].append(video.video)
+    for said, names in videos.items():
+        some = f"{', '.join(names)}: " * (len(names) < len(verified))
+        talk(f"{some}{said}")
     rows = [
         [
             video.video,

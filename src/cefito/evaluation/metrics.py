@@ -262,12 +262,13 @@ def metric_heads(*, brief: bool = False) -> dict[str, str]:
     }
 
 
-def metric_legend(names: Container[str]) -> str:
-    """Meanings of the metrics with these names, in one line."""
-    metrics = ((name, metric) for name, metric in METRICS.items() if metric.meaning)
-    return " ".join(
-        f"{metric.head}: {metric.meaning}." for name, metric in metrics if name in names
-    )
+def metric_meanings(names: Container[str]) -> dict[str, str]:
+    """What the metrics with these names mean, by the heads of their columns."""
+    return {
+        metric.head: metric.meaning
+        for name, metric in METRICS.items()
+        if metric.head and name in names
+    }
 
 
 @dataclass

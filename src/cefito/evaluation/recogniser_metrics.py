@@ -149,7 +149,7 @@ RECOGNISER_METRICS: Registry[Metric[ScoredVideo]] = Registry(
         ),
         "detected": Metric(_following(_detected), "detected", "steps shown in their own rows"),
         "delay_seconds": Metric(
-            _following(_delay), "delay, s", "seconds to the first row that shows it", percent=False
+            _following(_delay), "delay (s)", "seconds to the first row that shows it", percent=False
         ),
     },
     lambda name, entry: metric_fault(name, entry) or ("" if entry.head else "it has no head"),

@@ -20,7 +20,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cefito.evaluation.metrics import metric_heads, metric_legend
+from cefito.evaluation.metrics import metric_heads, metric_meanings
 from cefito.evaluation.records import Calibration, RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted, shortened
@@ -28,6 +28,7 @@ from cefito.report.breakdowns import KINDS
 from cefito.report.picture import timeline_picture
 from cefito.report.schema import ComparisonReport, GalleryQuery, LossCurve, RunReport
 from cefito.study.figures import COLORS, plot_coverage, plot_missed, plot_reliability
+from cefito.study.rendering import explained
 
 _EDGE = "#d0d7de"
 _WIDTH, _HEIGHT = 420, 230  # pixels
@@ -141,7 +142,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
         context: dict[str, Any] = {
             "headline": report.scores.headline(),
             "heads": _task_heads(report.scores),
-            "legend": metric_legend(report.scores.metrics),
+            "legend": explained(metric_meanings(report.scores.metrics)),
             "lead": run_lead(report),
             "examples": _examples(report.gallery),
             "confusion": _confusion(report),

@@ -1,7 +1,9 @@
 """What a study will take, told before its first training, and corrected as scores are finished.
 
 Each network of a row is trained for one epoch, on some of the windows, and a few queries are
-planned. Trainings may stop early, so that most estimates are too high.
+planned. Trainings may stop early, so that most estimates are too high. What was measured is kept in
+OUT/costs, so that several jobs that share the folder, and a command that is repeated, measure it
+once.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from cefito.data.windows import Windows, cut_windows, fitting_windows, steps_text
 from cefito.errors import RunError
 from cefito.evaluation.score import evaluate_planner
+from cefito.files import FileRecord
+from cefito.locks import locked
 from cefito.markup import counted
 from cefito.parts.folder import RunInfo, window_sizes
-from cefito.planners.base import Planner
-from cefito.planners.methods import SERVER, find_method
+from cefito.planners.methods import SERVER, PlannerVariant, find_method
 from cefito.progress import Progress, silent
 from cefito.runtime import determining, pick_device
 from cefito.study.study import Study
@@ -59,15 +62,16 @@ class _OneEpoch(TrainingContext):
         return result
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(FileRecord):
     """What a run was measured to take."""
+
+    what: ClassVar[str] = "measurement of what a run takes"
+    remedy: ClassVar[str] = "Remove it to measure again."
 
     trainings: dict[str, float]  # seconds of all epochs of all windows, by what is trained
     rest: float  # seconds of a fit beside them
     size: int  # windows times steps
-    planner: Planner
-    queries: dict[str, float] = field(default_factory=dict)  # seconds of a query, by row
+    queries: dict[str, float]  # seconds of a query, by row
 
 
 @dataclass
@@ -79,6 +83,7 @@ class StudyCosts:
     horizons: dict[str, float]  # seconds of each number of steps
     unknown: tuple[str, ...]  # rows that are not estimated
     workers: int = 1
+    kept: bool = False  # whether some of it was measured by an earlier command
     estimated: float = 0.0  # seconds of what is done
     taken: float = 0.0
 
@@ -91,7 +96,8 @@ class StudyCosts:
         said = f"estimate for {count}: {_minutes(total / self.workers)}"
         said += f", by {counted(self.workers, 'worker')}" * (self.workers > 1)
         said += f"; of rows {rows}; of {lengths}" * (total >= 60)
-        said += ". It is of one epoch of each network on this machine"
+        where = "measured here, or by an earlier command" if self.kept else "on this machine"
+        said += f". It is of one epoch of each network {where}"
         left = f"; not estimated: {', '.join(self.unknown)}" * bool(self.unknown)
         return f"{said}, and most trainings stop earlier{left}."
 
@@ -109,7 +115,7 @@ class StudyCosts:
 def estimated_costs(
     study: Study, trials: Sequence[Trial], *, workers: int = 1, progress: Progress = silent
 ) -> StudyCosts:
-    """Measure what the missing scores of a study will take.
+    """Measure what the missing scores of a study will take, or read what was measured before.
 
     Rows that ask a server are not estimated, nor those that fail, which say so when it is their
     turn.
@@ -124,19 +130,22 @@ def estimated_costs(
     begun, trained = set[Path](), set[tuple[int, int, str]]()
     seconds = dict[str, float]()
     rows, horizons = defaultdict[str, float](float), defaultdict[str, float](float)
-    unknown = dict[str, None]()
+    unknown, kept = dict[str, None](), False
     with progress("estimating", total=len(trials)) as advance:
         for trial in trials:
             cost = 0.0
             for run in (trial, *trial.of_lengths):
                 name = run.run_folder.name
                 if name not in measured:
-                    measured[name] = _measured(study, run)
+                    measured[name], before = _kept_or_measured(study, run)
+                    kept |= before
                 if (costs_of_run := measured[name]) is None:
                     unknown[trial.row.name] = None
                     continue
                 if not trial.of_lengths or run is not trial:
-                    cost += _scoring(study, trial, run, costs_of_run)
+                    windows, _ = study.scored_windows(trial.row, trial.horizon)
+                    count = len(windows) / max(1, len(trial.of_lengths))
+                    cost += costs_of_run.queries[trial.row.name] * count
                 if run.run_folder in begun or _is_finished(run.run_folder):
                     continue
                 begun.add(run.run_folder)
@@ -150,7 +159,36 @@ def estimated_costs(
             rows[trial.row.name] += cost
             horizons[steps_text(trial.horizon, trial.shortest)] += cost
             advance(1)
-    return StudyCosts(seconds, dict(rows), dict(horizons), tuple(unknown), workers)
+    return StudyCosts(seconds, dict(rows), dict(horizons), tuple(unknown), workers, kept)
+
+
+def _kept_or_measured(study: Study, run: Trial) -> tuple[_Measured | None, bool]:
+    """Return what a run takes, and whether that was measured before.
+
+    If another job measures it, wait for that. A method that fails, or asks a server, has none.
+    """
+    method, device = find_method(run.config.method), pick_device(study.device)
+    if SERVER in method.needs:
+        return None, False
+    folder = study.out / "costs" / f"{run.run_folder.name}-{device.type}"
+    rows = {
+        trial.row.name: trial.row
+        for trial in study.trials
+        for planned in trial.of_lengths or (trial,)
+        if planned.run_folder.name == run.run_folder.name
+    }
+    with locked(folder, "an estimate", wait=True):
+        with suppress(RunError):
+            kept = _Measured.read(folder / "seconds.json")
+            if kept.queries.keys() >= rows.keys():
+                return kept, True
+        try:
+            measured = _measured(study, run, [*rows.values()])
+        except Exception as problem:
+            logger.info("%s is not estimated: %s", run.label, problem)
+            return None, False
+        measured.write(folder / "seconds.json")
+        return measured, False
 
 
 def _fitting(study: Study, run: Trial) -> tuple[Windows, Windows]:
@@ -164,40 +202,26 @@ def _size(windows: Windows) -> int:
 
 
 @torch.random.fork_rng(devices=[])
-def _measured(study: Study, run: Trial) -> _Measured | None:
-    """Measure a run on some of its windows; None if it asks a server, or fails."""
-    method = find_method(run.config.method)
-    if SERVER in method.needs:
-        return None
-    fit = method.planner.fit
+def _measured(study: Study, run: Trial, rows: Sequence[PlannerVariant]) -> _Measured:
+    """Measure a run, of the study's first seed, on some of its windows, and queries of rows."""
+    fit = find_method(run.config.method).planner.fit
     whole, val = _fitting(study, run)
     some, few = (windows.sample(_WINDOWS, seed=0) for windows in (whole, val))
     context = _OneEpoch(device=pick_device(study.device))
     started = time.monotonic()
-    try:
-        fitted = fit(some, few, settings=run.config.settings, seed=run.seed, context=context)
-    except Exception as problem:
-        logger.info("%s is not estimated: %s", run.label, problem)
-        return None
+    fitted = fit(some, few, settings=run.config.settings, seed=study.seeds[0], context=context)
     trials = sum(context.tried.values())
     scale = _size(whole) / _size(some)
     trainings = {key: scale * length for key, length in context.seconds.items()}
     rest = max(0.0, time.monotonic() - started - trials)
-    return _Measured(trainings, rest, _size(whole), fitted.planner)
-
-
-def _scoring(study: Study, trial: Trial, run: Trial, costs_of_run: _Measured) -> float:
-    """Return the seconds of planning the windows of a score that a run plans."""
-    if (name := trial.row.name) not in costs_of_run.queries:
-        some = cut_windows(
-            study.dataset, horizon=run.horizon, shortest=run.shortest, split="test"
-        ).sample(_QUERIES, seed=0)
-        planner = trial.row.apply(costs_of_run.planner)
-        given: dict[str, Any] = trial.row.given
-        evaluation, _ = evaluate_planner(planner, some, **given)
-        costs_of_run.queries[name] = evaluation.seconds_per_query
-    windows, _ = study.scored_windows(trial.row, trial.horizon)
-    return costs_of_run.queries[name] * len(windows) / max(1, len(trial.of_lengths))
+    asked = cut_windows(study.dataset, horizon=run.horizon, shortest=run.shortest, split="test")
+    asked = asked.sample(_QUERIES, seed=0)
+    queries = {}
+    for row in rows:
+        given: dict[str, Any] = row.given
+        evaluation, _ = evaluate_planner(row.apply(fitted.planner), asked, **given)
+        queries[row.name] = evaluation.seconds_per_query
+    return _Measured(trainings=trainings, rest=rest, size=_size(whole), queries=queries)
 
 
 def _is_finished(folder: Path) -> bool:

@@ -35,7 +35,7 @@ from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, Recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import changed, check_key, validated
-from cefito.study.rendering import NONE, Entry, Table, latex, markdown
+from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown
 from cefito.training.trainer import TrainingContext
 
 
@@ -93,6 +93,7 @@ def compare_recognisers(
     device: str = "cpu",
     by: By | None = None,
     folds: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> tuple[Table, dict[str, Any]]:
     """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
 
@@ -107,16 +108,18 @@ def compare_recognisers(
         device: Where they are trained.
         by: Score all videos in folds, which keep this together, instead of the split test.
         folds: Number of folds, as of `split_folds`.
+        columns: Heads of the columns of the table; all by default.
 
     Raises:
-        ConfigError: An unknown recogniser or setting, or a folder of another data set, rows or
-            settings.
+        ConfigError: An unknown recogniser, setting or column, or a folder of another data set,
+            rows or settings.
         DataError: The data set holds no rows of whole videos, no test videos, or no groups.
     """
     changes, rows = changed({}, changes or {}), recogniser_rows()
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
         raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
+    check_columns(columns, _heads())
     for key in changes:
         check_key(key, *(rows[name][0].settings for name in names), place="recogniser")
     films, file = _Films.of(dataset, by, folds), out / "recognition.json"
@@ -158,6 +161,7 @@ def compare_recognisers(
             shutil.rmtree(trainings, ignore_errors=True)
     summaries = _summaries(videos, films.units)
     table = _table(films, {name: summaries[name] for name in names if name in summaries})
+    table = table.of_columns(table.heads if columns is None else columns)
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))
     return table, {**about, "rows": summaries, "videos": videos}
@@ -179,6 +183,25 @@ def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, 
         raise ConfigError(f"{file} {problem}. Choose another folder.")
     videos: dict[str, dict[str, Any]] = before["videos"]
     return videos
+
+
+def count_scores(
+    report: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]
+) -> tuple[int, int]:
+    """Return how many scores of some rows and seeds a comparison has, and of how many.
+
+    A row that does not depend on the seed has one score.
+
+    Args:
+        report: What `compare_recognisers` returns.
+        names: Rows of `recogniser_rows`.
+        seeds: Seeds.
+    """
+    rows, videos = recogniser_rows(), report["videos"]
+    seeded = [name for name in names if rows[name][0].seeded]
+    scored = sum(str(seed) in videos.get(name, {}) for name in seeded for seed in seeds)
+    scored += sum(bool(videos.get(name)) for name in names if name not in seeded)
+    return scored, len(seeded) * len(seeds) + len(names) - len(seeded)
 
 
 def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
@@ -287,12 +310,15 @@ def _interval(value: float, draws: Floats) -> dict[str, Any]:
     return {"mean": round(value, 2), "low": low, "high": high}
 
 
-def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
-    heads = {name: metric.head for name, metric in RECOGNISER_METRICS.items()}
+def _heads() -> list[str]:
+    """Return the heads of the columns, but the first."""
+    return [*(metric.head for metric in RECOGNISER_METRICS.values()), "ECE"]
 
+
+def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
-        for metric in heads:
+        for metric in RECOGNISER_METRICS:
             score = rows[name].get(metric)
             if score is None or score["low"] is None:
                 yield NONE
@@ -303,11 +329,12 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
     kind = "group" if are_grouped(films.units) else "video"
     how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
     listed = recogniser_rows()
-    meanings = (f"{metric.head}: {metric.meaning}." for metric in RECOGNISER_METRICS.values())
+    meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
     return Table(
         title=f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}",
-        heads=("recogniser", *heads.values(), "ECE"),
+        heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=(f"Per cent unless said, 90 % intervals ({kind}s resampled). {' '.join(meanings)}",),
+        legend=f"Per cent unless said, 90 % intervals ({kind}s resampled).",
+        meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )

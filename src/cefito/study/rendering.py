@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self
 
+from pydantic import Field
+
+from cefito.errors import ConfigError
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.markup import in_markdown, markdown_table
@@ -46,8 +49,16 @@ class Table(FileRecord):
     lines: tuple[tuple[Entry, ...], ...]
     below: int = 0  # number of lines below the rule
     own: int | None = ABSENT  # the line that the table is about
-    legend: tuple[str, ...] = ()  # what the columns are
+    legend: str = ""  # of all columns
+    meanings: dict[str, str] = Field(default_factory=dict)  # what columns are, by head
     notes: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is said below it: its legend, which explains the columns that it has, and notes."""
+        shown = {head: self.meanings[head] for head in self.heads if head in self.meanings}
+        legend = f"{self.legend} {explained(shown)}".strip()
+        return (legend, *self.notes) if legend else self.notes
 
     def of_columns(self, heads: Collection[str]) -> Self:
         """Return it with the first column and these heads; whole if it has none of them."""
@@ -58,6 +69,18 @@ class Table(FileRecord):
         return self.model_copy(
             update={"heads": tuple(self.heads[place] for place in kept), "lines": lines}
         )
+
+
+def check_columns(columns: Collection[str] | None, heads: Sequence[str]) -> None:
+    """Refuse columns that are not among the heads of a table (ConfigError)."""
+    if unknown := [column for column in columns or () if column not in heads]:
+        problem = f"no column '{unknown[0]}'; there are {', '.join(heads)}"
+        raise ConfigError(f"{problem}.", setting="columns")
+
+
+def explained(meanings: Mapping[str, str]) -> str:
+    """Return what columns are, by head, as sentences of a legend."""
+    return " ".join(f"{head}: {meaning}." for head, meaning in meanings.items())
 
 
 def signed(value: float) -> str:
@@ -78,7 +101,7 @@ def markdown(table: Table) -> str:
     ]
     if any(entry.rank for line in table.lines for entry in line):
         lines += ["", "Bold: the best of a column; italic: the second best."]
-    for note in (*table.legend, *table.notes):
+    for note in table.remarks:
         lines += ["", in_markdown(note)]
     return "\n".join(lines) + "\n"
 
@@ -96,7 +119,7 @@ def latex(table: Table) -> str:
     ]
     if table.below:
         body.insert(len(body) - table.below, r"\midrule")
-    notes = [rf"\item {_in_latex(note)}" for note in (*table.legend, *table.notes)]
+    notes = [rf"\item {_in_latex(note)}" for note in table.remarks]
     lines = [
         r"\begin{table}",
         r"\centering",

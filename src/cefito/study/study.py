@@ -7,6 +7,7 @@ resumed at any moment, and a failing trial does not affect the others:
     OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, named by a digest of everything that they depend
                                        on; rows that differ only in planning share one
     OUT/T3/seed0/trainings/            checkpoints and metrics, shared by all runs of the seed
+    OUT/costs/METHOD-DIGEST-DEVICE/    seconds that a run was measured to take (`costs.py`)
 
 A study of all lengths from 1 to 6, which planners are not told, has its trials in OUT/T1-6. A row
 whose runs plan one length each is trained for every length, in OUT/T1, OUT/T2, …, and plans the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import metric_heads, metric_legend
+from cefito.evaluation.metrics import metric_heads, metric_meanings
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.evaluation.statistics import (
     Difference,
@@ -28,15 +28,14 @@ from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
 
-_UNITS = (
-    "Per cent; ± half the 90 % interval of the mean by Student's t over seeds. SR bootstrap width: "
-    "full width (5th to 95th percentile) of the bootstrap over seeds, as published tables print it."
-)
-_CALIBRATION = (
-    "ECE: expected calibration error of the best plan's probability, lower is better. ECE by "
-    "chance: its mean if probabilities are right. SR at 50 %: success rate among the "
-    "half of the windows whose best plans are most probable."
-)
+_UNITS = "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+_MEANINGS = {
+    "SR bootstrap width": "full width (5th to 95th percentile) of the bootstrap over seeds, as "
+    "published tables print it",
+    "ECE": "expected calibration error of the best plan's probability, lower is better",
+    "ECE by chance": "mean of the ECE if probabilities are right",
+    "SR at 50 %": "success rate among the half of the windows whose best plans are most probable",
+}
 _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "
     "window is planned by a run of the number that the any-length chain of the seed predicts."
@@ -47,12 +46,9 @@ _LOW = ("expected_calibration_error",)  # lower is better
 _UNRANKED = ("chance_calibration_error",)  # neither is better
 
 
-def check_columns(columns: Collection[str] | None) -> None:
-    """Refuse columns that no table of scores has (ConfigError)."""
-    heads = (*metric_heads().values(), *CALIBRATION_HEADS.values(), *_OTHERS)
-    if unknown := [column for column in columns or () if column not in heads]:
-        problem = f"no column '{unknown[0]}'; there are {', '.join(heads)}"
-        raise ConfigError(f"{problem}.", setting="columns")
+def score_heads() -> tuple[str, ...]:
+    """Return the heads that columns of tables of scores can have, but the first."""
+    return (*metric_heads().values(), *CALIBRATION_HEADS.values(), *_OTHERS)
 
 
 def result_tables(
@@ -92,8 +88,6 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         or any(getattr(row, name, None) is not None for row in below)
     }
     heads = ("planner", *metrics.values(), *_OTHERS)
-    legend = [f"{_UNITS} {metric_legend(metrics)}".rstrip()]
-    legend += [_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)
     notes = [_UNKNOWN_LENGTH] * (results.shortest is not None)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
@@ -159,7 +153,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         heads=heads,
         lines=(*entries, *last),
         below=len(last),
-        legend=tuple(legend),
+        legend=_UNITS,
+        meanings=metric_meanings(metrics) | _MEANINGS,
         notes=(*notes, *more),
     )
 
@@ -311,8 +306,7 @@ def paired_rows(
 
 _PUBLISHED = (
     "Published rows: ± is the full width of a percentile bootstrap over seeds; epochs were chosen "
-    "on test; mIoU is bitwise on action ids, and no set IoU; rows of an own protocol have other "
-    "windows and metrics."
+    "on test; rows of an own protocol have other windows and metrics."
 )
 _OF_OTHERS = " They are of real features (S3D), the others of {}: not comparable."
 

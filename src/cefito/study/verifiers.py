@@ -32,7 +32,7 @@ from cefito.study.promises import (
     missed_curve,
     right_part,
 )
-from cefito.study.rendering import NONE, Entry, Table, latex, markdown
+from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
@@ -136,7 +136,7 @@ VERIFIERS: dict[str, VerifierRow] = {
 
 
 def compare_verifiers(
-    table: Path, out: Path | None, names: Sequence[str]
+    table: Path, out: Path | None, names: Sequence[str], columns: Sequence[str] | None = None
 ) -> tuple[Table, dict[str, Any]]:
     """Score verifiers on a table; write verification.json, .md, .tex, .svg; the table and scores.
 
@@ -146,14 +146,16 @@ def compare_verifiers(
         table: File of steps with the columns split and error.
         out: Folder to write; None for none.
         names: Names of `VERIFIERS`.
+        columns: Heads of the columns of the table; all by default.
 
     Raises:
-        ConfigError: An unknown verifier.
+        ConfigError: An unknown verifier or column.
         DataError: No test videos with mistakes and right steps.
     """
     if not names or not {*names} <= VERIFIERS.keys():
         unknown = ", ".join(name for name in names if name not in VERIFIERS) or "none"
         raise ConfigError(f"verifiers {unknown}: expected some of {', '.join(VERIFIERS)}.")
+    check_columns(columns, [*_HEADS.values()])
     tracks = read([table], Choices()).tracks
     test = [video for video in tracks if video.split == "test" and video.steps]
     wrong = np.array([bool(step.errors) for video in test for step in video.steps], dtype=bool)
@@ -196,6 +198,7 @@ def compare_verifiers(
             for promise in kept_promises(training, parts, per_steps)
         ]
     shown = _table(report)
+    shown = shown.of_columns(shown.heads if columns is None else columns)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "verification.json", report)
@@ -247,6 +250,17 @@ _HEADS = {
     **{"precision": "P", "recall": "R", "f1": "F1", "average_f1": "average F1", "f1b": "F1b"},
     **{"auc": "AUC"} | {f"missed_{budget}": f"missed at {budget}" for budget in HOURLY},
 }
+_MEANINGS = {
+    "P": "precision of mistakes",
+    "R": "recall of mistakes",
+    "F1": "F1 of mistakes",
+    "average F1": "mean of F1 of mistakes and of right steps",
+    "F1b": "F1 if there were as many right steps as mistakes",
+    "AUC": "probability that a mistake is likelier than a right step",
+} | {
+    f"missed at {budget}": f"mistakes missed at {counted(budget, 'false alarm')} an hour"
+    for budget in HOURLY
+}
 
 
 def _table(report: dict[str, Any]) -> Table:
@@ -261,7 +275,8 @@ def _table(report: dict[str, Any]) -> Table:
         title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
         heads=("verifier", *_HEADS.values()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
-        legend=("Per cent; missed: mistakes missed at so many false alarms an hour.",),
+        legend="Per cent.",
+        meanings=_MEANINGS,
         notes=(
             *(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
             *(f"ours {KeptPromise(**one).words}." for one in report.get("promises", ())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from cefito import open_dataset, prepare
 from cefito.cli import main
 from cefito.data.readers.feature_files import FeatureArray
 from cefito.errors import DataError
+from cefito.planners.methods import load_config
+from cefito.runs.train import train_run
+from row_films import SMALL
+from tiny_runs import TINY_LENGTHS
 
 RATE = 5
 LABELS = {  # runs of labels, in seconds
@@ -142,3 +147,32 @@ def test_the_command(folder, tmp_path, capsys):
     assert "(--frame-rate)" in capsys.readouterr().err
     assert main([*argv, "--videos", str(folder)]) == 2
     assert "takes no videos" in capsys.readouterr().err
+
+
+def test_features_of_another_folder_and_rows_of_another_rate_by_the_command(folder, tmp_path):
+    (folder / "features").rename(tmp_path / "elsewhere")
+    out = tmp_path / "DATA"
+    argv = ["data", "prepare", "custom", str(folder), str(out), "--task-pattern", "_([a-z]+)$"]
+    argv += ["--frame-rate", "5", "--features", str(tmp_path / "elsewhere")]
+    assert main([*argv, "--row-rate", "1", "--bundle", "2"]) == 0
+    dataset = open_dataset(out)
+    assert dataset.timeline.rate == 1
+    splits = {video.video_id: video.split for video in dataset.videos}
+    assert splits == {"P1_tea": "test", "P2_tea": "train", "P3_toast": "train"}
+
+
+def test_a_run_reads_new_features_as_its_folder_had_them(folder, tmp_path, capsys):
+    """[D, T] at five columns a second, of which a row a second is used."""
+    dataset = prepare(folder, tmp_path / "DATA", **ASKED, row_rate=1.0)
+    small = TINY_LENGTHS | {
+        f"recogniser.{name}": value for name, value in SMALL.model_dump(exclude_unset=True).items()
+    }
+    config = load_config("small", method="any-length", overrides=small)
+    run = train_run(dataset, tmp_path / "RUN", config=config, horizon=2, shortest=1, seed=0)
+    said = []
+    for source in ("P1_tea", str(folder / "features" / "P1_tea.npy")):
+        assert main(["recognise", str(run.folder), source, "--json"]) == 0
+        (shown,) = json.loads(capsys.readouterr().out)
+        said.append((shown["seconds"], shown["steps"]))
+    assert said[0] == said[1]
+    assert said[0][0] == 10

@@ -5,6 +5,7 @@ import pytest
 
 from cefito import prepare
 from cefito.arrays import load_npy
+from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.observing import check_layout
 from cefito.errors import DataError
@@ -158,3 +159,23 @@ def test_texts_in_the_place_of_arrays(tmp_path, content, message):
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(DataError, match=message):
         load_npy(tmp_path / "a.npy")
+
+
+def test_transposed_features_are_read_by_the_command(tmp_path):
+    """An array [D, rows] gives the observations of [rows, D]."""
+    rows = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    (tmp_path / "STEPS.csv").write_text(
+        "video,task,step,start,end\n"
+        + "".join(f"{name},tea,boil,0,9\n{name},tea,pour,10,20\n" for name in "ab")
+    )
+    made = []
+    for folder, turned in (("plain", False), ("turned", True)):
+        (tmp_path / folder).mkdir()
+        for name in "ab":
+            np.save(tmp_path / folder / f"{name}.npy", rows.T if turned else rows)
+        call = ["data", "prepare", "custom", tmp_path / "STEPS.csv", tmp_path / f"{folder}-data"]
+        call += ["--features", tmp_path / folder, *["--transposed"] * turned]
+        assert main([str(part) for part in call]) == 0
+        made.append(open_dataset(tmp_path / f"{folder}-data"))
+    assert made[0].start.shape == (4, 24)
+    np.testing.assert_array_equal(made[0].start, made[1].start)

@@ -136,3 +136,9 @@ def test_the_language_is_the_chosen_one_or_the_browser_s(client, address, accept
     assert selected.text == MESSAGES[code]["language"]
     assert "accept-language" in answer.headers["vary"]
     assert client.get(f"/static/messages/{code}.json").json() == MESSAGES[code]
+
+
+def test_the_choice_of_a_language_is_kept_for_a_year(client):
+    script = client.get("/static/words.js").text
+    (age,) = re.findall(r'"cefito-language=".*max-age=(\d+)', script)
+    assert int(age) == 365 * 24 * 3600

@@ -9,6 +9,7 @@ from browsing import choose_video, faults_light_and_dark, move_handle, plan_now,
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
+from cefito.report.breakdowns import step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
 WANTED = (
@@ -160,3 +161,27 @@ def test_nothing_serious_for_axe(page):
     heights = "all => all.map(one => one.getBoundingClientRect().height).filter(Boolean)"
     steps = page.locator("#plans li").evaluate_all(heights)
     assert min(steps) > max(page.locator("button:not(#plans *)").evaluate_all(heights))
+
+
+def test_steps_are_marked_numbers_explained_and_the_page_is_small_and_printed(page, drawn):
+    choose(page)
+    plan_now(page)
+    page.locator("#compare").check()
+    _, found = wanted(drawn)
+    marks = "all => all.map(one => one.className)"
+    for strip, plan in zip(page.locator("#plans ol").all(), found.plans, strict=True):
+        kinds = step_kinds(plan.actions, found.truth.actions)
+        shown = [KINDS[mark] for mark in strip.locator("li").evaluate_all(marks)]
+        assert shown == list(kinds)
+    numbers = page.locator(".number")
+    titles = numbers.evaluate_all("all => all.map(one => one.title)")
+    means = numbers.evaluate_all(
+        "all => all.map(one => document.getElementById("
+        "one.getAttribute('aria-describedby')).textContent)"
+    )
+    assert titles == means
+    assert len(titles) > len(found.plans)
+    assert all(titles)
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.pdf().startswith(b"%PDF")

@@ -274,3 +274,27 @@ def test_groups_that_lines_contradict_or_that_several_splits_have(write):
     split = "\n".join(",".join(pair) for pair in zip(lines, splits, strict=True))
     notes = read_steps(write(split)).notes
     assert notes[-1] == "Groups with videos of several splits: 'ben'."
+
+
+@pytest.mark.parametrize(("videos", "test"), [(15, 0.3), (14, 0.0)])
+def test_splits_are_drawn_of_thirty_videos_or_more(write, videos, test):
+    """30 % of the videos of each task become test; fewer than 30 videos all train."""
+    rows = [
+        f"{task}{number},{task},{step},{start},{start + 2}\n"
+        for task in ("tea", "toast")
+        for number in range(videos)
+        for start, step in enumerate(("one", "two"))
+    ]
+    found = read_steps(write("video,task,step,start,end\n" + "".join(rows)))
+    splits = [(video.task, video.split) for video in found.annotations.videos]
+    for task in (0, 1):
+        assert splits.count((task, "test")) == round(test * videos)
+        assert splits.count((task, "train")) == videos - round(test * videos)
+    said = "30 % of the videos of each task" if test else "all 28 videos are for training"
+    assert said in " ".join(found.notes)
+
+
+def test_other_columns_and_lines_above_the_heads_are_ignored(write):
+    lines = [f"{line},why not" for line in TABLE.splitlines()[1:]]
+    text = "# by Ada\n# in May\n" + "\n".join([f"{TABLE.splitlines()[0]},remark", *lines]) + "\n"
+    assert read_steps(write(text)).annotations.videos == EXPECTED

@@ -62,13 +62,15 @@ def write_package(name: str, folder: Path) -> list[Path]:
     """Write a package with a planner into a new folder, and return its files.
 
     Args:
-        name: Name of the method, lower-case words joined by hyphens, such as "my-planner".
+        name: Name of the method, lower-case words joined by hyphens, such as "my-planner";
+            underscores become hyphens.
         folder: Folder to make; it does not exist yet.
 
     Raises:
         ConfigError: Another name, or one that a method has.
         RunError: The folder exists or cannot be written.
     """
+    name = name.replace("_", "-")
     if not _NAME.fullmatch(name) or len(name) > 40:
         raise ConfigError(f"'{name}': expected lower-case words joined by hyphens.", setting="name")
     if name in METHODS:
@@ -96,10 +98,12 @@ def write_package(name: str, folder: Path) -> list[Path]:
 
 def _renamed(text: str, name: str) -> str:
     words = name.split("-")
+    joined = "".join(map(str.capitalize, words))
     for old, new in (
         ("linear-example", name),
         ("linear_example", "_".join(words)),
-        ("LinearExample", "".join(map(str.capitalize, words))),
+        ("LinearExamplePlanner", f"{joined.removesuffix('Planner')}Planner"),
+        ("LinearExample", joined),
         ("Linear example", " ".join(words).capitalize()),
         ("linear example", " ".join(words)),
     ):
