@@ -342,11 +342,10 @@ def test_each_service_counts_the_sessions_that_it_answers(
     serving, run_with_recogniser, valkey, world
 ):
     given = {"runs": (run_with_recogniser.folder,), "session_store": valkey.address}
-    full, other = (serving(**given, limits={"sessions": 1}) for _ in range(2))
-    state = begin(full)
+    full, other = (serving(**given, limits={"sessions": 2}) for _ in range(2))
+    states = [begin(full), begin(other)]
+    assert read(full, states[1]) == states[1]
     assert begin(full, 429)["type"] == "urn:cefito:busy"
-    elsewhere = begin(other)
-    for service, foreign in ((full, elsewhere), (other, state)):
-        assert read(service, foreign, 429)["type"] == "urn:cefito:busy"
-    for service, own in ((full, state), (other, elsewhere)):
-        end(service, own)
+    states.append(begin(other))
+    for state in states:
+        end(other, state)
