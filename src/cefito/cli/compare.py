@@ -231,8 +231,7 @@ def _finish_share(study: Study, problems: Sequence[str]) -> int:
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     missing = sum(isinstance(trial.result, FailedTrial) for trial in study.trials)
-    whole = len(study.trials)
-    share = len(study.share)
+    whole, share = len(study.trials), len(study.share)
     _talk_of_share((share - len(problems), share), (whole - missing, whole))
     return 1 if problems else 0
 
@@ -425,8 +424,7 @@ def finish(
     from cefito.study.tables import result_tables
 
     tables, out = result_tables(results, against=against, published=published), options.out
-    if (columns := options.chosen_columns) is not None:
-        tables = [shown.of_columns(columns) for shown in tables]
+    tables = [shown.of_columns(options.chosen_columns) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))

@@ -111,7 +111,8 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         60,
         ge=1,
         le=10_000,
-        description="Times that its training sees as many rows as the videos have.",
+        description="Times that its training sees as many rows as the videos have; the attention "
+        "network sees each video a third as often.",
     )
     temporal_steps: int = Field(
         200, ge=1, le=10**6, description="Batches that it is trained on at least."

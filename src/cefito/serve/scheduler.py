@@ -219,7 +219,7 @@ class Scheduler:
             pass
 
     def _finish(self, jobs: Sequence[SearchJob]) -> bool:
-        """Run a batch; False if there is none, after closing."""
+        """Run a batch, and return whether there was one; there is none after closing."""
         if not jobs:
             return False
         began, cost = time.monotonic(), time.thread_time()

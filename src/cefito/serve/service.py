@@ -392,7 +392,7 @@ def open_service(settings: ServiceSettings) -> Service:
 
 
 def release() -> None:
-    """Free versions of runs that nothing follows, which have circles, and return their memory."""
+    """Collect versions of runs that nothing uses, which hold cycles, and return their memory."""
     gc.collect()
     return_memory()
 

@@ -161,7 +161,7 @@ def compare_recognisers(
             shutil.rmtree(trainings, ignore_errors=True)
     summaries = _summaries(videos, films.units)
     table = _table(films, {name: summaries[name] for name in names if name in summaries})
-    table = table.of_columns(table.heads if columns is None else columns)
+    table = table.of_columns(columns)
     write_text(file.with_suffix(".md"), markdown(table))
     write_text(file.with_suffix(".tex"), latex(table))
     return table, {**about, "rows": summaries, "videos": videos}

@@ -60,9 +60,10 @@ class Table(FileRecord):
         legend = f"{self.legend} {explained(shown)}".strip()
         return (legend, *self.notes) if legend else self.notes
 
-    def of_columns(self, heads: Collection[str]) -> Self:
-        """Return it with the first column and these heads; whole if it has none of them."""
-        kept = [place for place, head in enumerate(self.heads) if head in heads or not place]
+    def of_columns(self, heads: Collection[str] | None) -> Self:
+        """Return it with the first column and these heads; whole by default, or without any."""
+        chosen = heads or ()
+        kept = [place for place, head in enumerate(self.heads) if head in chosen or not place]
         if len(kept) == 1:
             return self
         lines = tuple(tuple(line[place] for place in kept) for line in self.lines)

@@ -197,8 +197,7 @@ def compare_verifiers(
             for per_steps in (None, 100)
             for promise in kept_promises(training, parts, per_steps)
         ]
-    shown = _table(report)
-    shown = shown.of_columns(shown.heads if columns is None else columns)
+    shown = _table(report).of_columns(columns)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "verification.json", report)
