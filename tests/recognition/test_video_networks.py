@@ -8,6 +8,7 @@ from cefito.data.timeline import row_labels
 from cefito.recognition.asformer import ASFormer, window_attention
 from cefito.recognition.mstcn import MSTCN
 from cefito.recognition.settings import ASFormerConfig, MSTCNConfig
+from cefito.recognition.temporal import RowConvolution
 from cefito.recognition.video_networks import fit_on_videos, video_probabilities
 from cefito.training.trainer import TrainingContext
 from row_films import prepared_films
@@ -37,7 +38,7 @@ def test_the_steps_of_films_are_learned(tmp_path, kind, config):
     assert video_probabilities(network, rows[12][:1]).shape == (1, 7)
 
 
-@pytest.mark.parametrize("count", [1, 5, 32, 33, 70, 131])
+@pytest.mark.parametrize("count", [1, 5, 131, 257, 288, 311])
 @pytest.mark.parametrize("reach", [0, 1, 2, 16, 32, 300])
 def test_attention_by_blocks_is_that_of_a_mask(count, reach):
     generator = torch.Generator().manual_seed(0)
@@ -48,6 +49,16 @@ def test_attention_by_blocks_is_that_of_a_mask(count, reach):
     scores = (queries @ keys.T / 3**0.5).masked_fill(away > reach, -torch.inf)
     expected = scores.softmax(dim=1) @ values
     torch.testing.assert_close(window_attention(queries, keys, values, reach), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_convolution_by_one_product_is_that_of_pytorch(count, causal):
+    torch.manual_seed(3)
+    rows, layer = torch.randn(4, 2, count), RowConvolution(4, 5, 2, causal=causal)
+    padded = torch.nn.functional.pad(rows, (4, 0) if causal else (2, 2)).transpose(0, 1)
+    expected = torch.nn.functional.conv1d(padded, layer.weight, layer.bias, dilation=2)
+    torch.testing.assert_close(layer(rows).transpose(0, 1), expected)
 
 
 def test_windows_double_and_attention_of_decoders_decays():
@@ -62,8 +73,8 @@ def test_windows_double_and_attention_of_decoders_decays():
 def test_decoders_take_values_from_the_encoder():
     """Those of probabilities alone differ with what the encoder made of the rows."""
     network = ASFormer(4, 3, ASFormerConfig(channels=8, layers=2, decoders=1)).eval()
-    encoded = torch.randn(1, 8, 12, generator=torch.Generator().manual_seed(1))
-    probabilities = torch.full((1, 3, 12), 1 / 3)
+    encoded = torch.randn(8, 12, generator=torch.Generator().manual_seed(1))
+    probabilities = torch.full((3, 12), 1 / 3)
     plain, other = (network.decoders[0](probabilities, scale * encoded)[0] for scale in (1, -1))
     assert (plain - other).abs().max() > 0.01
 
@@ -72,7 +83,7 @@ def test_the_first_stage_of_mstcn_has_its_relu_after_the_fusion():
     """Of layers with two dilations nothing below the hidden row is left; of one, it may be less."""
     config = MSTCNConfig(layers=1, refining_layers=1, refining_stages=1)
     network = MSTCN(4, 3, config).eval()
-    hidden = torch.randn(1, 64, 9, generator=torch.Generator().manual_seed(2))
+    hidden = torch.randn(64, 9, generator=torch.Generator().manual_seed(2))
     made = [stage[1](hidden) - hidden for stage in (network.first, network.rest[0])]
     assert made[0].min() > -1e-6
     assert (made[0].abs() < 1e-6).float().mean() > 0.2

@@ -18,8 +18,9 @@ from torch import nn
 from cefito.export.graph import Graph
 from cefito.recognition.asformer import UNSEEN, ASFormer
 from cefito.recognition.chain import StepChain
-from cefito.recognition.classifier import RowClassifier, TemporalNetwork
+from cefito.recognition.classifier import RowClassifier
 from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.recognition.temporal import TemporalNetwork
 
 _CLIPPED = 5.0  # standard deviations, as of `Standard`
 _NOTHING = -1e30  # logarithm of 0

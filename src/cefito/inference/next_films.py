@@ -31,8 +31,9 @@ from cefito.inference.recordings import Recording, open_recordings
 from cefito.inference.whole_videos import Reading
 from cefito.markup import counted
 from cefito.parts.opened import OpenedRun
-from cefito.recognition.classifier import Rows, Standard
+from cefito.recognition.classifier import Standard
 from cefito.recognition.recogniser import AnnotatedRows, Recognition
+from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 from cefito.tracks import Track
 

@@ -12,15 +12,17 @@ decoder d, from 0.
 from __future__ import annotations
 
 from math import exp
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.recognition.settings import ASFormerConfig
-from cefito.recognition.video_networks import dilated, dilated_convolution
+from cefito.recognition.temporal import DropoutLayer, RowConvolution
 
 _SMALLEST = 32  # rows of a block; smaller ones take longer
+_FEW = 256  # rows that all meet all in less time than in blocks
 UNSEEN = -1e4
 """Logarithm of the weight of rows out of reach; finite, since a row of padding sees nothing."""
 
@@ -37,8 +39,12 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
         reach: Rows to each side.
     """
     count, scale = len(queries), queries.shape[1] ** -0.5
-    if reach >= count - 1:
-        everywhere: Tensor = (queries @ keys.T * scale).softmax(dim=1) @ values
+    if reach >= count - 1 or count <= _FEW:
+        scores = queries @ keys.T * scale
+        if reach < count - 1:
+            places = torch.arange(count, device=queries.device)
+            scores = scores.masked_fill((places - places[:, None]).abs() > reach, UNSEEN)
+        everywhere: Tensor = scores.softmax(dim=1) @ values
         return everywhere
     size = min(max(2 * reach, _SMALLEST), count)
     blocks = -(-count // size)
@@ -58,26 +64,27 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
 
 
 class _Block(nn.Module):
-    """A dilated convolution and attention, of h [1, channels, n]."""
+    """A dilated convolution and attention, of h [channels, n]."""
 
     def __init__(self, layer: int, share: float, config: ASFormerConfig) -> None:
         super().__init__()
         size, inner = config.channels, max(1, config.channels // config.reduction)
-        self.reach, self.share, self.dropout = 2**layer // 2, share, config.dropout
-        self.dilated = dilated_convolution(size, 2**layer)
+        self.reach, self.share = 2**layer // 2, share
+        self.dilated = RowConvolution(size, size, 2**layer)
+        self.dropout = DropoutLayer(config.dropout)
         self.queries, self.keys, self.values = (nn.Linear(size, inner) for _ in range(3))
         self.attended = nn.Linear(inner, size)
-        self.joined = nn.Conv1d(size, size, 1)
+        self.joined = RowConvolution(size, size)
 
     def forward(self, hidden: Tensor, encoded: Tensor | None) -> Tensor:
-        made = dilated(self.dilated, hidden).relu()
-        rows = F.layer_norm(made, made.shape[2:])[0].T  # [n, channels]
-        of_values = rows if encoded is None else encoded[0].T
+        made = self.dilated(hidden).relu()
+        rows = F.layer_norm(made, made.shape[1:]).T  # [n, channels]
+        of_values = rows if encoded is None else encoded.T
         means = window_attention(
             self.queries(rows), self.keys(rows), self.values(of_values), self.reach
         )
         made = self.joined(made + self.share * self.attended(means).T)
-        return hidden + F.dropout(made, self.dropout, self.training)
+        return hidden + cast(Tensor, self.dropout(made))
 
 
 class _Stage(nn.Module):
@@ -85,16 +92,16 @@ class _Stage(nn.Module):
 
     def __init__(self, size: int, labels: int, share: float, config: ASFormerConfig) -> None:
         super().__init__()
-        self.inner = nn.Conv1d(size, config.channels, 1)
+        self.inner = RowConvolution(size, config.channels)
         self.blocks = nn.ModuleList(_Block(layer, share, config) for layer in range(config.layers))
-        self.outer = nn.Conv1d(config.channels, labels, 1)
+        self.outer = RowConvolution(config.channels, labels)
 
     def forward(self, rows: Tensor, encoded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return log p(label) [1, K + 1, n] and the rows of the last block [1, channels, n]."""
+        """Return log p(label) [K + 1, n] and the last block's rows, of rows [D, n]."""
         hidden = self.inner(rows)
         for block in self.blocks:
             hidden = block(hidden, encoded)
-        return self.outer(hidden).log_softmax(dim=1), hidden
+        return self.outer(hidden).log_softmax(dim=0), hidden
 
 
 class ASFormer(nn.Module):
@@ -115,8 +122,8 @@ class ASFormer(nn.Module):
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
-        logs, encoded = self.encoder(self.dropout(rows))
+        logs, encoded = self.encoder(self.dropout(rows)[0])
         stages = [logs]
         for decoder in self.decoders:
             stages.append(decoder(stages[-1].exp(), encoded)[0])
-        return stages
+        return [logs[None] for logs in stages]

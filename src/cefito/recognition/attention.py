@@ -16,8 +16,8 @@ from torch import Tensor
 from cefito.progress import Advance
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import stage_loss, train_or_take
 from cefito.runtime import resolve
 from cefito.training.steps import Steps

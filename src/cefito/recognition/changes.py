@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from cefito.progress import Advance
 from cefito.recognition.classifier import (
     RowClassifier,
-    Rows,
     fit_classifier,
     past_features,
     whole_features,
@@ -29,6 +28,7 @@ from cefito.recognition.classifier import (
 from cefito.recognition.classifier import main_directions as main_directions
 from cefito.recognition.scores import Segment, segments
 from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.temporal import Rows
 from cefito.training.trainer import TrainingContext
 
 Labels = NDArray[np.int64]

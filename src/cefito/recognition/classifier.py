@@ -12,7 +12,6 @@ comes next depends on the task and the time t: a network of next steps sees m_t 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +25,20 @@ from torch.nn import functional as F
 
 from cefito.progress import Advance
 from cefito.recognition.settings import RecogniserConfig, RowNetworksConfig
+from cefito.recognition.temporal import (
+    DropoutLayer,
+    Past,
+    Rows,
+    TemporalLoss,
+    TemporalNetwork,
+    affine,
+    log_softmax,
+    temporal_steps,
+)
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
 
-Rows = NDArray[np.float32]
 _CLIPPED = 5.0  # standard deviations
 _LEAST_VARIANCE = 1e-9  # of a direction, as a share of the greatest
 _ROWS_EACH = 4  # rows for a direction, at least
@@ -172,91 +180,6 @@ def _averaged(rows: Rows, shares: NDArray[np.float64]) -> Rows:
     return averages.astype(np.float32)
 
 
-Past = list[deque[Rows]]
-"""What a causal network keeps of each layer's rows."""
-
-
-def _affine(layer: Any) -> tuple[Rows, Rows]:
-    """Return weights [O, k I] and bias [O] of a layer that sees k rows, as arrays."""
-    weight = layer.weight.detach()
-    if weight.ndim == 3:  # [O, I, k]
-        weight = weight.transpose(1, 2).flatten(1)
-    return np.ascontiguousarray(weight.numpy()), layer.bias.detach().numpy()
-
-
-def log_softmax(logits: Rows) -> NDArray[np.float64]:
-    """Return log p of the last axis."""
-    scaled = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
-    logs: NDArray[np.float64] = scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
-    return logs
-
-
-class TemporalNetwork(nn.Module):
-    """One stage of a dilated temporal convolution (MS-TCN, Abu Farha and Gall, arXiv 1903.01945).
-
-    Layer l, of dilation d = 2^l, is h ← h + W ReLU(V_d * h); a causal one sees h at t, t − d and
-    t − 2 d, another one at t − d, t and t + d.
-
-    Args:
-        size: Numbers of a row, P.
-        labels: K + 1.
-        config: Its settings, those that begin with `temporal_`.
-        causal: Whether later rows are not seen.
-    """
-
-    def __init__(self, size: int, labels: int, config: RecogniserConfig, *, causal: bool) -> None:
-        super().__init__()
-        self.causal, self.config = causal, config
-        width, layers = config.temporal_channels, range(config.temporal_layers)
-        self.inner = nn.Conv1d(size, width, 1)
-        self.dilated = nn.ModuleList(
-            nn.Conv1d(width, width, 3, dilation=2**layer) for layer in layers
-        )
-        self.joined = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in layers)
-        self.outer = nn.Conv1d(width, labels, 1)
-
-    @property
-    def _layers(self) -> list[tuple[Any, Any, int]]:
-        """Both convolutions of each layer, and its dilation."""
-        both = zip(self.dilated, self.joined, strict=True)
-        return [(dilated, joined, 2**layer) for layer, (dilated, joined) in enumerate(both)]
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return logits [B, K + 1, n] of rows [B, P, n]."""
-        config = self.config
-        hidden = self.inner(F.dropout(rows, config.temporal_input_dropout, self.training))
-        for dilated, joined, span in self._layers:
-            padding = (2 * span, 0) if self.causal else (span, span)
-            made = joined(dilated(F.pad(hidden, padding)).relu())
-            hidden = hidden + F.dropout(made, config.temporal_dropout, self.training)
-        logits: Tensor = self.outer(hidden.relu())
-        return logits
-
-    def beginning(self) -> Past:
-        """Return what a causal network has seen before the first row: zeros."""
-        spans = [2 * span + 1 for _, _, span in self._layers]
-        nothing = np.zeros(self.config.temporal_channels, dtype=np.float32)
-        return [deque([nothing] * span, maxlen=span) for span in spans]
-
-    @cached_property
-    def _arrays(self) -> tuple[Any, ...]:
-        """Weights of a trained network: of one row, calls of torch cost more than products."""
-        layers = [(*_affine(dilated), *_affine(joined)) for dilated, joined, _ in self._layers]
-        return _affine(self.inner), layers, _affine(self.outer)
-
-    def ahead(self, row: Rows, past: Past) -> Rows:
-        """Return the logits [K + 1] of the next row [P], which is added to the past."""
-        (inner, inner_bias), layers, (outer, outer_bias) = self._arrays
-        hidden = inner @ row + inner_bias
-        for (dilated, dilated_bias, joined, joined_bias), seen in zip(layers, past, strict=True):
-            seen.append(hidden)
-            taps = np.concatenate([seen[0], seen[len(seen) // 2], hidden])  # t − 2 d, t − d, t
-            made = np.maximum(dilated @ taps + dilated_bias, 0)
-            hidden = hidden + joined @ made + joined_bias
-        logits: Rows = outer @ np.maximum(hidden, 0) + outer_bias
-        return logits
-
-
 class RowClassifier(nn.Module):
     """Networks of one hidden layer, whose probabilities are averaged, and a temporal network.
 
@@ -289,10 +212,10 @@ class RowClassifier(nn.Module):
         self.register_buffer("deviation", torch.ones(size))
         self.members = nn.ModuleList(
             nn.Sequential(
-                nn.Dropout(config.input_dropout),
+                DropoutLayer(config.input_dropout),
                 nn.Linear(size, config.width),
                 nn.ReLU(),
-                nn.Dropout(config.dropout),
+                DropoutLayer(config.dropout),
                 nn.Linear(config.width, labels),
             )
             for _ in range(config.members)
@@ -326,7 +249,7 @@ class RowClassifier(nn.Module):
     def _arrays(self) -> tuple[Rows, ...]:
         """Weights of trained members: [M W, F], [M W], [M, K + 1, W] and [M, K + 1]."""
         members: list[Any] = [*self.members]
-        inner, outer = ([_affine(member[place]) for member in members] for place in (1, 4))
+        inner, outer = ([affine(member[place]) for member in members] for place in (1, 4))
         mean, deviation = self.mean.numpy(), self.deviation.numpy()
         first, last = (tuple(zip(*layers, strict=True)) for layers in (inner, outer))
         joined = np.concatenate(first[0]), np.concatenate(first[1])
@@ -413,7 +336,7 @@ def fit_classifier(
 
                 take_steps(member, loss, steps, advance)
             if network.temporal is not None:
-                of_parts = _TemporalLoss(network.temporal, videos, labels, generator)
+                of_parts = TemporalLoss(network.temporal, videos, labels, generator)
                 steps = Steps(
                     count=counts[-1],
                     learning_rate=network.temporal.config.temporal_learning_rate,
@@ -429,49 +352,3 @@ def fit_classifier(
         if not context.keep(name, network, train, seed=seed, settings=settings):
             advance(sum(counts))
     return network.eval()
-
-
-def temporal_steps(rows: int, config: RecogniserConfig) -> int:
-    """Number of batches that the temporal network is trained on, for videos of so many rows."""
-    if not config.temporal_layers:
-        return 0
-    seen = config.temporal_rows * config.temporal_parts  # rows of a batch
-    return max(config.temporal_steps, -(-config.temporal_passes * rows // seen))
-
-
-class _TemporalLoss:
-    """Cross-entropy and smoothing of random parts of videos, features [n, F ≥ P] and labels [n]."""
-
-    def __init__(
-        self,
-        network: TemporalNetwork,
-        videos: Sequence[Rows],
-        labels: Sequence[NDArray[np.integer]],
-        generator: torch.Generator,
-    ) -> None:
-        self.network, self.generator = network, generator
-        size = network.inner.in_channels
-        self.rows = [torch.from_numpy(video[:, :size]) for video in videos]
-        self.labels = [torch.from_numpy(label.astype(np.int64)) for label in labels]
-        self.weights = torch.tensor([float(len(video)) for video in videos])
-
-    def __call__(self) -> Tensor:
-        config, generator = self.network.config, self.generator
-        device = self.network.inner.weight.device
-        chosen = torch.multinomial(self.weights, config.temporal_parts, True, generator=generator)
-        rows, labels = [], []
-        for video in chosen.tolist():
-            last = max(len(self.rows[video]) - config.temporal_rows, 0)
-            start = int(torch.randint(last + 1, (1,), generator=generator))
-            part = slice(start, start + config.temporal_rows)
-            rows.append(self.rows[video][part])
-            labels.append(self.labels[video][part])
-        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2)
-        truth = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1).to(device)
-        logits = self.network(padded.to(device))
-        logs, most = logits.log_softmax(dim=1), config.temporal_jump
-        change = (logs[..., 1:] - logs[..., :-1].detach()).clamp(-most, most).square()
-        smooth = (change * (truth[:, None, 1:] >= 0)).mean() if change.numel() else change.sum()
-        wrong = F.cross_entropy(logits, truth, ignore_index=-1)
-        loss: Tensor = wrong + config.temporal_smoothing * smooth
-        return loss

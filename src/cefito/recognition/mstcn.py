@@ -12,10 +12,9 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cefito.recognition.settings import MSTCNConfig
-from cefito.recognition.video_networks import dilated, dilated_convolution
+from cefito.recognition.temporal import DropoutLayer, RowConvolution
 
 
 class _Layer(nn.Module):
@@ -23,25 +22,25 @@ class _Layer(nn.Module):
 
     def __init__(self, dilations: Sequence[int], config: MSTCNConfig) -> None:
         super().__init__()
-        self.dropout, size = config.dropout, config.channels
-        self.dilated = nn.ModuleList(dilated_convolution(size, span) for span in dilations)
-        self.joined = nn.Conv1d(size * len(dilations), size, 1)
+        self.dropout, size = DropoutLayer(config.dropout), config.channels
+        self.dilated = nn.ModuleList(RowConvolution(size, size, span) for span in dilations)
+        self.joined = RowConvolution(size * len(dilations), size)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        seen = [dilated(cast(nn.Conv1d, layer), hidden) for layer in self.dilated]
+        seen = [layer(hidden) for layer in self.dilated]
         if len(seen) == 1:
             made = self.joined(seen[0].relu())
         else:
-            made = self.joined(torch.cat(seen, dim=1)).relu()
-        return hidden + F.dropout(made, self.dropout, self.training)
+            made = self.joined(torch.cat(seen)).relu()
+        return hidden + cast(Tensor, self.dropout(made))
 
 
 def _stage(
     size: int, labels: int, dilations: Sequence[Sequence[int]], config: MSTCNConfig
 ) -> nn.Sequential:
-    inner = nn.Conv1d(size, config.channels, 1)
+    inner = RowConvolution(size, config.channels)
     layers = [_Layer(spans, config) for spans in dilations]
-    return nn.Sequential(inner, *layers, nn.Conv1d(config.channels, labels, 1))
+    return nn.Sequential(inner, *layers, RowConvolution(config.channels, labels))
 
 
 class MSTCN(nn.Module):
@@ -65,7 +64,7 @@ class MSTCN(nn.Module):
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return log p(label | rows) [1, K + 1, n] of each stage, of rows [1, D, n]."""
-        stages = [self.first(rows).log_softmax(dim=1)]
+        stages = [self.first(rows[0]).log_softmax(dim=0)]
         for stage in self.rest:
-            stages.append(stage(stages[-1].exp()).log_softmax(dim=1))
-        return stages
+            stages.append(stage(stages[-1].exp()).log_softmax(dim=0))
+        return [logs[None] for logs in stages]

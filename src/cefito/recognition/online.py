@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.vocabulary import find_task
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Past, Rows, TemporalNetwork, log_softmax
 from cefito.recognition.scores import Segment, recognised_step
 from cefito.recognition.settings import OnlineConfig, RecogniserConfig
+from cefito.recognition.temporal import DropoutLayer, Past, Rows, TemporalNetwork, log_softmax
 from cefito.recognition.video_networks import fit_on_videos
 from cefito.recognition.yardsticks import VideoNetworkRecogniser, of_task
 from cefito.tracks import TimedStep
@@ -38,11 +37,12 @@ class _Recurrent(nn.Module):
         self.config = config
         self.inner = nn.LSTM(size, config.units)
         self.outer = nn.Linear(config.units, labels)
+        self.input_dropout = DropoutLayer(config.input_dropout)
+        self.dropout = DropoutLayer(config.dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return logits [1, K + 1, n] of rows [1, D, n]."""
-        inputs = F.dropout(rows[0].T, self.config.input_dropout, self.training)
-        hidden = F.dropout(self.inner(inputs)[0], self.config.dropout, self.training)
+        hidden = self.dropout(self.inner(self.input_dropout(rows[0].T))[0])
         return cast(Tensor, self.outer(hidden)).T[None]
 
     def beginning(self) -> list[Tensor]:

@@ -16,11 +16,11 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES, row_labels
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Rows
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import HeldOutScores, recognised_step, segments
 from cefito.recognition.settings import RecogniserSettings
 from cefito.recognition.stream import StepStream
+from cefito.recognition.temporal import Rows
 from cefito.recognition.trials import SeenMistakes
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext

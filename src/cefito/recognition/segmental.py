@@ -48,14 +48,11 @@ from cefito.recognition.attention import attended, attention_steps, fit_attentio
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
 from cefito.recognition.changes import Changes, change_features, left_behind
 from cefito.recognition.classifier import (
-    Past,
     RowClassifier,
-    Rows,
     Standard,
     ahead_features,
     fit_classifier,
     past_features,
-    temporal_steps,
     whole_features,
 )
 from cefito.recognition.held_out import (
@@ -78,6 +75,7 @@ from cefito.recognition.recogniser import (
 from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
+from cefito.recognition.temporal import Past, Rows, temporal_steps
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated

@@ -16,9 +16,10 @@ from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
-from cefito.recognition.classifier import Past, RowClassifier, RowMemory, Rows, Standard
+from cefito.recognition.classifier import RowClassifier, RowMemory, Standard
 from cefito.recognition.scores import Segment, recognised_step, segments
 from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.temporal import Past, Rows
 from cefito.tracks import TimedStep
 
 LOST = 3600

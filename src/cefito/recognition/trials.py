@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.recognition.changes import Labels, rearranged
-from cefito.recognition.classifier import Rows
 from cefito.recognition.scores import segments
+from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 
 _USUAL = 0.7  # share of the videos of its task with an action, from which on it is cut out

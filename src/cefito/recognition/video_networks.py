@@ -16,25 +16,11 @@ from torch.nn import functional as F
 
 from cefito.progress import Advance
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Rows
 from cefito.recognition.settings import VideoNetworkConfig
+from cefito.recognition.temporal import Rows
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
 from cefito.training.trainer import TrainingContext
-
-
-def dilated(convolution: nn.Conv1d, hidden: Tensor) -> Tensor:
-    """Return a convolution of width 3 over hidden rows [1, C, n], of as many rows."""
-    if convolution.dilation[0] < hidden.shape[2]:
-        rows: Tensor = convolution(hidden)
-        return rows
-    middle = convolution.weight[..., 1:2]  # the outer weights meet padding alone
-    return F.conv1d(hidden, middle, convolution.bias)
-
-
-def dilated_convolution(channels: int, dilation: int) -> nn.Conv1d:
-    """Return a convolution of width 3 that keeps the number of rows."""
-    return nn.Conv1d(channels, channels, 3, padding=dilation, dilation=dilation)
 
 
 def stage_loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:

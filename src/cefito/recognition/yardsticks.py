@@ -34,7 +34,7 @@ from cefito.files import (
 )
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
-from cefito.recognition.classifier import Rows, Standard
+from cefito.recognition.classifier import Standard
 from cefito.recognition.mstcn import MSTCN
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
@@ -50,6 +50,7 @@ from cefito.recognition.settings import (
     RecogniserSettings,
     settings_of,
 )
+from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import fit_on_videos, video_probabilities
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
