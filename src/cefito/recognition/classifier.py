@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -231,6 +231,17 @@ class RowClassifier(nn.Module):
         count = len(self.members)
         return logits.log_softmax(dim=2).logsumexp(dim=0) - float(np.log(count))
 
+    def members_loss(self, rows: Tensor, truth: Tensor) -> Tensor:
+        """Return the sum of the members' cross-entropies, of scaled rows [n, F] and labels [n].
+
+        All see the same rows, of which the same numbers are left out: they differ by their first
+        weights and their hidden units, and are as good as if each drew its own.
+        """
+        first: Any = self.members[0]
+        seen = first[0](rows)
+        losses = [F.cross_entropy(cast(Any, one)[1:](seen), truth) for one in self.members]
+        return torch.stack(losses).sum()
+
     @torch.inference_mode()
     def log_probabilities(self, rows: Rows) -> NDArray[np.float64]:
         """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video."""
@@ -303,9 +314,7 @@ def fit_classifier(
     """
     device = torch.device(context.device)
     precision = "float32" if temporal is None else resolve(temporal.precision, device)
-    counts = [config.training_steps] * config.members
-    if temporal is not None:
-        counts.append(temporal_steps(sum(map(len, videos)), temporal))
+    of_parts = 0 if temporal is None else temporal_steps(sum(map(len, videos)), temporal)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         features = torch.from_numpy(np.concatenate(videos))
@@ -327,28 +336,27 @@ def fit_classifier(
                 weight_decay=config.weight_decay,
                 precision=precision,
             )
-            for member in network.members:
 
-                def loss(member: nn.Module = member) -> Tensor:
-                    batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
-                    batch = batch.to(device)
-                    return F.cross_entropy(member(scaled[batch]), truth[batch])
+            def loss() -> Tensor:
+                batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
+                batch = batch.to(device)
+                return network.members_loss(scaled[batch], truth[batch])
 
-                take_steps(member, loss, steps, advance)
+            take_steps(network.members, loss, steps, advance)
             if network.temporal is not None:
-                of_parts = TemporalLoss(network.temporal, videos, labels, generator)
                 steps = Steps(
-                    count=counts[-1],
+                    count=of_parts,
                     learning_rate=network.temporal.config.temporal_learning_rate,
                     setting=f"{section}.temporal_learning_rate",
                     weight_decay=network.temporal.config.temporal_weight_decay,
                     clip=network.temporal.config.temporal_clip,
                     precision=precision,
                 )
-                take_steps(network.temporal, of_parts, steps, advance)
+                parts = TemporalLoss(network.temporal, videos, labels, generator)
+                take_steps(network.temporal, parts, steps, advance)
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]
         if not context.keep(name, network, train, seed=seed, settings=settings):
-            advance(sum(counts))
+            advance(config.training_steps + of_parts)
     return network.eval()
