@@ -288,6 +288,7 @@ def fit_classifier(
     section: str = "recogniser",
     context: TrainingContext,
     advance: Advance,
+    steps: int | None = None,
     temporal: RecogniserConfig | None = None,
     rows: int = 0,
     causal: bool = False,
@@ -308,12 +309,14 @@ def fit_classifier(
         section: Section of the settings, for messages.
         context: Device, and folder of what is finished.
         advance: Is told of each batch.
+        steps: Batches that the networks of single rows are trained on; None for `training_steps`.
         temporal: Settings of a temporal network beside them; None for none.
         rows: Numbers of each row, P, that the temporal network sees.
         causal: Whether it sees the rows so far alone.
     """
     device = torch.device(context.device)
     precision = "float32" if temporal is None else resolve(temporal.precision, device)
+    count = config.training_steps if steps is None else steps
     of_parts = 0 if temporal is None else temporal_steps(sum(map(len, videos)), temporal)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -329,8 +332,8 @@ def fit_classifier(
             network.to(device).train()
             scaled = (features.to(device) - network.mean) / network.deviation
             truth = torch.from_numpy(np.concatenate(labels).astype(np.int64)).to(device)
-            steps = Steps(
-                count=config.training_steps,
+            of_rows = Steps(
+                count=count,
                 learning_rate=config.learning_rate,
                 setting=f"{section}.learning_rate",
                 weight_decay=config.weight_decay,
@@ -342,9 +345,9 @@ def fit_classifier(
                 batch = batch.to(device)
                 return network.members_loss(scaled[batch], truth[batch])
 
-            take_steps(network.members, loss, steps, advance)
+            take_steps(network.members, loss, of_rows, advance)
             if network.temporal is not None:
-                steps = Steps(
+                of_videos = Steps(
                     count=of_parts,
                     learning_rate=network.temporal.config.temporal_learning_rate,
                     setting=f"{section}.temporal_learning_rate",
@@ -353,10 +356,10 @@ def fit_classifier(
                     precision=precision,
                 )
                 parts = TemporalLoss(network.temporal, videos, labels, generator)
-                take_steps(network.temporal, parts, steps, advance)
+                take_steps(network.temporal, parts, of_videos, advance)
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]
         if not context.keep(name, network, train, seed=seed, settings=settings):
-            advance(config.training_steps + of_parts)
+            advance(count + of_parts)
     return network.eval()

@@ -75,7 +75,7 @@ from cefito.recognition.recogniser import (
 from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
 from cefito.recognition.stream import StepStream
-from cefito.recognition.temporal import Past, Rows, temporal_steps
+from cefito.recognition.temporal import Past, Rows, row_steps, temporal_steps
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
 from cefito.recognition.yardsticks import unchained
 from cefito.settings import Record, read_record, validated
@@ -159,7 +159,7 @@ class SegmentalRecogniser(BaseRecogniser):
         few = parts > 0 and len(videos) < FEW_VIDEOS
         half = _half(np.flatnonzero(order != 0), known.tasks) if few else np.zeros(0, dtype=int)
         sizes = [int(lengths[half].sum())] * few + sizes
-        steps = [config.training_steps + temporal_steps(n, config) for n in sizes]
+        steps = [row_steps(n, config) + temporal_steps(n, config) for n in sizes]
         changing = 2 * config.training_steps * config.sees_changes
         counts = [*(int((order != fold).sum()) for fold in range(parts)), len(videos)]
         attending = [attention_steps(count, config) for count in counts] if parts else [0]
@@ -270,6 +270,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 name=name + part,
                 context=context,
                 advance=advance,
+                steps=row_steps(sum(map(len, scaled)), config),
                 temporal=config,
                 rows=own,
                 causal=place > 0,

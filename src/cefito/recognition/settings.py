@@ -91,6 +91,13 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         le=_MOST_ROWS,
         description="Rows that the mean of the video so far reaches back, at a row a second.",
     )
+    row_passes: int = Field(
+        6,
+        ge=0,
+        le=10_000,
+        description="Times that the networks of single rows see as many rows as the videos have, "
+        "at least.",
+    )
     temporal_layers: int = Field(
         8, ge=0, le=12, description="Layers of the temporal network beside them; 0 for none."
     )

@@ -147,6 +147,11 @@ class TemporalNetwork(nn.Module):
         return logits
 
 
+def row_steps(rows: int, config: RecogniserConfig) -> int:
+    """Number of batches that networks of single rows are trained on, for videos of so many rows."""
+    return max(config.training_steps, -(-config.row_passes * rows // config.batch_size))
+
+
 def temporal_steps(rows: int, config: RecogniserConfig) -> int:
     """Number of batches that the temporal network is trained on, for videos of so many rows."""
     if not config.temporal_layers:
