@@ -108,10 +108,11 @@ class SeenVideo:
 
     def omitted(self, certainty: float) -> Iterator[OmittedAction]:
         """Yield the actions of the task that were not done, with p(not done)."""
-        done = {self.order.index[s.action] for s in self.steps if s.action in self.order.index}
-        for index in sorted(set(range(self.order.size)) - done):
-            chances = self.order.probability[index]
-            later = max(done, key=lambda other: chances[other], default=None)
+        done = [*{*self.first.values()}]
+        left = [index for index in range(self.order.size) if index not in done]
+        chances = self.order.probability[np.ix_(left, done)]
+        latest = np.array(done)[chances.argmax(axis=1)].tolist() if done else [None] * len(left)
+        for index, later in zip(left, latest, strict=True):
             yield OmittedAction(self, index, later, certainty)
 
     def name(self, action: int) -> str:
