@@ -230,7 +230,7 @@ class StepChain:
         latest = np.append(np.arange(size).repeat(self.phases), np.arange(size + 1))
         return np.concatenate([active, background], axis=1), np.append(latest, size)
 
-    @property
+    @cached_property
     def lasting(self) -> Floats:
         """Mean rows of a step of each action [K + 1]: phases that it passes through / q."""
         found = np.zeros(self.background + 1)
@@ -454,7 +454,7 @@ class StepChain:
         for row in range(len(filtered) - 2, -1, -1):
             sums = (filtered[row] * moves[states[row + 1]]).cumsum(axis=1)  # [count, S]
             drawn = generator.random(count) * sums[:, -1]
-            states[row] = np.minimum((sums <= drawn[:, None]).sum(axis=1), size - 1)
+            states[row] = (sums[:, :-1] <= drawn[:, None]).sum(axis=1)
         labels: NDArray[np.int64] = self.labels[task][states].T
         return labels
 

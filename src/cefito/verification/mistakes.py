@@ -95,10 +95,12 @@ class SeenVideo:
         places, actions = [*self.first], [*self.first.values()]  # in order
         before = self.order.before[np.ix_(actions, actions)]
         shares = self.order.probability[np.ix_(actions, actions)]
-        wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
-        costs = done_costs(self.order, actions)
-        blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
-        for a, b in np.argwhere(np.triu(shares < 0.5, 1)):
+        broken = np.argwhere(np.triu(shares < 0.5, 1)).tolist()
+        if broken:
+            wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
+            costs = done_costs(self.order, actions)
+            blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
+        for a, b in broken:
             place = places[b if blame[b] >= blame[a] else a]
             errors[place] = max(errors[place], wrong[a, b])
         if self.online:
@@ -131,7 +133,7 @@ class SeenStep:
     mishandled: float  # p(another error)
     certainty: float  # p(it was done)
 
-    @cached_property
+    @property
     def step(self) -> Step:
         """The step itself."""
         return self.video.steps[self.place]
@@ -151,7 +153,7 @@ class SeenStep:
         """Place of its action in the order of the task; None if it is of another task."""
         return self.video.order.index.get(self.action)
 
-    @cached_property
+    @property
     def unknown(self) -> bool:
         """Whether its action is of no task."""
         return self.index is None and not tasks_of(self.video.taxonomy, self.action)
@@ -404,8 +406,9 @@ class _OutOfOrder(StepMistake):
     name, words = "order", "out of order"
 
     def applies(self, subject: SeenStep) -> bool:
-        shown = subject.broken is not None or abs(subject.length_score) <= UNUSUAL
-        return subject.misplaced >= subject.mishandled and shown
+        if subject.misplaced < subject.mishandled:
+            return False
+        return abs(subject.length_score) <= UNUSUAL or subject.broken is not None
 
     def probability(self, subject: SeenStep) -> float:
         return 1 - subject.right
