@@ -32,7 +32,8 @@ _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrun
 _AGAINST = 0.05  # factor of transitions against an order that is given
 _FOREVER = 8**11  # rows after which every video has ended
 _NEVER = 1e-200  # share of a transition over many rows that counts as 0
-_TOGETHER = 16  # rows smoothed at once: few enough that no sum leaves a float's range
+_TOGETHER = 16  # most rows smoothed at once
+_RANGE = 400.0  # sum of their |log p(row | label)|, which a float holds
 _NEAR = 1e-6  # distance of sums of probabilities from 1
 MOST_PHASES = 32
 """P at most, so that the first of them is never out of a float's range beside the last."""
@@ -417,8 +418,10 @@ class StepChain:
         total = np.logaddexp.reduce(filtered.logs[-1], axis=None)  # log p(all rows)
         ended = np.zeros(len(likelihoods) + 1)  # log β of the end before each row
         ended[:-1] = np.log(likelihoods[::-1, self.background]).cumsum()[::-1]
-        for end in range(len(likelihoods), 0, -_TOGETHER):
-            rows = slice(max(end - _TOGETHER, 0), end)
+        farthest = max(np.abs(np.log([likelihoods.min(), likelihoods.max()])).max(), 1.0)
+        together = min(_TOGETHER, 1 + int(_RANGE / farthest))
+        for end in range(len(likelihoods), 0, -together):
+            rows = slice(max(end - together, 0), end)
             seen = likelihoods[rows][:, self.labels, None]
             afters = np.empty_like(seen)
             for place in range(len(seen) - 1, -1, -1):

@@ -110,7 +110,7 @@ class SeenVideo:
 
     def omitted(self, certainty: float) -> Iterator[OmittedAction]:
         """Yield the actions of the task that were not done, with p(not done)."""
-        done = [*{*self.first.values()}]
+        done = [*set(self.first.values())]
         left = [index for index in range(self.order.size) if index not in done]
         chances = self.order.probability[np.ix_(left, done)]
         latest = np.array(done)[chances.argmax(axis=1)].tolist() if done else [None] * len(left)
