@@ -255,6 +255,18 @@ def check_aligned(rng, found, plan):
         assert sums[step.end - step.start - 1] == pytest.approx(max(sums))
 
 
+@pytest.mark.parametrize("least", [1e-3, 1e-12, 1e-60])
+def test_rows_that_nothing_explains_and_their_factors_leave_no_float(least):
+    """As many rows as are smoothed at once depend on likelihoods, and no result does."""
+    rng = np.random.default_rng(2)
+    chain, _ = random_chain(rng)
+    seen = rng.dirichlet(np.full(5, 0.1), size=70) + least
+    expected = chain.smoothed(seen)
+    factors = np.geomspace(1e-90, 1e90, 70)[rng.permutation(70)][:, None]
+    np.testing.assert_allclose(expected.rows.sum(axis=1), 1)
+    np.testing.assert_allclose(chain.smoothed(seen * factors).rows, expected.rows, atol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_all_paths_of_random_chains(seed):
     check_random_chain(seed)

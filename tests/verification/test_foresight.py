@@ -53,6 +53,22 @@ def test_evidence_is_the_equation_of_the_module():
     assert evidence(own, others, [0, 1], [1])[0, 0] == 0  # was done before
 
 
+def test_what_equal_beginnings_of_sequences_show_is_computed_once(toys, monkeypatch):
+    asked = []
+
+    def counted(own, others, done, actions):
+        asked.append((*done, *actions))
+        return evidence(own, others, done, actions)
+
+    rows = [[0, 1, 2], [0, 1, 3], [0, 1]]
+    alone = [toys.judge(steps_of(row), 0).judgements(steps_of(row)) for row in rows]
+    monkeypatch.setattr(foresight, "evidence", counted)
+    chances = [*toys.foresight.chances(toys.orders[0], map(steps_of, rows))]
+    assert asked == [(0,), (0, 1), (0, 1, 2), (0, 1, 3)]
+    for (_, wrong), steps in zip(chances, alone, strict=True):
+        assert [step.mistake for step in steps] == pytest.approx(wrong)
+
+
 def test_a_step_without_what_it_needs_is_the_likeliest_mistake(toys):
     first = {a: mistakes(toys, [a])[0] for a in range(4)}
     assert first[0] < 0.2 < min(first[a] for a in (1, 2, 3))

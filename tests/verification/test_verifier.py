@@ -160,6 +160,19 @@ def learned():
     return Verifier.fit(shop(60, 1), TAXONOMY, config=SMALL)
 
 
+def test_networks_judge_all_sequences_drawn_at_once(learned):
+    likeliest, passes = steps_of([0, 1, 2, 3]), []
+    drawn = [*map(steps_of, ([0, 1, 2, 3], [0, 2, 1, 3], [1, 3]))]
+    alone = np.mean(
+        [1 - learned.probabilities(d, 0)[[s.action for s in d].index(3), 0] for d in drawn]
+    )
+    hook = learned.network.register_forward_hook(lambda *_: passes.append(1))
+    with hook:
+        found = learned.verify(likeliest, 0, drawn=drawn, least=0.0)
+    assert len(passes) == 1
+    assert found.steps[3].mistake == pytest.approx(alone, rel=1e-5)  # of the step "stir"
+
+
 def slow_findings(verifier, steps, sure, least):
     """What is wrong with each step: its kind, place and probability, each found from all steps."""
     order, found = verifier.orders[0], []

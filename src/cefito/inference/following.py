@@ -269,8 +269,7 @@ class FilmSession:
         judged = self._judged(done, task)
         state = judged, least, *((step.action, step.start, step.end) for step in done)
         if state != self._verified[0]:
-            findings = judged.deviations(stored(done))
-            self._verified = state, [d for d in findings if d.probability >= least]
+            self._verified = state, judged.deviations(stored(done), least)
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,

@@ -32,7 +32,8 @@ _MEAN = 2.0  # segments of mean duration, or videos, that each estimate is shrun
 _AGAINST = 0.05  # factor of transitions against an order that is given
 _FOREVER = 8**11  # rows after which every video has ended
 _NEVER = 1e-200  # share of a transition over many rows that counts as 0
-_TOGETHER = 64  # rows whose states are smoothed at once
+_TOGETHER = 16  # most rows smoothed at once
+_RANGE = 400.0  # sum of their |log p(row | label)|, which a float holds
 _NEAR = 1e-6  # distance of sums of probabilities from 1
 MOST_PHASES = 32
 """P at most, so that the first of them is never out of a float's range beside the last."""
@@ -83,7 +84,7 @@ class Filtered:
         found[:, :, -1] = shares[:, :, 1]
         return found
 
-    @property
+    @cached_property
     def _shares(self) -> Floats:
         """p(task, not at its end), p(task, at its end) [n, C, 2]."""
         shares: Floats = np.exp(self.logs - self.logs.max(axis=(1, 2), keepdims=True))
@@ -230,7 +231,7 @@ class StepChain:
         latest = np.append(np.arange(size).repeat(self.phases), np.arange(size + 1))
         return np.concatenate([active, background], axis=1), np.append(latest, size)
 
-    @property
+    @cached_property
     def lasting(self) -> Floats:
         """Mean rows of a step of each action [K + 1]: phases that it passes through / q."""
         found = np.zeros(self.background + 1)
@@ -412,28 +413,29 @@ class StepChain:
             filtered: What was filtered at n rows.
             likelihoods: Their likelihoods [n, K + 1].
         """
-        matrix, scale = self.matrix, np.zeros((len(self.actions), 2))
-        after = np.ones((*self.labels.shape, 1))  # β / e^scale of the task, or of its end
+        matrix, scale = self.matrix, np.zeros(len(self.actions))
+        after = np.ones((*self.labels.shape, 1))  # β / e^scale of the task
         total = np.logaddexp.reduce(filtered.logs[-1], axis=None)  # log p(all rows)
-        of_pauses = np.log(likelihoods[:, self.background])
-        for end in range(len(likelihoods), 0, -_TOGETHER):
-            rows = slice(max(end - _TOGETHER, 0), end)
+        ended = np.zeros(len(likelihoods) + 1)  # log β of the end before each row
+        ended[:-1] = np.log(likelihoods[::-1, self.background]).cumsum()[::-1]
+        farthest = max(np.abs(np.log([likelihoods.min(), likelihoods.max()])).max(), 1.0)
+        together = min(_TOGETHER, 1 + int(_RANGE / farthest))
+        for end in range(len(likelihoods), 0, -together):
+            rows = slice(max(end - together, 0), end)
             seen = likelihoods[rows][:, self.labels, None]
-            afters, scales = np.empty_like(seen), np.empty((len(seen), *scale.shape))
+            afters = np.empty_like(seen)
             for place in range(len(seen) - 1, -1, -1):
-                afters[place], scales[place] = after, scale
-                scale[:, 1] += of_pauses[rows.start + place]
-                after = after * seen[place]
-                after[:, -1, 0] = np.exp(scale[:, 1] - scale[:, 0])
-                after = matrix @ after
-                most = after[:, :-1].max(axis=1)
-                after /= most[:, None]
-                scale[:, 0] += np.log(most[:, 0])
-            shares = np.exp(filtered.logs[rows] + scales - total)
+                afters[place] = after
+                after = matrix @ (after * seen[place])
+            logs = filtered.logs[rows] - total
             joint = filtered.within[rows] * afters[..., 0]
-            joint *= shares[:, :, :1]
-            joint[:, :, -1] = shares[:, :, 1]
+            joint *= np.exp(logs[:, :, :1] + scale[:, None])
+            joint[:, :, -1] = np.exp(logs[:, :, 1] + ended[rows.start + 1 : end + 1, None])
             yield joint
+            most = after[:, :-1].max(axis=1)
+            scale += np.log(most[:, 0])
+            after /= most[:, None]
+            after[:, -1, 0] = np.exp(ended[rows.start] - scale)
 
     def drawn(
         self, filtered: Floats, task: int, count: int, generator: np.random.Generator
@@ -455,7 +457,7 @@ class StepChain:
         for row in range(len(filtered) - 2, -1, -1):
             sums = (filtered[row] * moves[states[row + 1]]).cumsum(axis=1)  # [count, S]
             drawn = generator.random(count) * sums[:, -1]
-            states[row] = np.minimum((sums <= drawn[:, None]).sum(axis=1), size - 1)
+            states[row] = (sums[:, :-1] <= drawn[:, None]).sum(axis=1)
         labels: NDArray[np.int64] = self.labels[task][states].T
         return labels
 
@@ -471,11 +473,9 @@ class StepChain:
         found: Floats = ahead / np.maximum(ahead.sum(axis=(1, 2), keepdims=True), 1e-300)
         return found
 
-    def by_label(self, states: Iterable[Floats]) -> Floats:
+    def by_label(self, states: Floats) -> Floats:
         """Sum probabilities of states [n, C, S] by their labels [n, K + 1]."""
-        labels, size = self.labels.ravel(), self.background + 1
-        sums = [np.bincount(labels, row.ravel(), size) for row in states]
-        return np.array(sums, dtype=np.float64).reshape(-1, size)
+        return _summed(states, self.labels, self.background + 1)
 
     def summed(self, places: Floats) -> Floats:
         """Sum values of places [C, A] by their actions [K]."""

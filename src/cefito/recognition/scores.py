@@ -28,13 +28,12 @@ class Segment(NamedTuple):
 
 def segments(labels: NDArray[np.integer], background: int) -> list[Segment]:
     """Return the runs of equal labels [n] but those of the background."""
-    edges = np.flatnonzero(np.diff(labels)) + 1
-    starts, ends = [0, *edges.tolist()], [*edges.tolist(), len(labels)]
-    return [
-        Segment(int(labels[start]), start, end)
-        for start, end in zip(starts, ends, strict=True)
-        if end > start and labels[start] != background
-    ]
+    if not len(labels):
+        return []
+    edges = (np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()
+    starts, ends = [0, *edges], [*edges, len(labels)]
+    runs = zip(labels[starts].tolist(), starts, ends, strict=True)
+    return [Segment(*run) for run in runs if run[0] != background]
 
 
 def recognised_step(

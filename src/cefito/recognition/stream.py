@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -403,30 +403,19 @@ class StepStream:
             return []
         rows, belief, _ = self._drawn_from
         rate, background = self.recogniser.rate, belief.chain.background
-        settled = [segment for segment, _ in belief.settled]
-        first = rows - len(belief.recent)
+
+        def timed(parts: Iterable[Segment], first: int) -> list[Step]:
+            return [Step((s.start + first) / rate, (s.end + first) / rate, s.action) for s in parts]
+
+        settled = timed((segment for segment, _ in belief.settled), 0)
         filtered = Filtered.joined(states for states, _ in belief.recent).of_task(task)
-        generator = np.random.default_rng(0)
-        drawn = belief.chain.drawn(filtered, task, count, generator)
-        shifted = [
-            [
-                s._replace(start=s.start + first, end=s.end + first)
-                for s in segments(row, background)
-            ]
-            for row in drawn
-        ]
-        return [
-            tuple(Step(s.start / rate, s.end / rate, s.action) for s in _joined([*settled, *own]))
-            for own in shifted
-        ]
+        drawn = belief.chain.drawn(filtered, task, count, np.random.default_rng(0))
+        first = rows - len(belief.recent)
+        return [_gone_on(settled, timed(segments(row, background), first)) for row in drawn]
 
 
-def _joined(steps: Sequence[Segment]) -> list[Segment]:
-    """Join steps of the same action that follow without a row between."""
-    joined: list[Segment] = []
-    for step in steps:
-        if joined and joined[-1].action == step.action and joined[-1].end == step.start:
-            joined[-1] = joined[-1]._replace(end=step.end)
-        else:
-            joined.append(step)
-    return joined
+def _gone_on(steps: Sequence[Step], later: Sequence[Step]) -> tuple[Step, ...]:
+    """Return steps and later ones, the first of which may go on with the last of them."""
+    if steps and later and (steps[-1].end, steps[-1].action) == (later[0].start, later[0].action):
+        return *steps[:-1], replace(later[0], start=steps[-1].start), *later[1:]
+    return *steps, *later

@@ -90,17 +90,21 @@ class Findings:
         """Return how probable it is that each of the steps shown was a mistake."""
         return tuple(self._suspects.get(key, _Suspect()).judgement() for key in step_keys(shown))
 
-    def deviations(self, shown: Sequence[Step]) -> list[Deviation]:
-        """Return all that may be wrong, the likeliest first, with places among the steps shown."""
+    def deviations(self, shown: Sequence[Step], least: float = _LEAST) -> list[Deviation]:
+        """Return what may be wrong, the likeliest first, with places among the steps shown.
+
+        What is less probable than `least` is left out.
+        """
         places = {key: place for place, key in enumerate(step_keys(shown))}
-        suspected = (
-            suspect.deviation(places.get(key), shown) for key, suspect in self._suspects.items()
-        )
-        least = {
-            name: self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST
+        leasts = {
+            name: max(least, self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST)
             for name, kind in KINDS.items()
         }
-        findings = (d for d in suspected if d is not None and d.probability >= least[d.kind])
+        findings = [
+            suspect.deviation(places.get(key), shown)
+            for key, suspect in self._suspects.items()
+            if suspect.probability >= leasts.get(suspect.name, 2.0)
+        ]
         return sorted(findings, key=lambda deviation: -deviation.probability)
 
 
@@ -110,8 +114,8 @@ class _Suspect:
     def __init__(self) -> None:
         self._kinds: dict[str, float] = {}  # p(mistake) that is named so
         self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
-        self._shares = {kind.name: 0.0 for kind in kinds_of(StepMistake)[::-1]}
-        self._done = 0.0  # p(the step was done)
+        # as it was done in a sequence, with p(mistake), and p(it was done so)
+        self._done: list[tuple[SeenStep, float, float]] = []
 
     def add(self, subject: SeenStep | OmittedAction, share: float, kinds: list[Any]) -> None:
         """Add what a sequence of this probability says; of the kinds, the first names a mistake."""
@@ -121,32 +125,41 @@ class _Suspect:
         if named is not None:
             name = named.name
             self._kinds[name] = self._kinds.get(name, 0.0) + mistake * share
-            self._best[name] = max(
-                self._best.get(name, (-1.0, subject)), (mistake, subject), key=lambda one: one[0]
-            )
+            if name not in self._best or mistake > self._best[name][0]:
+                self._best[name] = mistake, subject
         if isinstance(subject, SeenStep):
-            self._done += share
-            for kind in kinds:  # none exceeds the probability of the mistake
-                self._shares[kind.name] += share * min(kind.share(subject), mistake)
+            self._done.append((subject, mistake, share))
 
     @property
     def probability(self) -> float:
         """p(mistake)."""
         return min(1.0, sum(self._kinds.values()))
 
+    @property
+    def name(self) -> str:
+        """The likeliest kind; empty if there is none."""
+        return max(self._kinds, key=lambda kind: self._kinds[kind], default="")
+
     def judgement(self) -> StepJudgement:
         """Return the probabilities of a step, if it was done; none if no sequence has it."""
-        if not self._done:
+        done = sum(share for _, _, share in self._done)
+        if not done:
             return StepJudgement()
-        mistake = sum(p for name, p in self._kinds.items() if name in self._shares)
-        kinds = {name: share / self._done for name, share in self._shares.items()}
-        return StepJudgement(mistake=min(1.0, mistake / self._done), kinds=kinds)
+        kinds = kinds_of(StepMistake)[::-1]
+        mistake = sum(self._kinds.get(kind.name, 0.0) for kind in kinds)
+        shares = {
+            kind.name: sum(
+                share * min(kind.share(step), wrong)  # none exceeds p(mistake)
+                for step, wrong, share in self._done
+            )
+            for kind in kinds
+        }
+        chances = {name: share / done for name, share in shares.items()}
+        return StepJudgement(mistake=min(1.0, mistake / done), kinds=chances)
 
-    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation | None:
+    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation:
         """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
-        if not self._kinds:
-            return None
-        name = max(self._kinds, key=lambda kind: self._kinds[kind])
+        name = self.name
         kind, (_, subject) = KINDS[name], self._best[name]
         times: dict[str, Any] = {}
         if isinstance(subject, SeenStep):

@@ -23,8 +23,9 @@ can be seen), it is a mistake with the probability (m/6) / (m/6 + (1 − m) r).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -132,19 +133,31 @@ class Foresight:
         total = self.total.plus(NameCounts.of(order, count), -1)
         return replace(self, total=total.plus(NameCounts.of(changed, count)))
 
-    def chances(self, order: TaskOrder, steps: Sequence[Step]) -> tuple[Floats, Floats]:
-        """Return p(error of order) and p(mistake) of each step by those before it [n]."""
+    def chances(
+        self, order: TaskOrder, sequences: Iterable[Sequence[Step]]
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """Yield p(error of order) and p(mistake) of each step by those before it [n].
+
+        What steps show is computed once, although several sequences begin with them.
+        """
         count = len(self.total.occurs)
         own = NameCounts.of(order, count)
-        prior, actions = self.total.plus(own, -1), [step.action for step in steps]
-        rows = np.zeros((len(steps), 3))
-        for place, action in enumerate(actions):
-            if action < count:
-                done = [one for one in actions[:place] if one < count]
-                rows[place] = evidence(own, prior, done, [action])[0]
-        names = [strange_in(order, own, prior, steps[: n + 1]) for n in range(len(steps))]
-        orders = np.where([name == "unknown" for name in names], 0, self._orders(rows))
-        return orders, self._combined(rows, names)
+        prior = self.total.plus(own, -1)
+
+        @cache
+        def shown(*actions: int) -> Floats:
+            *done, action = actions
+            if action >= count:
+                return np.zeros(3)
+            row: Floats = evidence(own, prior, [a for a in done if a < count], [action])[0]
+            return row
+
+        for steps in sequences:
+            actions, ends = [step.action for step in steps], range(1, len(steps) + 1)
+            rows = np.array([shown(*actions[:end]) for end in ends])
+            names = [strange_in(order, own, prior, steps[:end]) for end in ends]
+            orders = np.where([name == "unknown" for name in names], 0, self._orders(rows))
+            yield orders, self._combined(rows, names)
 
     def arrays(self) -> dict[str, Floats]:
         """Return all that `of_arrays` needs beside the orders."""

@@ -95,10 +95,12 @@ class SeenVideo:
         places, actions = [*self.first], [*self.first.values()]  # in order
         before = self.order.before[np.ix_(actions, actions)]
         shares = self.order.probability[np.ix_(actions, actions)]
-        wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
-        costs = done_costs(self.order, actions)
-        blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
-        for a, b in np.argwhere(np.triu(shares < 0.5, 1)):
+        broken = np.argwhere(np.triu(shares < 0.5, 1)).tolist()
+        if broken:
+            wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
+            costs = done_costs(self.order, actions)
+            blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
+        for a, b in broken:
             place = places[b if blame[b] >= blame[a] else a]
             errors[place] = max(errors[place], wrong[a, b])
         if self.online:
@@ -108,10 +110,11 @@ class SeenVideo:
 
     def omitted(self, certainty: float) -> Iterator[OmittedAction]:
         """Yield the actions of the task that were not done, with p(not done)."""
-        done = {self.order.index[s.action] for s in self.steps if s.action in self.order.index}
-        for index in sorted(set(range(self.order.size)) - done):
-            chances = self.order.probability[index]
-            later = max(done, key=lambda other: chances[other], default=None)
+        done = [*set(self.first.values())]
+        left = [index for index in range(self.order.size) if index not in done]
+        chances = self.order.probability[np.ix_(left, done)]
+        latest = np.array(done)[chances.argmax(axis=1)].tolist() if done else [None] * len(left)
+        for index, later in zip(left, latest, strict=True):
             yield OmittedAction(self, index, later, certainty)
 
     def name(self, action: int) -> str:
@@ -130,7 +133,7 @@ class SeenStep:
     mishandled: float  # p(another error)
     certainty: float  # p(it was done)
 
-    @cached_property
+    @property
     def step(self) -> Step:
         """The step itself."""
         return self.video.steps[self.place]
@@ -150,7 +153,7 @@ class SeenStep:
         """Place of its action in the order of the task; None if it is of another task."""
         return self.video.order.index.get(self.action)
 
-    @cached_property
+    @property
     def unknown(self) -> bool:
         """Whether its action is of no task."""
         return self.index is None and not tasks_of(self.video.taxonomy, self.action)
@@ -403,8 +406,9 @@ class _OutOfOrder(StepMistake):
     name, words = "order", "out of order"
 
     def applies(self, subject: SeenStep) -> bool:
-        shown = subject.broken is not None or abs(subject.length_score) <= UNUSUAL
-        return subject.misplaced >= subject.mishandled and shown
+        if subject.misplaced < subject.mishandled:
+            return False
+        return abs(subject.length_score) <= UNUSUAL or subject.broken is not None
 
     def probability(self, subject: SeenStep) -> float:
         return 1 - subject.right

@@ -262,17 +262,21 @@ class Verifier:
 
     def probabilities(self, steps: Sequence[Step], task: int) -> Floats:
         """Return p(no error, error of order, another error) of each step [n, 3]."""
-        return self._errors(SeenVideo(self.orders[task], self.taxonomy, steps))
+        return self._errors([SeenVideo(self.orders[task], self.taxonomy, steps)])[0]
 
-    def _errors(self, video: SeenVideo) -> Floats:
-        """Return `probabilities` by networks, or by counts without them."""
+    def _errors(self, videos: Sequence[SeenVideo]) -> list[Floats]:
+        """Return `probabilities` by networks, or by counts without them; online, of last steps."""
         if self.network is None:
-            return _by_order(video.order_errors, video.order_errors)
-        if video.online:  # of a prefix, the last row alone counts
-            matrix = StepEvidence.of(video.order, video.steps).matrix()
-        else:
-            matrix = self._rows(video.order, video.steps)
-        return softened(np.exp(self.network.log_probabilities(matrix)), self.temperature)
+            return [_by_order(video.order_errors, video.order_errors) for video in videos]
+        matrices = [
+            StepEvidence.of(video.order, video.steps).matrix()[-1:]
+            if video.online
+            else self._rows(video.order, video.steps)
+            for video in videos
+        ]
+        logs = self.network.log_probabilities(np.concatenate(matrices))
+        ends = np.cumsum([len(matrix) for matrix in matrices])
+        return np.split(softened(np.exp(logs), self.temperature), ends[:-1])
 
     def _rows(self, order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
         """Return what networks learn of each step [n, F]."""
@@ -398,40 +402,45 @@ class Verifier:
             (n / len(drawn) * certainty, first[key], np.ones(len(key))) for key, n in likely.items()
         ]
         findings.of_drawn = bool(films)
-        for share, sequence, trusted in films or [(certainty, tuple(steps), certain)]:
-            order = self.orders[task]
-            subjects = self._subjects(order, sequence, trusted, finished=finished, online=online)
-            for subject in subjects:
+        films = films or [(certainty, tuple(steps), certain)]
+        judged = self._judged(
+            self.orders[task], [film for _, film, _ in films], finished=finished, online=online
+        )
+        for (share, _, trusted), (videos, rows) in zip(films, judged, strict=True):
+            for subject in _subjects(videos, rows, trusted):
                 findings.add(subject, share)
         return findings
 
-    def _subjects(
+    def _judged(
         self,
         order: TaskOrder,
-        steps: Sequence[Step],
-        certain: Floats,
+        sequences: Sequence[Sequence[Step]],
         *,
         finished: bool,
         online: bool,
-    ) -> Iterator[SeenStep | OmittedAction]:
-        """Yield the steps that were done, and the actions of the task that were not."""
+    ) -> Iterator[tuple[list[SeenVideo], Floats]]:
+        """Yield what was seen of each sequence, and p(no error, error of order, another) [n, 3].
+
+        Online, each step is the last one of a video that is not over.
+        """
         learned, foresight = self.network is not None, None if order.given else self.foresight
-        # online, each step is the last one of a video that is not over
-        ends, over = (range(1, len(steps) + 1), False) if online else ([len(steps)], finished)
+        facts = learned, finished and not online, online, foresight
         videos = [
-            SeenVideo(order, self.taxonomy, steps[:end], learned, over, online, foresight)
-            for end in ends
+            [
+                SeenVideo(order, self.taxonomy, steps[:end], *facts)
+                for end in (range(1, len(steps) + 1) if online else [len(steps)])
+            ]
+            for steps in sequences
         ]
         if foresight is not None:
-            rows = _by_order(*foresight.chances(order, steps))
+            rows = [_by_order(*chances) for chances in foresight.chances(order, sequences)]
         else:
-            errors = [self._errors(video) for video in videos]
-            rows = np.array([error[-1] for error in errors]) if online else errors[0]
-        columns = zip(rows.tolist(), certain.tolist(), strict=True)
-        for place, ((right, misplaced, mishandled), certainty) in enumerate(columns):
-            video = videos[place] if online else videos[0]
-            yield SeenStep(video, place, right, misplaced, mishandled, certainty)
-        yield from videos[-1].omitted(float(certain.mean()))
+            errors = iter(self._errors([*chain(*videos)]))
+            rows = [
+                np.array([next(errors)[-1] for _ in prefixes]) if online else next(errors)
+                for prefixes in videos
+            ]
+        return zip(videos, rows, strict=True)
 
     def knows(self, task: int) -> bool:
         """Return whether anything is known of a task, or of others that share its actions."""
@@ -518,3 +527,20 @@ def _labels(video: Video) -> NDArray[np.int64]:
 def _by_order(misplaced: Floats, wrong: Floats) -> Floats:
     """Return p(no error, error of order, another error) by p(error of order) and p(error)."""
     return np.column_stack([1 - wrong, misplaced, np.zeros(len(wrong))])
+
+
+def _subjects(
+    videos: Sequence[SeenVideo], rows: Floats, certain: Floats
+) -> Iterator[SeenStep | OmittedAction]:
+    """Yield the steps that were done, and the actions of the task that were not.
+
+    Args:
+        videos: The video; online, one that ends with each step.
+        rows: p(no error, error of order, another error) of each step [n, 3].
+        certain: Probability of each step [n].
+    """
+    columns = zip(rows.tolist(), certain.tolist(), strict=True)
+    for place, ((right, misplaced, mishandled), certainty) in enumerate(columns):
+        video = videos[min(place, len(videos) - 1)]
+        yield SeenStep(video, place, right, misplaced, mishandled, certainty)
+    yield from videos[-1].omitted(float(certain.mean()))
