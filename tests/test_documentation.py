@@ -318,7 +318,7 @@ def test_the_keys_of_epochs_are_all_listed():
     told = text.partition("A recogniser is trained by ")[2].partition("\n\n")[0]
     fields = {key.removeprefix("recogniser.") for key in SPAN.findall(told)}
     assert fields <= RecogniserConfig.model_fields.keys()
-    assert len(fields) == 3
+    assert len(fields) == 4
     for given in calls(ROOT / "docs" / "training.md", "cefito", whole=True):
         for word in given:
             if given[0] == "train" and word.startswith("chain_training"):
