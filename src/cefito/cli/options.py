@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Group, Parameter
 
+from cefito.cli import quoted
 from cefito.cli.console import passing_progress
-from cefito.cli.values import Flag, quoted
+from cefito.cli.values import Flag
 from cefito.data.annotations import SPLITS
 from cefito.errors import ConfigError
 from cefito.planners.given import Given
