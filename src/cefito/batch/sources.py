@@ -17,11 +17,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import has_ending, lines_of, parse_json, sha256, value_digest
+from cefito.files import check_regular, has_ending, lines_of, parse_json, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.markup import from_csv

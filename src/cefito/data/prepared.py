@@ -21,12 +21,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
 from cefito.data.timeline import TIMELINE_FILE, Timeline
 from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
+    check_regular,
     file_digest,
     load_tensors,
     new_folder,

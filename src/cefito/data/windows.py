@@ -17,11 +17,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned, row_numbers
+from cefito.arrays import row_numbers
 from cefito.data.annotations import SPLITS, Taxonomy, Video
 from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import DataError
+from cefito.files import aligned
 
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
