@@ -110,8 +110,7 @@ def procedure(text: Path, target: Path, /) -> dict[str, Any]:
         target: New folder, of which cefito verify takes the place of a run; order.json is for
             --order.
     """
-    from cefito.data.readers.procedure import read_procedures, taxonomy_of
-    from cefito.verification.order import orders_value
+    from cefito.data.readers.procedure import orders_value, read_procedures, taxonomy_of
 
     procedures = read_procedures(text)
     taxonomy = taxonomy_of(procedures, text.stem)
