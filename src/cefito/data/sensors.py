@@ -15,7 +15,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -138,14 +138,10 @@ class SensorRecipe(Record):
         return {*self.channels} <= {*_header(head, path)[0]}
 
 
-def recipe_of(observed: Mapping[str, Any] | None) -> SensorRecipe | None:
-    """Return the recipe in the record of how observations were made; None if there is none."""
-    made_with = (observed or {}).get("features") or {}
-    if "sensors" not in made_with:
-        return None
+def recipe_of(entry: Any) -> SensorRecipe:
+    """Return the recipe of the entry `sensors` in the record of how features were made."""
     place, remedy = "recipe of the rows of sensors", "Prepare the data set again."
-    text = json.dumps(made_with["sensors"])
-    return parse_record(SensorRecipe, text, f"{place}: damaged", remedy, DataError)
+    return parse_record(SensorRecipe, json.dumps(entry), f"{place}: damaged", remedy, DataError)
 
 
 def _chosen(numbers: Floats, lacking: Sequence[int]) -> Floats:
@@ -393,9 +389,10 @@ def sensor_features(
     """
     videos, recipe = source.annotations.videos, None
     if like is not None:
-        recipe = recipe_of(open_dataset(like).provenance.get("observed"))
-        if recipe is None:
+        features = (open_dataset(like).provenance.get("observed") or {}).get("features") or {}
+        if "sensors" not in features:
             raise DataError(f"{like}: was not prepared from tables of sensors.", setting="like")
+        recipe = recipe_of(features["sensors"])
         rate, channels = recipe.rate, recipe.channels
     paths = dict(_paths(source, folder))
     numbers, names = list[Floats](), list[str]()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features
 from cefito.data.robots import Film, all_episodes, find_episode, is_robot
-from cefito.data.sensors import recipe_of
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_regular
@@ -129,7 +128,7 @@ def open_recordings(
     rate, match, observer = row_rate(run, rate), None, None
     sources = [*all_episodes(inputs, dataset)]
     dataset = None if dataset is None or is_robot(Path(dataset)) else dataset
-    recipe = recipe_of(run.info.dataset.observed)
+    recipe = run.info.dataset.recipe
     films = {} if recipe is not None else _films(run, sources, camera)
     tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
     files = [
