@@ -25,7 +25,7 @@ from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.markup import from_csv
 from cefito.parts.matching import match_dataset
-from cefito.planners.checks import check_partial
+from cefito.planners.base_planner import check_partial
 from cefito.planners.given import Given
 from cefito.runs.run import Run
 from cefito.times import Seconds

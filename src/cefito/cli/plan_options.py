@@ -31,7 +31,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints
 from cefito.inference.question import AnyQuestion, Question
-from cefito.planners.checks import check_partial
+from cefito.planners.base_planner import check_partial
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runtime import pick_device
 from cefito.search.constraints import Constraints, declared
@@ -141,8 +141,10 @@ class PlanOptions:
             if isinstance(value, tuple):  # "" for an empty list, nothing for None
                 facts[name] = (() if value == ("",) else value) if value else None
         task = None if facts["task"] is None else find_task(run.taxonomy, facts["task"])
-        named = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
-        return validated(kind, {**facts, "constraints": named, **more}, place="question")
+        if given_names(self.constraints):
+            texts = vars(self.constraints)
+            facts["constraints"] = parse_constraints(run.taxonomy, texts, task=task)
+        return validated(kind, {**facts, **more}, place="question")
 
 
 DEFAULTS = PlanOptions()

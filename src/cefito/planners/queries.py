@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import row_numbers
-from cefito.data.windows import Scene, Windows
+from cefito.data.prepared import Scene
+from cefito.data.windows import Windows
 from cefito.errors import DataError, RunError
 from cefito.files import aligned
 from cefito.planners.given import Given

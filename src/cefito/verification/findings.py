@@ -1,4 +1,4 @@
-"""Findings of a verification: what may be wrong in a video, how probable, and what is left to do."""
+"""Findings of a verification: what may be wrong in a video, and what is left to do."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy, Video
-from cefito.data.vocabulary import find_action, find_task, in_words, name_or_id
+from cefito.data.annotations import Step, Taxonomy, Video, name_or_id
+from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import Expected, check_tensors, read_json
 from cefito.settings import Record, read_record
