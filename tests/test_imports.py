@@ -16,7 +16,7 @@ import structure
 # What everyone may use; each of these only what stands before it.
 GROUND = (
     *("errors", "plugins", "settings", "locks", "files", "arrays", "progress"),
-    *("runtime", "markup", "times"),
+    *("runtime", "markup"),
 )
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}

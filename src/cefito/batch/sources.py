@@ -23,12 +23,11 @@ from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_regular, has_ending, lines_of, parse_json, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
-from cefito.markup import from_csv
+from cefito.markup import Seconds, from_csv
 from cefito.parts.matching import match_dataset
 from cefito.planners.base_planner import check_partial
 from cefito.planners.given import Given
 from cefito.runs.run import Run
-from cefito.times import Seconds
 
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "

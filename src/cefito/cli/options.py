@@ -15,11 +15,11 @@ from cefito.cli.console import passing_progress
 from cefito.cli.values import Flag
 from cefito.data.annotations import SPLITS
 from cefito.errors import ConfigError
+from cefito.markup import TIME_FORMS, parse_seconds
 from cefito.planners.given import Given
 from cefito.planners.methods import check_keys
 from cefito.runtime import pick_device
 from cefito.settings import validated
-from cefito.times import TIME_FORMS, parse_seconds
 from cefito.tracks.document import Choices
 from cefito.tracks.formats import WRITERS
 

@@ -18,9 +18,8 @@ from pydantic import AfterValidator, Field
 
 from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
-from cefito.markup import counted
+from cefito.markup import as_seconds, counted
 from cefito.settings import Record, parse_record, read_record
-from cefito.times import as_seconds
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:

@@ -27,14 +27,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from cefito.data.annotations import Video, nfc
-from cefito.data.csv_file import check_columns, decoded, table_start
 from cefito.data.prepared import open_dataset
 from cefito.data.robots import RobotDataset, episode_name, find_episode, is_robot, open_robot
 from cefito.data.source import Source
 from cefito.data.timeline import RATES
 from cefito.errors import DataError
 from cefito.files import file_names, has_ending, read_bytes, write_json
-from cefito.markup import counted, listed
+from cefito.markup import check_columns, counted, decoded, listed, table_start
 from cefito.settings import Record, parse_record
 
 Floats = NDArray[np.float64]
