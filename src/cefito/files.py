@@ -13,12 +13,12 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self, TypeVar
 
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained, reason
-from cefito.locks import file_locked, made_folders, temporary_beside
+from cefito.locks import file_locked, temporary_beside
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
@@ -526,30 +526,6 @@ def user_cache(name: str) -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "cefito" / name
-
-
-def check_new(target: Path, name: str | None = None) -> None:
-    """Refuse a target that exists, except an empty folder, and an empty name of a data set."""
-    if name is not None and not name.strip():
-        raise DataError("name: is empty. Give one or leave it out.", setting="name")
-    taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
-    if taken and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another name or remove it first.")
-
-
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
-    check_new(target)
-    with ExitStack() as stack:
-        with explained(target, "cannot be made", "Choose another folder."):
-            stack.enter_context(made_folders(target.parent))
-            temporary = stack.enter_context(temporary_beside(target, folder=True))
-        left = "Nothing was left there."
-        kinds = OSError, RunError  # RunError: `write_atomic` failed on a file in `temporary`
-        with explained(target, "could not be written", left, *kinds, writes=True):
-            yield temporary
-            temporary.replace(target)
 
 
 SEAL = "sha256"

@@ -12,8 +12,9 @@ from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps, subtasks
 from cefito.cli.values import Json, said_as_json
-from cefito.files import new_folder, write_json
+from cefito.files import write_json
 from cefito.inference.question import steps_range
+from cefito.locks import new_folder
 from cefito.markup import counted
 
 app = App(name="data", help="Prepare and describe data sets.")

@@ -30,13 +30,13 @@ from cefito.files import (
     check_regular,
     file_digest,
     load_tensors,
-    new_folder,
     read_json,
     unsealed,
     value_sealed,
     write_json,
     write_tensors,
 )
+from cefito.locks import new_folder
 from cefito.markup import counted
 from cefito.settings import Record, read_record
 
