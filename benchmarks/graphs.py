@@ -25,8 +25,7 @@ import common
 from cefito.data.annotations import Video
 from cefito.data.source import read_common
 from cefito.files import write_json
-from cefito.verification.graphs import likeliest_order, log_likelihood, reduced
-from cefito.verification.order import TaskOrder
+from cefito.verification.order import TaskOrder, likeliest_order, log_likelihood, reduced
 
 _PRIORS = 0.0, 0.5, 1.0, 2.0, 3.0  # minus the log prior of an edge
 

@@ -29,8 +29,8 @@ from cefito.data.annotations import Action
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.verifiers import open_verifier
+from cefito.verification.findings import present, repair
 from cefito.verification.order import TaskOrder
-from cefito.verification.repairs import present, repair
 
 Rule = Callable[[TaskOrder, list[int]], Sequence[int]]
 Question = tuple[list[int], int]

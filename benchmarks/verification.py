@@ -28,8 +28,8 @@ from cefito.data.annotations import Video
 from cefito.data.source import read_common
 from cefito.errors import ConfigError
 from cefito.files import write_json
+from cefito.verification.findings import repair
 from cefito.verification.order import reached
-from cefito.verification.repairs import repair
 from cefito.verification.verifier import Verifier
 from graphs import official_graphs
 

@@ -24,12 +24,12 @@ import numpy as np
 
 import common
 from cefito.data.annotations import Taxonomy, Video
-from cefito.data.readers.procedure import read_procedures, taxonomy_of
+from cefito.data.readers.procedure import orders_value, read_procedures, taxonomy_of
 from cefito.data.source import read_common
 from cefito.errors import ConfigError
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
-from cefito.verification.order import orders_value, reached, read_orders, written_orders
+from cefito.verification.order import reached, read_orders, written_orders
 from cefito.verification.verifier import Verifier
 from graphs import official_graphs
 

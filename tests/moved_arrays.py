@@ -11,8 +11,8 @@ import pytest
 import safetensors
 import torch
 
-from cefito.arrays import ALIGNMENT
 from cefito.data.windows import Windows
+from cefito.files import ALIGNMENT
 from cefito.planners.queries import Queries
 
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.arrays import ALIGNMENT, aligned, load_npy, load_npz, observed_rows
+from cefito.arrays import load_npy, load_npz, observed_rows
 from cefito.errors import DataError
-from cefito.files import load_tensors, read_json, write_tensors
+from cefito.files import ALIGNMENT, aligned, load_tensors, read_json, write_tensors
 from traps import npy_bytes
 
 

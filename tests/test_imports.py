@@ -15,8 +15,8 @@ import structure
 
 # What everyone may use; each of these only what stands before it.
 GROUND = (
-    *("errors", "plugins", "settings", "arrays", "locks", "files", "progress"),
-    *("runtime", "markup", "times"),
+    *("errors", "plugins", "settings", "locks", "files", "arrays", "progress"),
+    *("runtime", "markup"),
 )
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}

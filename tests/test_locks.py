@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from cefito.errors import DataError, RunError
-from cefito.files import new_folder, write_text
-from cefito.locks import LOCK_FILE, is_leftover, locked, temporary_beside
+from cefito.files import write_text
+from cefito.locks import LOCK_FILE, is_leftover, locked, new_folder, temporary_beside
 
 HOLDER = """
 import sys, time

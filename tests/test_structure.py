@@ -13,31 +13,31 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_090,
-    "benchmarks": 6_510,
-    "cli": 5_180,
-    "data": 6_930,
+    "benchmarks": 6_630,
+    "cli": 5_260,
+    "data": 6_560,
     "encoders": 2_170,
     "evaluation": 2_510,
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_170,
+    "ground": 2_330,
     "inference": 4_400,
     "line": 640,
     "pages": 3_200,
-    "parts": 1_400,
+    "parts": 1_610,
     "planners": 13_190,
-    "recognition": 4_870,
+    "recognition": 4_950,
     "report": 2_110,
     "runs": 1_290,
     "search": 2_930,
-    "serve": 6_100,
-    "study": 3_290,
+    "serve": 6_180,
+    "study": 3_380,
     "testing": 650,
-    "tests": 55_440,
+    "tests": 56_540,
     "tracks": 4_110,
     "training": 1_870,
-    "verification": 2_350,
+    "verification": 2_360,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -45,12 +45,12 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 329
+MODULES = 324
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
-ENTERED = {"plan": 46, "verify": 31, "graph": 18}
+ENTERED = {"plan": 36, "verify": 23, "graph": 14}
 """Files of src with a function that a command on a run of several lengths calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""

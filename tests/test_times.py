@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.times import as_seconds, parse_seconds
+from cefito.markup import as_seconds, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Read .npy and .npz files without trusting them, align arrays in memory, and number their rows.
+"""Read arrays of NumPy and PyTorch from files without trusting them, and number their rows.
 
 A header is compared with the size of the file before memory is allocated. Pickled objects are never
 loaded, archives are never read beyond their declared size, and only regular files are opened (no
@@ -12,15 +12,16 @@ import math
 import os
 import pickle
 import re
-import stat
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-from cefito.errors import CefitoError, DataError, explained, reason
+from cefito.errors import DataError, RunError, explained
+from cefito.files import check_binary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,18 +29,11 @@ if TYPE_CHECKING:
 
 MAX_ARRAY_BYTES = 64 << 30
 """Largest array that is read."""
-ALIGNMENT = 64
-"""Bytes to a multiple of which arrays are placed in memory: a cache line, as in PyTorch.
-
-On some processors the last bit of a matrix product depends on where its operands begin (MKL on
-AVX2: on multiples of 16 bytes). Arrays that are read or given begin anywhere.
-"""
 _DAMAGED = "cannot be read as NumPy arrays"
 _AGAIN = "Make it again as plain floating-point arrays."
 _PICKLED = "it holds pickled objects, which are never loaded"
 _MAGIC = b"\x93NUMPY"
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
-_HTML = re.compile(rb"(?:<!--.{0,200}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.S | re.I)
 _BLOCK = 1 << 20
 _BROKEN = (
     *(ValueError, EOFError, OSError, TypeError, OverflowError, SyntaxError, RuntimeError),
@@ -52,7 +46,6 @@ _BROKEN = (
 
 Border = Literal["nearest", "last"]
 """Row repeated where an observation passes a border: the nearest, or the last one available."""
-Scalar = TypeVar("Scalar", bound="np.generic")
 
 
 def row_numbers(rows: Any) -> NDArray[np.int64]:
@@ -87,62 +80,6 @@ def observed_rows(
         first = np.maximum(first, 0)
     around: NDArray[np.int64] = np.clip(first + np.arange(seconds), 0, last)
     return around
-
-
-def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return a writable array in C order that begins at a multiple of `ALIGNMENT` bytes.
-
-    The array itself if it does already, otherwise a copy. Everything that is computed from the
-    result is then the same bit for bit, wherever the array was in memory before.
-    """
-    fits = array.flags.c_contiguous and array.flags.writeable
-    if fits and array.ctypes.data % ALIGNMENT == 0:
-        return array
-    import numpy as np
-
-    buffer = np.empty(array.nbytes + ALIGNMENT, dtype=np.uint8)
-    first = -buffer.ctypes.data % ALIGNMENT
-    copy = buffer[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages.
-
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
-    """
-    try:
-        mode = path.stat().st_mode
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
-        fault = "" if stat.S_ISREG(mode) else f"cannot be read (it is {kind}, not a file)"
-    except (FileNotFoundError, NotADirectoryError):
-        fault = "no such file"
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-        fault = f"cannot be read ({reason(problem)})"
-    if fault:
-        raise error(f"{path}: {fault}. {remedy}".rstrip())
-
-
-def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should.
-
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
-    """
-    check_regular(path, remedy, error)
-    with explained(path, "cannot be read", remedy, error=error), path.open("rb") as file:
-        begin = file.read(512).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if begin.startswith(b"version https://git-lfs"):
-        raise error(f"{path}: is a Git LFS pointer, not the file itself. Run git lfs pull there.")
-    if _HTML.match(begin):
-        fault = "is a page of HTML, such as a server sends in place of a file"
-        raise error(f"{path}: {fault}. Open its address in a browser and save the file itself.")
 
 
 def is_pickled(data: bytes) -> bool:
@@ -212,3 +149,34 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
         data += block
     array = np.frombuffer(data, dtype=dtype) if claimed else np.empty(0, dtype=dtype)
     return array.reshape(shape, order="F" if column_major else "C")
+
+
+def load_torch(path: Path, remedy: str) -> Any:
+    """Load what torch.save wrote, on the CPU: tensors and plain values, nothing else (RunError).
+
+    Files of PyTorch before 1.6, which are no zip archives, are read too.
+    """
+    import torch
+
+    check_binary(path, remedy, RunError)
+    other = f"{path}: is truncated or not a checkpoint as torch.save writes it. {remedy}"
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                stored = sum(member.file_size for member in archive.infolist())
+            if stored > path.stat().st_size:  # torch.save does not compress
+                raise RunError(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of TorchScript archives, which are refused
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as problem:
+        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
+        if named is None:
+            raise RunError(other) from problem
+        fault = f"holds pickled objects other than tensors and plain values ({named[1]})"
+        never = "which are never loaded. Save its tensors alone."
+        raise RunError(f"{path}: {fault}, {never} {remedy}") from problem
+    except RunError:
+        raise
+    except Exception as problem:  # a damaged file may break the reader in any way
+        raise RunError(other) from problem

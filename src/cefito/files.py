@@ -6,25 +6,23 @@ import hashlib
 import json
 import logging
 import os
-import pickle
 import re
+import stat
 import sys
 import time
 import unicodedata
-import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self, TypeVar
 
-from cefito.arrays import aligned, check_binary, check_regular
-from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
-from cefito.locks import file_locked, made_folders, temporary_beside
+from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained, reason
+from cefito.locks import file_locked, temporary_beside
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -34,8 +32,16 @@ MAX_JSON = 16 << 20
 """Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""
 MAX_BYTES = 1 << 30
 """Bytes of the largest file of annotations, text or rows that is read as a whole: 1 GiB."""
+ALIGNMENT = 64
+"""Bytes to a multiple of which arrays are placed in memory: a cache line, as in PyTorch.
+
+On some processors the last bit of a matrix product depends on where its operands begin (MKL on
+AVX2: on multiples of 16 bytes). Arrays that are read or given begin anywhere.
+"""
 _TAIL = 1 << 12  # bytes in which the end of the last line is looked for first
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
+_HTML = re.compile(rb"(?:<!--.{0,200}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.S | re.I)
+Scalar = TypeVar("Scalar", bound="np.generic")
 
 NOT_JSON = ValueError, RecursionError
 """Exceptions of json.loads and of decoding; numbers of thousands of digits are ValueErrors."""
@@ -185,6 +191,44 @@ def _is_json(text: bytes) -> bool:
     except NOT_JSON:
         return False
     return True
+
+
+def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
+    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
+    try:
+        mode = path.stat().st_mode
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+        fault = "" if stat.S_ISREG(mode) else f"cannot be read (it is {kind}, not a file)"
+    except (FileNotFoundError, NotADirectoryError):
+        fault = "no such file"
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        fault = f"cannot be read ({reason(problem)})"
+    if fault:
+        raise error(f"{path}: {fault}. {remedy}".rstrip())
+
+
+def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
+    """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should.
+
+    Args:
+        path: File.
+        remedy: End of messages: what the user can do.
+        error: Class of the error.
+    """
+    check_regular(path, remedy, error)
+    with explained(path, "cannot be read", remedy, error=error), path.open("rb") as file:
+        begin = file.read(512).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin.startswith(b"version https://git-lfs"):
+        raise error(f"{path}: is a Git LFS pointer, not the file itself. Run git lfs pull there.")
+    if _HTML.match(begin):
+        fault = "is a page of HTML, such as a server sends in place of a file"
+        raise error(f"{path}: {fault}. Open its address in a browser and save the file itself.")
 
 
 def read_bytes(
@@ -354,6 +398,24 @@ def write_tensors(
     write_bytes(path, data)
 
 
+def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Return a writable array in C order that begins at a multiple of `ALIGNMENT` bytes.
+
+    The array itself if it does already, otherwise a copy. Everything that is computed from the
+    result is then the same bit for bit, wherever the array was in memory before.
+    """
+    fits = array.flags.c_contiguous and array.flags.writeable
+    if fits and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    import numpy as np
+
+    buffer = np.empty(array.nbytes + ALIGNMENT, dtype=np.uint8)
+    first = -buffer.ctypes.data % ALIGNMENT
+    copy = buffer[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def load_tensors(
     path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -380,37 +442,6 @@ def load_tensors(
                 raise TypeError(f"tensor '{name}' is {tensor.dtype}")
             tensors[name] = aligned(tensor) if framework == "np" else tensor.clone()
         return tensors, archive.metadata() or {}
-
-
-def load_torch(path: Path, remedy: str) -> Any:
-    """Load what torch.save wrote, on the CPU: tensors and plain values, nothing else (RunError).
-
-    Files of PyTorch before 1.6, which are no zip archives, are read too.
-    """
-    import torch
-
-    check_binary(path, remedy, RunError)
-    other = f"{path}: is truncated or not a checkpoint as torch.save writes it. {remedy}"
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                stored = sum(member.file_size for member in archive.infolist())
-            if stored > path.stat().st_size:  # torch.save does not compress
-                raise RunError(other)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of TorchScript archives, which are refused
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as problem:
-        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        if named is None:
-            raise RunError(other) from problem
-        fault = f"holds pickled objects other than tensors and plain values ({named[1]})"
-        never = "which are never loaded. Save its tensors alone."
-        raise RunError(f"{path}: {fault}, {never} {remedy}") from problem
-    except RunError:
-        raise
-    except Exception as problem:  # a damaged file may break the reader in any way
-        raise RunError(other) from problem
 
 
 def load_weights(
@@ -495,30 +526,6 @@ def user_cache(name: str) -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "cefito" / name
-
-
-def check_new(target: Path, name: str | None = None) -> None:
-    """Refuse a target that exists, except an empty folder, and an empty name of a data set."""
-    if name is not None and not name.strip():
-        raise DataError("name: is empty. Give one or leave it out.", setting="name")
-    taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
-    if taken and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another name or remove it first.")
-
-
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
-    check_new(target)
-    with ExitStack() as stack:
-        with explained(target, "cannot be made", "Choose another folder."):
-            stack.enter_context(made_folders(target.parent))
-            temporary = stack.enter_context(temporary_beside(target, folder=True))
-        left = "Nothing was left there."
-        kinds = OSError, RunError  # RunError: `write_atomic` failed on a file in `temporary`
-        with explained(target, "could not be written", left, *kinds, writes=True):
-            yield temporary
-            temporary.replace(target)
 
 
 SEAL = "sha256"

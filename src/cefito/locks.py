@@ -1,4 +1,4 @@
-"""Locks on folders, one process each, and temporary files beside the files that they become.
+"""Locks on folders, one process each, and temporary files and folders, renamed once they are whole.
 
 Locks are the operating system's, so that they end with their process, however it ends.
 """
@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from cefito.errors import RunError, explained
+from cefito.errors import DataError, RunError, explained
 
 LOCK_FILE = ".lock"
 _SUFFIX = ".tmp"
@@ -117,3 +117,27 @@ def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         else:
             with suppress(OSError):
                 place.unlink(missing_ok=True)
+
+
+def check_new(target: Path, name: str | None = None) -> None:
+    """Refuse a target that exists, except an empty folder, and an empty name of a data set."""
+    if name is not None and not name.strip():
+        raise DataError("name: is empty. Give one or leave it out.", setting="name")
+    taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
+    if taken and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists already. Choose another name or remove it first.")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
+    check_new(target)
+    with ExitStack() as stack:
+        with explained(target, "cannot be made", "Choose another folder."):
+            stack.enter_context(made_folders(target.parent))
+            temporary = stack.enter_context(temporary_beside(target, folder=True))
+        left = "Nothing was left there."
+        kinds = OSError, RunError  # RunError: `write_atomic` failed on a file in `temporary`
+        with explained(target, "could not be written", left, *kinds, writes=True):
+            yield temporary
+            temporary.replace(target)

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from cefito.cli import build_app, console, main
-from cefito.cli.values import real_number, whole_number
+from cefito.cli import build_app, console, main, real_number, whole_number
 from cefito.data import open_dataset
 from cefito.errors import ConfigError
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cefito.cli import build_app
-from cefito.cli.values import with_option
+from cefito.cli import build_app, with_option
 from cefito.errors import ConfigError
 
 

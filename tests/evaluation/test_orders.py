@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data.vocabulary import VocabularyMatch
 from cefito.evaluation.metrics import MIN_VIDEOS, keeps_orders, training_orders
+from cefito.parts.matching import VocabularyMatch
 
 
 def dataset(*videos, split="train"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Taxonomy
-from cefito.inference.asked import contradictions
+from cefito.inference.contradictions import contradictions
 from cefito.planners.base import Marginals
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.queries import Queries

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cefito import Queries
-from cefito.arrays import aligned
 from cefito.errors import DataError
+from cefito.files import aligned
 from cefito.planners.queries import LARGEST
 from refusals import refusal
 

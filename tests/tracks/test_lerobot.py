@@ -11,8 +11,8 @@ from cefito.cli import main
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.data.robots import open_robot
-from cefito.data.sensors import recipe_of
 from cefito.errors import ConfigError, DataError
+from cefito.parts.folder import DatasetReference
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
@@ -322,7 +322,7 @@ def test_a_set_without_cameras_is_one_of_sensors(tmp_path):
     assert [video.video_id for video in dataset.videos] == [
         f"episode_00000{number}" for number in range(3)
     ]
-    recipe = recipe_of(dataset.provenance["observed"])
+    recipe = DatasetReference.of(dataset).recipe
     assert recipe is not None
     assert [*recipe.channels] == [*open_robot(robot).channels]
     assert recipe.reads(robot / "episode_000003")

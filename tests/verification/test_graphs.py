@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Video
-from cefito.verification.graphs import MOST, edges_of, likeliest_order, log_likelihood, reduced
-from cefito.verification.order import TaskOrder
+from cefito.verification.order import (
+    MOST,
+    TaskOrder,
+    edges_of,
+    likeliest_order,
+    log_likelihood,
+    reduced,
+)
 
 
 def order_of(rows, size):

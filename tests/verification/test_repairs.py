@@ -3,8 +3,8 @@
 import pytest
 
 from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.verification.findings import present, repair
 from cefito.verification.order import TaskOrder
-from cefito.verification.repairs import present, repair
 
 NAMES = ["attach base", "attach wheel", "attach roof", "paint", "detach base", "detach_wheel"]
 NAMES += ["take lid off", "put lid on", "detach base slowly", "close", "open"]

@@ -9,7 +9,8 @@ from scipy.stats import t
 from cefito.data.annotations import Step, Taxonomy, Video
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.verification.evidence import StepEvidence, signed_log
+from cefito.verification.evidence import StepEvidence
+from cefito.verification.order import signed_log
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import VERIFIER_FILE, Verifier
 

@@ -40,7 +40,7 @@ from cefito.files import (
     write_atomic,
     write_json,
 )
-from cefito.inference.asked import Asked
+from cefito.inference.answer import Asked
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
 from cefito.planners.given import Given

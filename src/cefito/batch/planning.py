@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from cefito.batch.sources import EXPECTED, Columns, Row
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
-from cefito.inference.answer import Answer, answers
-from cefito.inference.asked import Asked
+from cefito.inference.answer import Answer, Asked, answers
 from cefito.inference.plan_formats import PlanRow
 from cefito.inference.query import (
     Precision,
@@ -25,7 +24,7 @@ from cefito.inference.query import (
 )
 from cefito.inference.question import Question, planning
 from cefito.planners.base import Queries
-from cefito.planners.checks import check_partial
+from cefito.planners.base_planner import check_partial
 from cefito.runs.run import Run
 from cefito.settings import Record, first_error
 

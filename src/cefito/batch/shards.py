@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cefito.arrays import check_regular
 from cefito.batch.planning import PIECE, BadRow, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
 from cefito.files import (
     MAX_JSON,
     FileRecord,
+    check_regular,
     file_digest,
     value_digest,
     value_sealed,

@@ -17,19 +17,17 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import has_ending, lines_of, parse_json, sha256, value_digest
+from cefito.files import check_regular, has_ending, lines_of, parse_json, sha256, value_digest
 from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
-from cefito.markup import from_csv
+from cefito.markup import Seconds, from_csv
 from cefito.parts.matching import match_dataset
-from cefito.planners.checks import check_partial
+from cefito.planners.base_planner import check_partial
 from cefito.planners.given import Given
 from cefito.runs.run import Run
-from cefito.times import Seconds
 
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "

@@ -12,8 +12,9 @@ from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps, subtasks
 from cefito.cli.values import Json, said_as_json
-from cefito.files import new_folder, write_json
+from cefito.files import write_json
 from cefito.inference.question import steps_range
+from cefito.locks import new_folder
 from cefito.markup import counted
 
 app = App(name="data", help="Prepare and describe data sets.")
@@ -110,8 +111,7 @@ def procedure(text: Path, target: Path, /) -> dict[str, Any]:
         target: New folder, of which cefito verify takes the place of a run; order.json is for
             --order.
     """
-    from cefito.data.readers.procedure import read_procedures, taxonomy_of
-    from cefito.verification.order import orders_value
+    from cefito.data.readers.procedure import orders_value, read_procedures, taxonomy_of
 
     procedures = read_procedures(text)
     taxonomy = taxonomy_of(procedures, text.stem)

@@ -16,7 +16,8 @@ from cefito.data.action_text import read_action_text, with_action_text
 from cefito.data.prepared import open_dataset
 from cefito.data.robots import episode_name, is_robot, open_robot
 from cefito.errors import ConfigError
-from cefito.files import check_new, has_ending, sha256
+from cefito.files import has_ending, sha256
+from cefito.locks import check_new
 from cefito.runtime import pick_device
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from cefito.cli.values import Flag
 from cefito.data.vocabulary import find_actions
 from cefito.errors import ConfigError, DataError
 from cefito.files import user_cache, value_digest
-from cefito.markup import counted, percent
-from cefito.times import as_seconds
+from cefito.markup import as_seconds, counted, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Group, Parameter
 
+from cefito.cli import quoted
 from cefito.cli.console import passing_progress
-from cefito.cli.values import Flag, quoted
+from cefito.cli.values import Flag
 from cefito.data.annotations import SPLITS
 from cefito.errors import ConfigError
+from cefito.markup import TIME_FORMS, parse_seconds
 from cefito.planners.given import Given
 from cefito.planners.methods import check_keys
 from cefito.runtime import pick_device
 from cefito.settings import validated
-from cefito.times import TIME_FORMS, parse_seconds
 from cefito.tracks.document import Choices
 from cefito.tracks.formats import WRITERS
 

@@ -31,7 +31,6 @@ from cefito.cli.plan_options import (
     SearchOptions,
 )
 from cefito.cli.values import Flag
-from cefito.data.vocabulary import sequence
 from cefito.errors import ConfigError
 from cefito.inference.question import Question
 from cefito.markup import counted, percent
@@ -56,8 +55,7 @@ def plan(
     Args:
         ids: Show the ids of actions after their names.
     """
-    from cefito.inference.answer import answers
-    from cefito.inference.asked import Asked
+    from cefito.inference.answer import Asked, answers
     from cefito.parts.matching import named_dataset
 
     with log_warnings():
@@ -91,7 +89,7 @@ def _show(answer: Answer, taxonomy: Taxonomy, min_probability: float | None, *, 
         likely = "" if answer.task_probability is None else f", {percent(answer.task_probability)}"
         talk(f"task {answer.task_id}: {answer.task} ({answer.task_source}{likely}{among})")
     if answer.known is not None and answer.known.done is not None:
-        talk(f"done: {sequence(taxonomy, answer.known.done, ids=ids) or 'nothing'}")
+        talk(f"done: {taxonomy.sequence(answer.known.done, ids=ids) or 'nothing'}")
     if answer.lengths_in_words:
         talk(answer.lengths_in_words)
     columns = {"score (lower is better)": [f"{plan.score:z.4f}" for plan in plans]}
@@ -107,13 +105,13 @@ def _show(answer: Answer, taxonomy: Taxonomy, min_probability: float | None, *, 
         columns["task"] = [
             "" if plan.task is None else f"{plan.task_id}: {plan.task}" for plan in plans
         ]
-    columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
+    columns["plan"] = [taxonomy.sequence(plan.actions, ids=ids) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     for remark in _remarks(answer, min_probability):
         talk(remark)
     if answer.truth is not None:
-        talk(f"annotated: {sequence(taxonomy, answer.truth.actions, ids=ids)}")
+        talk(f"annotated: {taxonomy.sequence(answer.truth.actions, ids=ids)}")
 
 
 def _remarks(answer: Answer, min_probability: float | None) -> Iterator[str]:
@@ -141,7 +139,7 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
             rows = [
                 (
                     percent(member.probability),
-                    sequence(taxonomy, member.actions, ids=ids) + " (the last)" * member.ends,
+                    taxonomy.sequence(member.actions, ids=ids) + " (the last)" * member.ends,
                 )
                 for member in step_set.steps
             ]

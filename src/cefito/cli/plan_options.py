@@ -22,7 +22,6 @@ from cefito.cli.options import (
     Moment,
     Several,
     field_options,
-    given_names,
     option_name,
     with_options,
 )
@@ -31,7 +30,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints
 from cefito.inference.question import AnyQuestion, Question
-from cefito.planners.checks import check_partial
+from cefito.planners.base_planner import check_partial
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runtime import pick_device
 from cefito.search.constraints import Constraints, declared
@@ -82,7 +81,7 @@ class SearchOptions:
 
     def applied(self, run: Run) -> Run:
         """Return the run with the given settings."""
-        changes = {name: getattr(self, name) for name in given_names(self)}
+        changes = {name: value for name, value in vars(self).items() if value is not None}
         return run.with_search(**changes) if changes else run
 
 
@@ -141,8 +140,9 @@ class PlanOptions:
             if isinstance(value, tuple):  # "" for an empty list, nothing for None
                 facts[name] = (() if value == ("",) else value) if value else None
         task = None if facts["task"] is None else find_task(run.taxonomy, facts["task"])
-        named = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
-        return validated(kind, {**facts, "constraints": named, **more}, place="question")
+        if any((texts := vars(self.constraints)).values()):
+            facts["constraints"] = parse_constraints(run.taxonomy, texts, task=task)
+        return validated(kind, {**facts, **more}, place="question")
 
 
 DEFAULTS = PlanOptions()
@@ -215,7 +215,7 @@ class QueryOptions:
     @property
     def given(self) -> set[str]:
         """Names of the options that are given."""
-        return set(given_names(self))
+        return {name for name, value in vars(self).items() if value != vars(QueryOptions)[name]}
 
     @property
     def kind(self) -> str:

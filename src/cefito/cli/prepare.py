@@ -24,7 +24,8 @@ from cefito.cli.values import Flag, said_as_json
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.robots import INFO, is_robot, open_robot
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_new, check_target, write_text
+from cefito.files import check_target, write_text
+from cefito.locks import check_new
 from cefito.markup import counted, listed
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from pydantic import AfterValidator, Field
 
 from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
-from cefito.markup import counted
+from cefito.markup import as_seconds, counted
 from cefito.settings import Record, parse_record, read_record
-from cefito.times import as_seconds
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
@@ -171,10 +170,25 @@ class Taxonomy:
         """Names of a sequence of action ids."""
         return [self.actions[action].name for action in np.asarray(actions).tolist()]
 
+    def sequence(self, actions: Sequence[int], *, ids: bool = False) -> str:
+        """Return the names of actions, separated by arrows; `ids` follow the names if asked."""
+        names = [self.actions[action].name for action in actions]
+        if ids:
+            names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]
+        return " → ".join(names)
+
 
 def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     """Actions with the given names, in id order."""
     return tuple(Action(id=number, name=name) for number, name in enumerate(names))
+
+
+def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
+    """Return text that `find_task`, or `find_action` with a task, reads as one of these entries."""
+    names = {entry.id: entry.name for entry in entries}
+    if [name.strip() for name in names.values()].count(names[number].strip()) > 1:
+        return f"id:{number}"
+    return "name:" * names[number].startswith("name:") + names[number]
 
 
 def _padded(names: _Names, kind: str, place: object) -> list[str]:

@@ -18,10 +18,9 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from cefito.arrays import check_regular
 from cefito.errors import ConfigError, DataError, explained, reason
+from cefito.files import check_regular, write_atomic
 from cefito.files import sha256 as file_sha256
-from cefito.files import write_atomic
 from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 from cefito.settings import Record

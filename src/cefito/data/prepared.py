@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -21,21 +22,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
 from cefito.data.timeline import TIMELINE_FILE, Timeline
 from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
+    check_regular,
     file_digest,
     load_tensors,
-    new_folder,
     read_json,
     unsealed,
     value_sealed,
     write_json,
     write_tensors,
 )
+from cefito.locks import new_folder
 from cefito.markup import counted
 from cefito.settings import Record, read_record
 
@@ -44,6 +45,15 @@ _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulat
 _FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # required
 TEXT_FILE = "action_text.safetensors"
 _VIDEO_FOLDER = "video_folder"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the picture of an observation is: a file, or a second of a film."""
+
+    path: Path  # a picture, a film, or the folder of a data set's films
+    second: float | None = None  # of a film; None for a picture
+    video: str = ""  # id of the film in the folder
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,21 @@ class PreparedDataset:
         if not isinstance(recorded, str):
             return None
         return Path(os.path.normpath(self.folder.resolve() / recorded))
+
+    def scenes(self, places: Sequence[tuple[int, int, int]]) -> NDArray[np.object_] | None:
+        """Return the `Scene` of both ends of windows [N, 2]; None without a folder of videos.
+
+        `places` are the video, the first step and the number of steps of each window [N].
+        """
+        folder = self.video_folder
+        if folder is None:
+            return None
+        rows = []
+        for index, first, length in places:
+            video = self.videos[index]
+            times = video.steps[first].start, video.steps[first + length - 1].end
+            rows.append([Scene(folder, time, video.video_id) for time in times])
+        return np.array(rows, dtype=object)
 
     def without_observations(self) -> PreparedDataset:
         """The same data set without the observations of any step."""

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PositiveFloat
 
-from cefito.arrays import check_binary
 from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained, install_command
-from cefito.files import read_json
+from cefito.files import check_binary, read_json
 from cefito.markup import listed
 from cefito.settings import Record, read_record
 

@@ -15,7 +15,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -27,14 +27,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from cefito.data.annotations import Video, nfc
-from cefito.data.csv_file import check_columns, decoded, table_start
 from cefito.data.prepared import open_dataset
 from cefito.data.robots import RobotDataset, episode_name, find_episode, is_robot, open_robot
 from cefito.data.source import Source
 from cefito.data.timeline import RATES
 from cefito.errors import DataError
 from cefito.files import file_names, has_ending, read_bytes, write_json
-from cefito.markup import counted, listed
+from cefito.markup import check_columns, counted, decoded, listed, table_start
 from cefito.settings import Record, parse_record
 
 Floats = NDArray[np.float64]
@@ -138,14 +137,10 @@ class SensorRecipe(Record):
         return {*self.channels} <= {*_header(head, path)[0]}
 
 
-def recipe_of(observed: Mapping[str, Any] | None) -> SensorRecipe | None:
-    """Return the recipe in the record of how observations were made; None if there is none."""
-    made_with = (observed or {}).get("features") or {}
-    if "sensors" not in made_with:
-        return None
+def recipe_of(entry: Any) -> SensorRecipe:
+    """Return the recipe of the entry `sensors` in the record of how features were made."""
     place, remedy = "recipe of the rows of sensors", "Prepare the data set again."
-    text = json.dumps(made_with["sensors"])
-    return parse_record(SensorRecipe, text, f"{place}: damaged", remedy, DataError)
+    return parse_record(SensorRecipe, json.dumps(entry), f"{place}: damaged", remedy, DataError)
 
 
 def _chosen(numbers: Floats, lacking: Sequence[int]) -> Floats:
@@ -393,9 +388,10 @@ def sensor_features(
     """
     videos, recipe = source.annotations.videos, None
     if like is not None:
-        recipe = recipe_of(open_dataset(like).provenance.get("observed"))
-        if recipe is None:
+        features = (open_dataset(like).provenance.get("observed") or {}).get("features") or {}
+        if "sensors" not in features:
             raise DataError(f"{like}: was not prepared from tables of sensors.", setting="like")
+        recipe = recipe_of(features["sensors"])
         rate, channels = recipe.rate, recipe.channels
     paths = dict(_paths(source, folder))
     numbers, names = list[Floats](), list[str]()

@@ -11,17 +11,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned, row_numbers
+from cefito.arrays import row_numbers
 from cefito.data.annotations import SPLITS, Taxonomy, Video
 from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import DataError
+from cefito.files import aligned
 
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
@@ -37,15 +37,6 @@ logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
 _OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes", "groups")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where the picture of an observation is: a file, or a second of a film."""
-
-    path: Path  # a picture, a film, or the folder of a data set's films
-    second: float | None = None  # of a film; None for a picture
-    video: str = ""  # id of the film in the folder
 
 
 @dataclass(frozen=True)
@@ -245,7 +236,7 @@ def cut_windows(
                 for index, first, size in places
             ]
         ),
-        scenes=window_scenes(dataset, places),
+        scenes=dataset.scenes(places),
         groups=groups[video] if are_grouped(groups) else None,
     )
     if shortest is None:
@@ -256,21 +247,6 @@ def cut_windows(
         remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
         elapsed=np.array([_seconds(videos[index], *place) for index, *place in places]),
     )
-
-
-def window_scenes(
-    dataset: PreparedDataset, places: Sequence[tuple[int, int, int]]
-) -> NDArray[np.object_] | None:
-    """`Scene` of both ends of the window at each place, as in `_predicted` [N, 2]."""
-    folder = dataset.video_folder
-    if folder is None:
-        return None
-    rows = []
-    for index, first, length in places:
-        video = dataset.videos[index]
-        times = video.steps[first].start, video.steps[first + length - 1].end
-        rows.append([Scene(folder, time, video.video_id) for time in times])
-    return np.array(rows, dtype=object)
 
 
 def _predicted(

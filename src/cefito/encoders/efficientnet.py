@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cefito.arrays import load_torch
 from cefito.encoders.images import check_pixels, check_values
 from cefito.errors import ConfigError, RunError, explained, install_command
-from cefito.files import load_torch, sha256
+from cefito.files import sha256
 
 # of each stage: kernel, stride of its first block, expansion, output channels, number of blocks
 _STAGES = (

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular, load_npy
+from cefito.arrays import load_npy
 from cefito.encoders.frames import part_of, probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.files import (
     append_lines,
+    check_regular,
     has_ending,
     read_json,
     read_text,

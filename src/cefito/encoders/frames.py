@@ -26,9 +26,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.arrays import check_binary
 from cefito.encoders.images import check_pixels
 from cefito.errors import ConfigError, DataError, explained, install_command
+from cefito.files import check_binary
 
 if TYPE_CHECKING:
     from av.container import InputContainer

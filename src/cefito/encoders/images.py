@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular
 from cefito.encoders.pretrained import (
     COPY_AGAIN,
     PREPARATION_FILES,
@@ -30,7 +29,7 @@ from cefito.encoders.pretrained import (
     weights_digest,
 )
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_array
+from cefito.files import check_array, check_regular
 
 if TYPE_CHECKING:
     import torch

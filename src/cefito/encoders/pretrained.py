@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.arrays import check_regular
 from cefito.errors import ConfigError, explained, install_command
-from cefito.files import read_json, sha256
+from cefito.files import check_regular, read_json, sha256
 
 PREPARATION_FILES = ("preprocessor_config.json", "processor_config.json")
 """Files that describe how pictures are prepared; the first one found counts."""

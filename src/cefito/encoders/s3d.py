@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cefito.arrays import load_torch
 from cefito.encoders.frames import Sampling
 from cefito.encoders.images import FILE
 from cefito.errors import ConfigError, RunError, explained
-from cefito.files import load_torch, sha256
+from cefito.files import sha256
 
 Triple = tuple[int, int, int]
 # input channels, then output channels of the branches b0, b1 (a, b), b2 (a, b) and b3

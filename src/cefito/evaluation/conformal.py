@@ -36,8 +36,8 @@ from cefito.parts.coverage import (
 )
 from cefito.parts.folder import recorded, window_sizes
 from cefito.parts.matching import match_dataset
-from cefito.planners.base import Planner, Queries, plans_lengths
-from cefito.planners.checks import check_probabilities
+from cefito.planners.base import Planner, Queries
+from cefito.planners.base_planner import check_probabilities, plans_lengths
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run

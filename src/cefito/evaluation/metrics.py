@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.vocabulary import VocabularyMatch
 from cefito.data.windows import split_videos
+from cefito.parts.matching import VocabularyMatch
 from cefito.plugins import Registry
 
 TOP_K = 5

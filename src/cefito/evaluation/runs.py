@@ -38,7 +38,7 @@ from cefito.parts.coverage import weights_digest
 from cefito.parts.folder import window_sizes
 from cefito.parts.matching import match_dataset
 from cefito.planners.base import Description, Planner, Queries
-from cefito.planners.checks import check_task_given
+from cefito.planners.base_planner import check_task_given
 from cefito.planners.given import Given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent

@@ -29,7 +29,7 @@ from cefito.evaluation.statistics import (
     video_interval,
 )
 from cefito.planners.base import Planner, Queries
-from cefito.planners.checks import check_elapsed, check_plans
+from cefito.planners.base_planner import check_elapsed, check_plans
 from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans

@@ -16,7 +16,8 @@ import torch
 from cefito.encoders.images import PLACES
 from cefito.errors import RunError
 from cefito.evaluation.records import RunEvaluation
-from cefito.files import check_new, new_folder, sha256, write_bytes, write_text
+from cefito.files import sha256, write_bytes, write_text
+from cefito.locks import check_new, new_folder
 from cefito.markup import counted, in_markdown, markdown_table
 from cefito.parts.bundle import pack
 from cefito.parts.folder import DatasetReference, RunInfo, versions

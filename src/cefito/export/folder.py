@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from cefito.errors import CefitoError, ConfigError, install_command
 from cefito.export.graph import OPSET, check_onnx
 from cefito.export.recogniser import STATE, follower, whole_recogniser
-from cefito.files import check_new, new_folder, write_json
+from cefito.files import write_json
 from cefito.inference.observer import ObservationRecipe
+from cefito.locks import check_new, new_folder
 from cefito.parts.opened import OpenedRun
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import Border
-from cefito.data.windows import Scene
+from cefito.data.prepared import Scene
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.query import query_of_ends
 from cefito.parts.matching import DECIDING

@@ -19,7 +19,6 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.feature_files import FeatureArray, load_features
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import similar_names
-from cefito.data.windows import window_scenes
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array
 from cefito.parts.matching import DatasetMatch, match_dataset
@@ -284,7 +283,7 @@ def query_from_window(
         goal=opened.end[row + length - 1] if goal else None,
         done=[int(action) for action in own_ids[:first] if action >= 0] if done else None,
     )
-    query = replace(query, scenes=window_scenes(opened, [(index, first, length)]))
+    query = replace(query, scenes=opened.scenes([(index, first, length)]))
     actions = [step.action for step in steps[first : first + length]]
     truth = own_ids[first : first + length]
     if (truth >= 0).all():

@@ -3,7 +3,7 @@
 Numbers of steps are one, such as 3, or a range, such as "2-4".
 
 To add a fact, add a field with its description, which is also the text of its option and of the
-field of a request, and use it in `cefito.inference.asked`.
+field of a request, and use it in `Asked.of` of `cefito.inference.answer`.
 """
 
 from __future__ import annotations

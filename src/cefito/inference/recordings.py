@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features
 from cefito.data.robots import Film, all_episodes, find_episode, is_robot
-from cefito.data.sensors import recipe_of
 from cefito.data.timeline import RATES
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import check_regular
 from cefito.inference.query import features_of, find_video, run_rate
 from cefito.markup import listed
 from cefito.parts.matching import DatasetMatch, match_dataset
@@ -129,7 +128,7 @@ def open_recordings(
     rate, match, observer = row_rate(run, rate), None, None
     sources = [*all_episodes(inputs, dataset)]
     dataset = None if dataset is None or is_robot(Path(dataset)) else dataset
-    recipe = recipe_of(run.info.dataset.observed)
+    recipe = run.info.dataset.recipe
     films = {} if recipe is not None else _films(run, sources, camera)
     tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
     files = [

@@ -30,7 +30,7 @@ from cefito.planners.any_length.guidance import (
     SessionPlanner,
     guides_sessions,
 )
-from cefito.planners.checks import check_queries
+from cefito.planners.base_planner import check_queries
 from cefito.planners.queries import Queries
 from cefito.runtime import full_precision
 from cefito.settings import Record

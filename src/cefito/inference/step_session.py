@@ -23,7 +23,7 @@ from cefito.inference.following import FilmSession, Followed
 from cefito.inference.observer import Observation
 from cefito.inference.outlook import DOUBT, OWN, Begin, BelievedStep, Likely, change, doubted
 from cefito.planners.any_length.guidance import Encoded, SequencePosterior, Update
-from cefito.verification.repairs import repair
+from cefito.verification.findings import repair
 
 STAY = 0.2
 """Probability that no step was done since the observation before, before both are compared."""

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 from numpy.typing import ArrayLike
 from pydantic import Field, PlainSerializer
 
-from cefito.data.annotations import Action, Taxonomy, make_step
-from cefito.data.sensors import recipe_of
-from cefito.data.vocabulary import find_action, find_task, name_or_id
+from cefito.data.annotations import Action, Taxonomy, make_step, name_or_id
+from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.recordings import Recording, open_recordings, row_rate
@@ -295,7 +294,7 @@ def verified_videos(
         reading: How videos are read.
     """
     task_id = _task_in(verifier.taxonomy, task)
-    recipe = recipe_of(right.info.dataset.observed) if isinstance(right, OpenedRun) else None
+    recipe = right.info.dataset.recipe if isinstance(right, OpenedRun) else None
     files = [
         source
         for source in sources

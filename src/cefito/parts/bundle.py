@@ -9,7 +9,8 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from cefito.errors import RunError
-from cefito.files import new_folder, sha256, user_cache, write_atomic
+from cefito.files import sha256, user_cache, write_atomic
+from cefito.locks import new_folder
 from cefito.parts.folder import MANIFEST, RUN_FILE, check_manifest
 
 MAX_BYTES = 8 << 30

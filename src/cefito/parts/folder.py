@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
 
 from cefito.data.prepared import PreparedDataset
+from cefito.data.sensors import SensorRecipe, recipe_of
 from cefito.data.windows import Errors, Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
 from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
@@ -59,6 +60,12 @@ class DatasetReference(Record):
             observed=provenance.get("observed"),
             **simulated,
         )
+
+    @property
+    def recipe(self) -> SensorRecipe | None:
+        """How rows were made of tables of sensors (DataError if damaged); None if they were not."""
+        features = (self.observed or {}).get("features") or {}
+        return recipe_of(features["sensors"]) if "sensors" in features else None
 
     def made(self) -> dict[str, Any]:
         """Return how its observations were made; empty if unknown.

@@ -1,24 +1,28 @@
 """Match a run with any data set: check that they fit, and translate windows to the run's ids.
 
-Tasks and actions are found by name (`cefito.data.vocabulary`). Observations must have as many
-features as the run was trained on, made in the same way as far as both records say.
+Observations must have as many features as the run was trained on, made in the same way as far as
+both records say. Tasks are matched by name, and actions by name within their task. If one known
+entry has the name, every other entry of that name is it; if both sides have equally many, they are
+paired by ascending ids; otherwise it is new.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cefito.data.annotations import Action, Annotations, Task, Taxonomy, Video, nfc
 from cefito.data.prepared import PreparedDataset, name_and_fingerprint
-from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
-from cefito.errors import RunError
+from cefito.errors import DataError, RunError
 from cefito.markup import counted, listed, shortened
 from cefito.parts.folder import DatasetReference, window_sizes
 from cefito.parts.opened import OpenedRun
@@ -33,6 +37,198 @@ _UNKNOWN = (
 )
 # Entries of an encoder's record that determine the features; its name may be a folder.
 DECIDING = ("weights", "layer", "frames", "rate", "size", "sensors")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Numbers of windows that were left out: new task, or new action of a known task."""
+
+    new_task: int = 0
+    new_action: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.new_task or self.new_action)
+
+
+@dataclass(frozen=True)
+class VocabularyMatch:
+    """The tasks and actions of a data set in a known vocabulary; the id −1 stands for new ones."""
+
+    known: Taxonomy  # C tasks, K actions
+    other: Taxonomy  # the data set's: C' tasks, K' actions
+    tasks: NDArray[np.int64]  # known id of each task of the data set, [C']
+    actions: NDArray[np.int64]  # known id of each action in each of its tasks, [C', K']
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether both vocabularies have the same tasks and actions under the same ids."""
+        return self.known.tasks == self.other.tasks and self.known.actions == self.other.actions
+
+    @cached_property
+    def new_tasks(self) -> tuple[Task, ...]:
+        """Tasks of the data set that are not known."""
+        return tuple(task for task in self.other.tasks if self.tasks[task.id] < 0)
+
+    @cached_property
+    def new_actions(self) -> tuple[tuple[Task, Action], ...]:
+        """New actions of known tasks, with their tasks."""
+        return tuple(
+            (task, self.other.actions[action])
+            for task in self.other.tasks
+            if self.tasks[task.id] >= 0
+            for action in task.actions
+            if self.actions[task.id, action] < 0
+        )
+
+    def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
+        """Translate windows to known ids, without those of new tasks or actions, without text.
+
+        New actions before a window are left out of `before`.
+        """
+
+        def known(actions: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Return known ids of actions [N, T]; −1 stays."""
+            return np.where(actions < 0, -1, self.actions[windows.tasks[:, None], actions])
+
+        tasks, actions = self.tasks[windows.tasks], known(windows.actions)
+        strange = ((actions < 0) & (windows.actions >= 0)).any(axis=1)
+        kept = np.flatnonzero((tasks >= 0) & ~strange)
+        left_out = LeftOut(int((tasks < 0).sum()), int((strange & (tasks >= 0)).sum()))
+        before = None if windows.before is None else known(windows.before)
+        predicted = windows.predicted
+        if predicted is not None:
+            predicted = np.where(predicted < 0, -1, self.tasks[predicted])
+        translated = replace(
+            windows,
+            tasks=tasks,
+            actions=actions,
+            before=before,
+            predicted=predicted,
+            taxonomy=self.known,
+            action_text=None,
+        )
+        return translated.subset(kept), left_out
+
+    def translated_dataset(self, dataset: PreparedDataset) -> PreparedDataset:
+        """Translate a data set all of whose tasks and actions are known, without predicted tasks.
+
+        Raises:
+            DataError: Names of tasks, or of actions of a task, are ambiguous.
+        """
+
+        def known(video: Video) -> Video:
+            task, ids = int(self.tasks[video.task]), self.actions[video.task]
+            steps = tuple(replace(step, action=int(ids[step.action])) for step in video.steps)
+            missing = tuple(int(ids[action]) for action in video.missing)
+            return replace(video, task=task, steps=steps, missing=missing, predicted={})
+
+        videos = tuple(map(known, dataset.videos))
+        if count := sum(
+            min([video.task, *video.missing, *(step.action for step in video.steps)]) < 0
+            for video in videos
+        ):
+            raise DataError(
+                f"{dataset.folder}: {counted(count, 'video')} of tasks, or with actions within a "
+                "task, whose names are ambiguous. Rename them."
+            )
+        text = dataset.action_text
+        return replace(
+            dataset,
+            annotations=Annotations(self.known, videos),
+            action_text=None if text is None else self.rows(text),
+        )
+
+    def rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Rearrange rows of the data set's actions [K', W] to known actions [K, W], or zeros."""
+        result = np.zeros((len(self.known.actions), *values.shape[1:]), dtype=values.dtype)
+        _, actions = np.nonzero(self.actions >= 0)
+        result[self.actions[self.actions >= 0]] = values[actions]
+        return result
+
+
+def match_vocabulary(base: Taxonomy, other: Taxonomy) -> VocabularyMatch:
+    """Find the tasks and actions of a data set (`other`) in a known vocabulary."""
+    tasks = np.full(len(other.tasks), -1, dtype=np.int64)
+    for theirs, ours in _paired(other.tasks, base.tasks).items():
+        tasks[theirs] = ours
+    actions = np.full((len(other.tasks), len(other.actions)), -1, dtype=np.int64)
+    for task in other.tasks:
+        if tasks[task.id] >= 0:
+            pairs = _paired(_of(other, task), _of(base, base.tasks[tasks[task.id]]))
+            for theirs, ours in pairs.items():
+                actions[task.id, theirs] = ours
+    return VocabularyMatch(known=base, other=other, tasks=tasks, actions=actions)
+
+
+def extended_taxonomy(base: Taxonomy, other: Taxonomy) -> Taxonomy:
+    """Append the new tasks and actions of a data set (`other`) to a known vocabulary.
+
+    Known ids stay. An action that is new to its task takes the id of the known action of its name
+    if the name is unique on both sides, and a new id otherwise. With new ids there is no shared
+    vocabulary.
+    """
+    match = match_vocabulary(base, other)
+    theirs = _by_name(other.actions)
+    alone = {
+        name: ids[0]
+        for name, ids in _by_name(base.actions).items()
+        if len(ids) == 1 and len(theirs.get(name, ())) <= 1
+    }
+    new_ids: dict[int, int] = {}  # new ids by ids of the data set
+    names: list[str] = [action.name for action in base.actions]
+    members = [set(task.actions) for task in base.tasks]
+    titles = [task.name for task in base.tasks]
+
+    def place(action: int) -> int:
+        name = nfc(other.actions[action].name)
+        if name in alone:
+            return alone[name]
+        if action not in new_ids:
+            new_ids[action] = len(names)
+            names.append(other.actions[action].name)
+        return new_ids[action]
+
+    for task, action in match.new_actions:
+        base_task = base.tasks[match.tasks[task.id]]
+        if any(nfc(entry.name) == nfc(action.name) for entry in _of(base, base_task)):
+            several = f"has several actions '{action.name}' here or in the known vocabulary"
+            raise DataError(f"task '{task.name}': {several}. Rename them.")
+        members[base_task.id].add(place(action.id))
+    for task in match.new_tasks:
+        titles.append(task.name)
+        members.append({place(action) for action in task.actions})
+    tasks = zip(titles, members, strict=True)
+    extended = Taxonomy.from_names(base.dataset, tasks, names)
+    if new_ids:
+        return extended
+    return replace(extended, shared=base.shared, to_shared=base.to_shared)
+
+
+def _paired(theirs: Iterable[Task | Action], ours: Iterable[Task | Action]) -> dict[int, int]:
+    """Our id of each of their ids, by name; ids without a match are left out."""
+    our_ids = _by_name(ours)
+    pairs: dict[int, int] = {}
+    for name, ids in _by_name(theirs).items():
+        candidates = our_ids.get(name, [])
+        if len(candidates) == 1:
+            pairs |= dict.fromkeys(ids, candidates[0])
+        elif len(candidates) == len(ids):
+            pairs |= dict(zip(ids, candidates, strict=True))
+        else:
+            pairs |= {number: number for number in ids if number in candidates}
+    return pairs
+
+
+def _by_name(entries: Iterable[Task | Action]) -> dict[str, list[int]]:
+    """Ascending ids of each name."""
+    ids: defaultdict[str, list[int]] = defaultdict(list)
+    for entry in entries:
+        ids[nfc(entry.name)].append(entry.id)
+    return ids
+
+
+def _of(taxonomy: Taxonomy, task: Task) -> list[Action]:
+    return [taxonomy.actions[action] for action in task.actions]
 
 
 class DatasetName(Record):

@@ -48,7 +48,8 @@ from cefito.parts.folder import (
     unfolded,
     video_ids,
 )
-from cefito.planners.base import Planner, plans_lengths
+from cefito.planners.base import Planner
+from cefito.planners.base_planner import plans_lengths
 from cefito.planners.methods import (
     METHODS,
     RunConfig,

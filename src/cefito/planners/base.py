@@ -13,7 +13,6 @@ from typing import (
     NamedTuple,
     Protocol,
     Self,
-    TypeGuard,
     TypeVar,
 )
 
@@ -294,11 +293,6 @@ class PlannerOfLengths(Planner, Protocol):
 
     def with_lengths(self, shortest: int, longest: int) -> Self:
         """Return a planner of some of the lengths (ConfigError if it was not trained for them)."""
-
-
-def plans_lengths(planner: Planner) -> TypeGuard[PlannerOfLengths]:
-    """Return whether a planner plans several numbers of steps."""
-    return planner.abilities.any_length
 
 
 AnyPlanner = TypeVar("AnyPlanner", covariant=True)

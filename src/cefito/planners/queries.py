@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned, row_numbers
-from cefito.data.windows import Scene, Windows
+from cefito.arrays import row_numbers
+from cefito.data.prepared import Scene
+from cefito.data.windows import Windows
 from cefito.errors import DataError, RunError
+from cefito.files import aligned
 from cefito.planners.given import Given
 
 if TYPE_CHECKING:

@@ -30,12 +30,11 @@ from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import source_of
 from cefito.data.timeline import Timeline
-from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
 from cefito.errors import DataError, RunError
 from cefito.files import file_names, read_json, sha256, write_bytes, write_json
 from cefito.inference.recordings import Recording
 from cefito.parts.folder import RUN_FILE, RunInfo
-from cefito.parts.matching import check_observed
+from cefito.parts.matching import check_observed, extended_taxonomy, match_vocabulary
 from cefito.runs.finetune import finetune
 from cefito.runs.run import Run, open_run
 from cefito.tracks import Track

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
-from cefito.planners.checks import check_finetuning
+from cefito.planners.base_planner import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections, run_config
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.options import TrainArguments, TrainOptions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.windows import Scene
+from cefito.data.prepared import Scene
 from cefito.errors import ConfigError, DataError
 from cefito.files import has_ending
 from cefito.inference.answer import Answer, answer

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
 from cefito.data.windows import Windows, joined_windows, split_videos
 from cefito.files import sha256
 from cefito.parts.folder import StartReference, TrainedVideos
-from cefito.parts.matching import check_observed
+from cefito.parts.matching import check_observed, extended_taxonomy, match_vocabulary
 from cefito.runs.run import Run
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned
+from cefito.files import aligned
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problems, SearchCost, Space
 from cefito.settings import Settings

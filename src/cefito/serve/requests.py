@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import nfc
 from cefito.data.vocabulary import similar_names
 from cefito.errors import DataError, RunError
-from cefito.inference.answer import Answer
-from cefito.inference.asked import Asked
+from cefito.inference.answer import Answer, Asked
 from cefito.inference.query import query_from_window
 from cefito.inference.question import planning
 from cefito.parts.matching import DatasetMatch, DatasetName

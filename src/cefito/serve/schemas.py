@@ -27,6 +27,7 @@ from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
 from cefito.inference.whole_videos import LEAST, VerifiedVideo
+from cefito.markup import Seconds
 from cefito.search.constraints import (
     Constraints,
     EachAction,
@@ -38,7 +39,6 @@ from cefito.search.constraints import (
 )
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
-from cefito.times import Seconds
 from cefito.tracks import TimedStep, Track
 
 _MOST_FEATURES = 1 << 17

@@ -24,12 +24,10 @@ from xml.parsers import expat
 from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.annotations import nfc
-from cefito.data.csv_file import decoded, table_columns
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import NOT_JSON, parse_json, read_bytes
-from cefito.markup import counted
+from cefito.markup import counted, decoded, parse_seconds, table_columns
 from cefito.settings import Record, Settings, first_error
-from cefito.times import parse_seconds
 from cefito.tracks.track import Track
 
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")

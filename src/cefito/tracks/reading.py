@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.annotations import SPLITS, make_step, nfc
-from cefito.data.csv_file import (
-    Faults,
-    csv_rows,
-    decoded,
-    encoding_note,
-    listed_places,
-    table_start,
-)
 from cefito.data.robots import INFO
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes
-from cefito.markup import counted, listed
-from cefito.times import TIME_FORMS, parse_seconds
+from cefito.markup import (
+    TIME_FORMS,
+    Faults,
+    counted,
+    csv_rows,
+    decoded,
+    encoding_note,
+    listed,
+    listed_places,
+    parse_seconds,
+    table_start,
+)
 from cefito.tracks.document import (
     MAX_RATE,
     STRUCTURED,

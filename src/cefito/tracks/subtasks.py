@@ -27,7 +27,8 @@ from cefito.data.robots import (
     open_robot,
 )
 from cefito.errors import ConfigError, DataError
-from cefito.files import new_folder, read_json, write_atomic, write_text
+from cefito.files import read_json, write_atomic, write_text
+from cefito.locks import new_folder
 from cefito.markup import listed
 from cefito.tracks.formats.frame_labels import BACKGROUND
 from cefito.tracks.track import TimedStep, Track

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from cefito.arrays import check_regular
 from cefito.errors import RunError
 from cefito.files import (
     append_lines,
+    check_regular,
     load_tensors,
     load_weights,
     read_text,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step
-from cefito.verification.order import Floats, TaskOrder, log_length
+from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +51,14 @@ class StepEvidence:
         """Compute the evidence of steps, in the order of their times."""
         size, count = order.size, len(steps)
         row = np.array([order.index.get(step.action, -1) for step in steps])  # −1: of no action
-        chances, places, first = order.next_costs, np.arange(count), first_steps(order, steps)
+        chances, places, first = order.next_costs, np.arange(count), order.first_steps(steps)
         first_places, actions = [*first], [*first.values()]
         met = np.full(size, count)  # place of the first step of each action
         met[actions] = first_places
         pairs = np.zeros((6, count))
         if actions:
             costs, never = (
-                done_costs(order, actions),
+                order.done_costs(actions),
                 np.triu(order.never[np.ix_(actions, actions)]),
             )
             pairs[:, first_places] = [
@@ -117,52 +117,3 @@ class StepEvidence:
     def width(cls) -> int:
         """Return F, the numbers of a step that networks see."""
         return int(cls.of(TaskOrder.of([], [0]), [Step(0, 1, 0)]).matrix().shape[1])
-
-
-def signed_log(values: Floats) -> NDArray[np.float32]:
-    """Return sign(x) log(1 + |x|) of each number."""
-    logs: NDArray[np.float32] = (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
-    return logs
-
-
-def first_steps(order: TaskOrder, steps: Sequence[Step]) -> dict[int, int]:
-    """Map the place of each step that is the first of its action to the action's place in A."""
-    first: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        if step.action in order.index:
-            first.setdefault(order.index[step.action], place)
-    return {place: action for action, place in first.items()}
-
-
-def done_costs(order: TaskOrder, actions: Sequence[int]) -> Floats:
-    """Return −log p(a before b) of first steps [n, n], a before b; 0 elsewhere.
-
-    Args:
-        order: Order of the task.
-        actions: Places of the actions in A, in the order of their first steps [n].
-    """
-    return np.triu(order.costs[np.ix_(actions, actions)], 1)
-
-
-def needs_of(order: TaskOrder, first: dict[int, int], place: int) -> Floats:
-    """Return how much each action not done is needed before the first step at a place [A].
-
-    Args:
-        order: Order of the task.
-        first: Place of the first step of each action that was done.
-        place: Place of the step.
-    """
-    if place not in first:
-        return np.zeros(order.size)
-    needs: Floats = order.lead[:, first[place]].copy()
-    needs[[*first.values()]] = 0
-    return needs
-
-
-def earlier_equal(values: Iterable[int]) -> list[int]:
-    """Return how many equal values come before each value."""
-    totals, counts = dict[int, int](), []
-    for value in values:
-        counts.append(totals.get(value, 0))
-        totals[value] = counts[-1] + 1
-    return counts

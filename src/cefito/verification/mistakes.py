@@ -19,15 +19,8 @@ import numpy as np
 from cefito.data.annotations import Step, Taxonomy
 from cefito.data.vocabulary import similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.evidence import (
-    done_costs,
-    earlier_equal,
-    first_steps,
-    needs_of,
-    signed_log,
-)
 from cefito.verification.foresight import UNUSUAL, Foresight
-from cefito.verification.order import Floats, TaskOrder, log_length
+from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
@@ -64,8 +57,8 @@ class SeenVideo:
 
     @cached_property
     def first(self) -> dict[int, int]:
-        """As `first_steps` returns it."""
-        return first_steps(self.order, self.steps)
+        """As `TaskOrder.first_steps` returns it."""
+        return self.order.first_steps(self.steps)
 
     @cached_property
     def keys(self) -> list[tuple[int, int]]:
@@ -98,13 +91,13 @@ class SeenVideo:
         broken = np.argwhere(np.triu(shares < 0.5, 1)).tolist()
         if broken:
             wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
-            costs = done_costs(self.order, actions)
+            costs = self.order.done_costs(actions)
             blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
         for a, b in broken:
             place = places[b if blame[b] >= blame[a] else a]
             errors[place] = max(errors[place], wrong[a, b])
         if self.online:
-            needs = needs_of(self.order, self.first, len(errors) - 1)
+            needs = self.order.needs(self.first, len(errors) - 1)
             errors[-1] = max(errors[-1], needs.max(initial=0))
         return errors
 
@@ -229,7 +222,7 @@ class SeenStep:
                 a, b = (here, index) if self.place > place else (index, here)
                 worst = max(worst, (float(order.probability[a, b]), a, b))
         share, a, b = worst
-        done, needs = share > 0.5, needs_of(order, first, self.place) if self.video.online else ()
+        done, needs = share > 0.5, order.needs(first, self.place) if self.video.online else ()
         if not done and np.any(needs):
             a, b, done = int(np.argmax(needs)), first[self.place], False
         elif not done:

@@ -5,8 +5,14 @@ seen n(a, b) + n(b, a) times, and comes in this order with the probability
 
     p(a before b) = (n(a, b) + 1/2) / (n(a, b) + n(b, a) + 1).
 
-The graph of a task is that of the highest likelihood of its videos (`graphs`); orders that follow
-from others are left out (the transitive reduction).
+The graph of a task is a partial order of actions, by the likelihood of its right videos. After some
+steps, each action whose predecessors were done is as likely to come next, so that a video has the
+probability Π 1 / (number of such actions) over its first steps, and a step before one of its
+predecessors, which is a mistake or a rarity, has ε over the number of actions left. From the orders
+that all videos keep, that order is added or dropped, one after another, which makes the likelihood
+grow most, with a prior of exp(−1) an edge (edges from the start and to the end counted). So few
+videos that happen to agree make no order, and one video that breaks an order does not end it.
+Orders that follow from others are left out (the transitive reduction).
 """
 
 from __future__ import annotations
@@ -16,24 +22,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy, Video
-from cefito.data.vocabulary import find_action, find_task, in_words, name_or_id
+from cefito.data.annotations import Step, Taxonomy, Video, name_or_id
+from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import Expected, check_tensors, read_json
 from cefito.settings import Record, read_record
-from cefito.verification.graphs import Bools, Places, likeliest_order, reduced
-
-if TYPE_CHECKING:
-    from cefito.data.readers.procedure import Procedure
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Places = NDArray[np.int64]
 Edges = tuple[tuple[int, int], ...]
 """Pairs of actions (a, b), a before b."""
+MOST = 60
+"""Actions of a task, of which more are left to counts."""
+VIDEOS = 100
+"""Videos of a task that are looked at for its graph."""
+_RARE = 0.02  # ε
+_GROWTH = 1e-9  # of the logarithm of the likelihood, at least
+_USUAL = 0.8  # share of the videos that keep an order which is tried
+_EDGE = 1.0  # −log prior of an edge
 _KEPT = 0.9  # least share of the videos that keep an order, of a run that stored counts alone
 _CERTAIN = 50.0  # videos that an order given by a person counts as
 _WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
@@ -160,6 +172,32 @@ class TaskOrder:
         np.fill_diagonal(shares, 0)
         return shares
 
+    def first_steps(self, steps: Sequence[Step]) -> dict[int, int]:
+        """Map the place of each step that is the first of its action to the action's place in A."""
+        first: dict[int, int] = {}
+        for place, step in enumerate(steps):
+            if step.action in self.index:
+                first.setdefault(self.index[step.action], place)
+        return {place: action for action, place in first.items()}
+
+    def done_costs(self, actions: Sequence[int]) -> Floats:
+        """Return −log p(a before b) of first steps [n, n], a before b; 0 elsewhere.
+
+        `actions` are the places of their actions in A [n], in the order of the steps.
+        """
+        return np.triu(self.costs[np.ix_(actions, actions)], 1)
+
+    def needs(self, first: dict[int, int], place: int) -> Floats:
+        """Return how much each action not done is needed before the first step at a place [A].
+
+        `first` is of the steps that were done, as `first_steps` returns it.
+        """
+        if place not in first:
+            return np.zeros(self.size)
+        needs: Floats = self.lead[:, first[place]].copy()
+        needs[[*first.values()]] = 0
+        return needs
+
     @cached_property
     def repeated(self) -> Floats:
         """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
@@ -244,6 +282,91 @@ class TaskOrder:
         return cls(**{**arrays, **whole})
 
 
+def likeliest_order(precedes: Bools, places: Places, edge: float = _EDGE) -> Bools:
+    """Return the partial order of the highest likelihood near another one [A, A].
+
+    Tasks of more than `MOST` actions keep the other one, and `VIDEOS` videos are enough.
+
+    Args:
+        precedes: Whether a comes before b: orders that all videos keep, and what follows from them.
+        places: Place of the first step of each action among those of a video, or −1 [n, A].
+        edge: Minus the log prior of an edge.
+    """
+    precedes, places = precedes.copy(), places[:VIDEOS]
+    if not 0 < len(precedes) <= MOST or not len(places):
+        return precedes
+    both = (places[:, :, None] >= 0) & (places[:, None] >= 0)
+    kept = (both & (places[:, :, None] < places[:, None])).sum(axis=0)
+    usual = kept > _USUAL * both.sum(axis=0)  # pairs that may be ordered
+    current = log_likelihood(precedes, places) - edge * edges_of(precedes)
+    while True:
+        best = None
+        for a, b in np.argwhere(reduced(precedes) | (_free(precedes) & usual)):
+            precedes[a, b] ^= True  # no other order follows from an edge, or from a free pair
+            value = log_likelihood(precedes, places) - edge * edges_of(precedes)
+            precedes[a, b] ^= True
+            if value > current + _GROWTH:
+                current, best = value, (a, b)
+        if best is None:
+            return precedes
+        precedes[best] ^= True
+
+
+def _free(precedes: Bools) -> Bools:
+    """Return the pairs without an order, from which no other order would follow [A, A]."""
+    one = precedes.astype(int)
+    # what comes before a, but not before b; what comes after b, but not after a
+    lacking = (one.T @ (1 - one) > 0) | ((1 - one) @ one.T > 0)
+    pairs: Bools = ~(precedes | precedes.T | lacking | np.eye(len(one), dtype=bool))
+    return pairs
+
+
+def reduced(precedes: Bools) -> Bools:
+    """Return the orders that do not follow from others, the transitive reduction [A, A]."""
+    edges: Bools = precedes & ~((precedes.astype(int) @ precedes.astype(int)) > 0)
+    return edges
+
+
+def edges_of(precedes: Bools) -> int:
+    """Return the number of edges, with those from the start and to the end."""
+    ends = (~precedes.any(axis=0)).sum() + (~precedes.any(axis=1)).sum()
+    return int(reduced(precedes).sum() + ends)
+
+
+def log_likelihood(precedes: Bools, places: Places) -> float:
+    """Return the logarithm of the probability of the first steps of videos."""
+    # place of the last predecessor of each action in each video, −1 without one [n, A]
+    last = np.where(precedes[None], places[:, :, None], -1).max(axis=1, initial=-1)
+    done, steps = places >= 0, (places >= 0).sum(axis=1)
+    at = np.arange(places.shape[1])  # places [L]
+    # an action is free at a place from its last predecessor on, until it is done
+    free = ((last[:, :, None] < at) & (places[:, :, None] >= at)).sum(axis=1)  # [n, L]
+    broken = done & (last > places)
+    video, _ = np.nonzero(done)
+    place, wrong = places[done], broken[done]
+    chances = np.where(
+        wrong,
+        _RARE / np.maximum(steps[video] - place, 1),
+        1 / np.maximum(free[video, place], 1),
+    )
+    return float(np.log(chances).sum())
+
+
+def signed_log(values: Floats) -> NDArray[np.float32]:
+    """Return sign(x) log(1 + |x|) of each number."""
+    logs: NDArray[np.float32] = (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
+    return logs
+
+
+def earlier_equal(values: Iterable[int]) -> list[int]:
+    """Return how many equal values come before each value."""
+    totals, counts = dict[int, int](), []
+    for value in values:
+        counts.append(totals.get(value, 0))
+        totals[value] = counts[-1] + 1
+    return counts
+
+
 def log_length(start: float, end: float) -> float:
     """Return the logarithm of a step's seconds."""
     return float(np.log(max(end - start, _SECONDS)))
@@ -252,14 +375,6 @@ def log_length(start: float, end: float) -> float:
 class _Graph(Record, extra="ignore"):
     edges: tuple[tuple[int | str, int | str], ...]
     optional: tuple[int | str, ...] = ()  # actions that may be left out
-
-
-def orders_value(procedures: Iterable[Procedure]) -> dict[str, Any]:
-    """Return the orders of procedures, for a file that `read_orders` and `written_orders` read."""
-    return {
-        procedure.task: {"edges": [*map(list, procedure.edges())], "optional": procedure.optional}
-        for procedure in procedures
-    }
 
 
 def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:

@@ -38,12 +38,12 @@ from cefito.verification.findings import (
     StepJudgement,
     UnsureStep,
     Verification,
+    repair,
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
-from cefito.verification.repairs import repair
 from cefito.verification.settings import VerifierConfig
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from cefito.planners.any_length.method import AnyLengthConfig
 from cefito.planners.any_length.network import AnyLengthNetwork
 from cefito.planners.chain.method import ChainConfig
-from cefito.planners.chain.network import ChainNetwork, learning_words, shared_words
-from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.states import TaskStates, learning_words, shared_words
 
 STATES = TaskStates.make([(0, 1, 2), (1, 3)], 4)
 SIZES = {"hidden": 6, "width": 4, "emission": 5, "words": True}

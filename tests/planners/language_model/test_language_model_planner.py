@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cefito.data.windows import Scene, cut_windows
+from cefito.data.prepared import Scene
+from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.records import Replies
 from cefito.planners.language_model.method import TITLES, LlmConfig

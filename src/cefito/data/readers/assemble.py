@@ -28,7 +28,8 @@ from cefito.data.readers.observing import Beyond, check_layout, is_beyond, kept_
 from cefito.data.source import Source
 from cefito.data.timeline import Timeline
 from cefito.errors import DataError, explained
-from cefito.files import check_new, read_json
+from cefito.files import read_json
+from cefito.locks import check_new
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 from cefito.settings import Settings, validated

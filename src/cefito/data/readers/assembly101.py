@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cefito.data.annotations import make_step
-from cefito.data.csv_file import decoded
 from cefito.data.downloads import find_places
 from cefito.errors import DataError, explained
 from cefito.files import MAX_BYTES, read_bytes, read_text
+from cefito.markup import decoded
 from cefito.tracks.track import TimedStep, Track
 
 DOWNLOAD = "assembly101"

@@ -26,7 +26,8 @@ from cefito.data.pickles import load_pickled
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.source import Source, check_repeats
 from cefito.errors import DataError
-from cefito.files import MAX_BYTES, check_array, check_new, read_bytes, read_json
+from cefito.files import MAX_BYTES, check_array, read_bytes, read_json
+from cefito.locks import check_new
 from cefito.settings import Record, read_record
 
 DOWNLOAD = "captaincook4d"

@@ -31,7 +31,8 @@ from cefito.data.sensors import sensor_features
 from cefito.data.source import read_common
 from cefito.data.timeline import read_npz
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_new, file_names
+from cefito.files import file_names
+from cefito.locks import check_new
 from cefito.progress import Progress, silent
 from cefito.settings import validated
 from cefito.tracks.document import Choices

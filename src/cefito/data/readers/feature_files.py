@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_binary, load_npy, load_npz
+from cefito.arrays import load_npy, load_npz, load_torch
 from cefito.data.annotations import nfc
 from cefito.errors import DataError, RunError, explained
-from cefito.files import has_ending, load_torch
+from cefito.files import check_binary, has_ending
 
 _MEMBER = "frames_features"
 _TORCH, _HDF5 = (".pt", ".pth"), (".h5", ".hdf5")

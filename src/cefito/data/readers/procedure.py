@@ -19,10 +19,11 @@ count as optional.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from cefito.data.annotations import Taxonomy, nfc
 from cefito.errors import DataError
@@ -135,3 +136,11 @@ def taxonomy_of(procedures: list[Procedure], dataset: str) -> Taxonomy:
         (procedure.task, [place[name] for name in procedure.names]) for procedure in procedures
     ]
     return Taxonomy.from_names(dataset, tasks, ids)
+
+
+def orders_value(procedures: Iterable[Procedure]) -> dict[str, Any]:
+    """Return the orders of procedures, for a file as `cefito.verification.order` reads them."""
+    return {
+        procedure.task: {"edges": [*map(list, procedure.edges())], "optional": procedure.optional}
+        for procedure in procedures
+    }

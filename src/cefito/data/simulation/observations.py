@@ -21,7 +21,8 @@ from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.source import read_common
 from cefito.data.vocabulary import tasks_of
-from cefito.files import check_new, sha256
+from cefito.files import sha256
+from cefito.locks import check_new
 from cefito.runtime import SimulationStream, check_seed
 
 OBSERVATION_DIM = 1536

@@ -20,7 +20,8 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History, Known
-from cefito.planners.base import Planner, PlannerOfLengths, plans_lengths
+from cefito.planners.base import Planner, PlannerOfLengths
+from cefito.planners.base_planner import plans_lengths
 from cefito.planners.chain.inference import SequenceScores, TransitionSums
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthTrainingConfig
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, WordSharing, dropped
-from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.network import CrfOutputs
+from cefito.planners.chain.states import ObservationEncoder, TaskStates, WordSharing, dropped
 from cefito.planners.shared.layers import draw_layers
 from cefito.training.losses import WindowLoss
 from cefito.training.trainer import Term

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.base import Description, Planner, Queries, Shape
-from cefito.planners.base_planner import BasePlanner
-from cefito.planners.checks import check_queries
+from cefito.planners.base_planner import BasePlanner, check_queries
 from cefito.planners.network import Sized
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints

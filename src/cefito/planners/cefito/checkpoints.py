@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cefito.arrays import load_torch
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
@@ -25,7 +26,7 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig, FieldConfig
-from cefito.files import check_array, load_torch, load_weights, sha256
+from cefito.files import check_array, load_weights, sha256
 from cefito.planners.base import Planner
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner

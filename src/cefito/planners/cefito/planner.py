@@ -25,7 +25,7 @@ from cefito.planners.base import (
     Queries,
     Shape,
 )
-from cefito.planners.base_planner import BasePlanner
+from cefito.planners.base_planner import BasePlanner, check_finite, check_queries
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
@@ -44,7 +44,6 @@ from cefito.planners.cefito.hypotheses import (
 from cefito.planners.cefito.method import ABILITIES, CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.planner import likeliest_sequences
-from cefito.planners.checks import check_finite, check_queries
 from cefito.planners.network import Sized, ends_on_all, final_windows
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel

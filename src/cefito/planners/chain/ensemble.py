@@ -20,8 +20,7 @@ from cefito.data.windows import Windows, extended_space
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.network import ObservationEncoder, learning_words
-from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.states import ObservationEncoder, TaskStates, learning_words
 from cefito.planners.network import Ensemble, Sized, ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints

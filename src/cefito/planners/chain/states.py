@@ -1,20 +1,33 @@
-"""The states of a chain over actions: pairs of a task and one of its actions.
+"""The states of a chain over actions, and what networks over them share: encoder and words.
 
-There are no transitions between tasks: arrays are padded to the largest task, [C, A, A].
+A state is a pair of a task and one of its actions. There are no transitions between tasks: arrays
+are padded to the largest task, [C, A, A]. Vectors of the words in actions' names are trained with
+the weights of the states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from math import log
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from cefito.data.annotations import Taxonomy, folded
+from cefito.field.layers import Dropout
+from cefito.field.predictor import prepared
+from cefito.planners.chain.method import ChainConfig
+
+_STEM = 5  # letters that a word is known by, so that "potatoes" is "potato"
+_LENGTH = 0.5  # length of a name's row of weights: its words learn half as fast as its own weights
 
 
 @dataclass(frozen=True)
@@ -153,3 +166,200 @@ def smoothed_transitions(
     counts = (counts + smoothing) * both
     shares = counts / counts.sum(dim=2, keepdim=True).clamp_min(1e-300)
     return torch.where(both, shares.clamp_min(1e-300).log(), 0.0).float()
+
+
+def shared_words(names: Sequence[str]) -> Tensor:
+    """Return the weights of the V words that several of K names have, float32 [K, V].
+
+    Words weigh the logarithm of their inverse frequency among names; rows have length 1/2, or are
+    zero where a name has no such word.
+    """
+    words = [{word[:_STEM] for word in re.findall(r"[^\W\d]+", folded(name))} for name in names]
+    number = {
+        word: sum(word in name_words for name_words in words)
+        for word in sorted(set().union(*words))
+    }
+    kept = [word for word, count in number.items() if count > 1]
+    weights = [
+        [(word in name_words) * log(len(names) / number[word]) for word in kept]
+        for name_words in words
+    ]
+    return _LENGTH * F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
+
+
+class _WordVectors(nn.Module):
+    """Vectors of words, zero unless they are drawn, that are added to weights of states."""
+
+    words: Tensor
+
+    def __init__(self, words: Tensor, emission: nn.Linear, ends: Tensor) -> None:
+        # words: weights of the words of each state [S, V]
+        super().__init__()
+        self.register_buffer("words", words.to_sparse(), persistent=False)
+        (size, count), width = words.shape, emission.in_features
+        self.emission = nn.Parameter(torch.zeros(count, emission.out_features // size, width))
+        self.ends = nn.Parameter(torch.zeros(count, 2, ends.shape[2]))
+
+    def reset(self, generator: torch.Generator) -> None:
+        bound = self.emission.shape[2] ** -0.5  # as of a Kaiming-uniform layer
+        nn.init.uniform_(self.emission, -bound, bound, generator=generator)
+        nn.init.normal_(self.ends, generator=generator)
+
+    def forward(self, emission: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        # w_s + Σ_v words_sv · u_v: [T·S, H], [2, S, W]
+        return emission + self._summed(self.emission).flatten(0, 1), ends + self._summed(self.ends)
+
+    def _summed(self, vectors: Tensor) -> Tensor:
+        """Return Σ_v words_sv · vectors_v, [V, n, W] → [n, S, W]."""
+        with torch.autocast(vectors.device.type, enabled=False):  # its gradient is in float32
+            summed: Tensor = torch.sparse.mm(self.words, vectors.flatten(1))
+        steps: Tensor = summed.unflatten(1, vectors.shape[1:])
+        return steps.transpose(0, 1)
+
+
+class WordSharing(nn.Module):
+    """A network with weights of states, to which vectors of words are added in training."""
+
+    emission: nn.Linear  # to the emissions of T steps, weights [T·S, H]
+    ends: nn.Parameter  # vectors of the first and the last state [2, S, W]
+    scale: nn.Parameter  # of their cosines
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: _WordVectors | None = None
+
+    def state_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of emissions [T·S, H] and the vectors of ends [2, S, W]."""
+        weights = self.emission.weight, self.ends
+        return weights if self.words is None else self.words(*weights)
+
+    def read(self, hidden: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the emissions [B, T, S] of hidden units [B, H], and the logits of both ends.
+
+        The logits [B, 2, S] are scaled cosines of encoded observations [B, 2, W] to the ends.
+        """
+        weight, ends = self.state_weights()
+        emissions = F.linear(hidden, weight, self.emission.bias).unflatten(1, (-1, ends.shape[1]))
+        directions = F.normalize(ends, dim=-1)
+        cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
+        return emissions.float(), self.scale * cosines.float()
+
+
+@contextmanager
+def learning_words(network: Any, taxonomy: Taxonomy) -> Iterator[None]:
+    """Train a network with vectors of the words of actions, if its settings say so.
+
+    In the end they are added to its weights, so that planning knows no words.
+    """
+    layers = []
+    if network.config.words:
+        layers = [layer for layer in network.modules() if isinstance(layer, WordSharing)]
+        words = shared_words([action.name for action in taxonomy.actions])
+    for layer in layers:
+        of_states = words[network.states.actions.cpu()]
+        layer.words = _WordVectors(of_states, layer.emission, layer.ends).to(layer.ends.device)
+    yield
+    for layer in layers:
+        with torch.no_grad():
+            emission, ends = layer.state_weights()
+            layer.emission.weight.copy_(emission)
+            layer.ends.copy_(ends)
+        layer.words = None
+
+
+class ObservationEncoder(nn.Module):
+    """Encodes observations by two linear layers, trained apart and applied as one.
+
+    Without an activation between them, multiplying their weights is cheaper than applying both; out
+    of training the product is kept.
+    """
+
+    mean: Tensor
+    horizon: int  # T, of the longest sequences
+
+    def __init__(self, config: ChainConfig, observation_dim: int) -> None:
+        super().__init__()
+        self.config, self.observation_dim = config, observation_dim
+        self.encoder = nn.Linear(observation_dim, config.hidden)
+        self.narrowing = nn.Linear(config.hidden, config.width)
+        self.register_buffer("mean", torch.zeros(observation_dim))
+        self._product: tuple[Tensor, Tensor] | None = None
+        self._states: TaskStates | None = None
+
+    def _register(self, states: TaskStates) -> None:
+        for attribute in fields(states):  # the others are derived from the saved one
+            saved = attribute.name == "lookup"
+            self.register_buffer(
+                f"states_{attribute.name}", getattr(states, attribute.name), persistent=saved
+            )
+
+    @property
+    def states(self) -> TaskStates:
+        """The states, on the device of the network."""
+        parts = {
+            attribute.name: getattr(self, f"states_{attribute.name}")
+            for attribute in fields(TaskStates)
+        }
+        kept = self._states
+        if kept is None or any(getattr(kept, name) is not tensor for name, tensor in parts.items()):
+            kept = self._states = TaskStates(**parts)
+        return kept
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and forget the product of the weights."""
+        self._product = None
+        return super().train(mode)
+
+    @torch.no_grad()
+    def take_over(self, learned: Self) -> None:
+        """Copy a trained network over a subset of these states; further ones stay as drawn."""
+        for layer in self.modules():
+            if isinstance(layer, WordSharing) and layer.words is not None:
+                for vectors in layer.words.parameters():
+                    vectors.zero_()
+        old, target = learned.states.to("cpu"), self.state_dict()
+        ids, actions = self.states.lookup[old.tasks, old.actions], old.lookup.shape[1]
+        row, column = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
+        tasks, place = old.tasks[row], self.states.place[ids]
+        for name, trained in learned.state_dict().items():
+            tensor, weights = trained.to("cpu"), target[name]
+            if name.endswith("ends"):  # [2, S, W]
+                weights[:, ids] = tensor
+            elif name.endswith(("emission.weight", "emission.bias")):  # [T·S, …]
+                parts = tensor.unflatten(0, (-1, len(old)))
+                weights.unflatten(0, (-1, len(self.states)))[:, ids] = parts
+            elif name.endswith(("change", "counted")):  # [C, A, A]
+                before = tensor[tasks, old.place[row], old.place[column]]
+                weights[tasks, place[row], place[column]] = before
+            elif name.endswith("before.weight"):  # of each action done, and of its recency [H, 2·K]
+                weights.unflatten(1, (2, -1))[:, :, :actions] = tensor.unflatten(1, (2, -1))
+            elif name != "states_lookup":
+                weights.copy_(tensor)
+
+    def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Encode observations [B, 2, E] as [B, 2, W]."""
+        observations = prepared(observations, self.config, self.mean)
+        observations = dropped(observations, self.config.input_dropout, generator)
+        weight, bias = self._weights()
+        return F.linear(observations, weight, bias)
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """Return the product [W, E] of both layers' weights, and its bias [W]."""
+        kept = self._product
+        if kept is not None and kept[0].device == self.mean.device:
+            return kept
+        product = self.narrowing.weight @ self.encoder.weight, self.narrowing(self.encoder.bias)
+        if not (self.training or torch.is_grad_enabled()):
+            self._product = product
+        return product
+
+
+def dropped(values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Return values of which a share is zeroed; all of them without a generator.
+
+    Args:
+        values: Tensor of any shape.
+        rate: Share to zero.
+        generator: Draws it.
+    """
+    return values if generator is None else Dropout(rate, generator)(values)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from cefito.data.prepared import Scene
 from cefito.data.readers.feature_files import FileFolder
-from cefito.data.windows import Scene
 from cefito.encoders.extraction import SUFFIXES
 from cefito.encoders.frames import thumbnail, thumbnails
 from cefito.encoders.images import load_image

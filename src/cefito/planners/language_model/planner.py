@@ -14,8 +14,7 @@ from cefito.data.windows import Windows, action_space
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
-from cefito.planners.base_planner import BasePlanner
-from cefito.planners.checks import check_queries
+from cefito.planners.base_planner import BasePlanner, check_queries
 from cefito.planners.language_model.method import ABILITIES, TITLES, LlmConfig, LlmSettings
 from cefito.planners.language_model.prompt import Ranked, Request, make_request, most_probable
 from cefito.planners.language_model.server import Reply, ask_all, check_server

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from cefito.times import Seconds
+from cefito.markup import Seconds
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow
 from cefito.tracks.track import Track
 

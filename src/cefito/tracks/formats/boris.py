@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cefito.data.csv_file import csv_rows
 from cefito.errors import DataError
-from cefito.markup import listed
-from cefito.times import parse_seconds
+from cefito.markup import csv_rows, listed, parse_seconds
 from cefito.tracks.document import Document, Format, StepRow, Told, film_address
 
 _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS."

@@ -10,9 +10,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
-from cefito.data.csv_file import Faults
-from cefito.markup import plain
-from cefito.times import parse_seconds
+from cefito.markup import Faults, parse_seconds, plain
 from cefito.tracks.document import Document, Format, StepRow
 from cefito.tracks.track import Track
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cefito.data.csv_file import Faults
+from cefito.markup import Faults
 from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
 
 # one letter for one, so that places in a line stay

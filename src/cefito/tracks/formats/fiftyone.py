@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cefito.times import Seconds
+from cefito.markup import Seconds
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow
 from cefito.tracks.track import Track
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from cefito.data.annotations import folded
 from cefito.errors import DataError, explained
+from cefito.markup import Seconds, parse_seconds
 from cefito.settings import Record
-from cefito.times import Seconds, parse_seconds
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow, Told
 from cefito.tracks.track import TimedStep, Track
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from cefito.data.csv_file import Faults
+from cefito.markup import Faults
 from cefito.tracks.document import Document, Format, StepRow, Told
 from cefito.tracks.track import Track
 

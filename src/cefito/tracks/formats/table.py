@@ -17,12 +17,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.csv_file import Faults, check_columns, csv_rows, is_number
 from cefito.errors import DataError, explained, install_command
-from cefito.markup import in_csv
-from cefito.times import TIME_FORMS
+from cefito.files import check_binary
+from cefito.markup import TIME_FORMS, Faults, check_columns, csv_rows, in_csv, is_number
 from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
 from cefito.tracks.track import Track, error_kinds
 
