@@ -97,13 +97,38 @@ def chosen_attention(held: Sequence[HeldVideo], config: RecogniserConfig) -> flo
     """Return the share of the attention network that gives the best edit score and F1@50."""
     if config.attention is None:
         return 0.0
-    usual = RowChoice(0.0, config.trusts[len(config.trusts) // 2], 0.0, 1.0, 1.0, past=False)
 
     def score(share: float) -> float:
-        counts = summary(usual._counts([video.attending(share) for video in held]))
+        counts = summary(_attending(held, config, share))
         return counts["edit"] + counts["f1_50"]
 
     return max(config.attention_shares, key=score)
+
+
+def attention_harms(held: Sequence[HeldVideo], config: RecogniserConfig) -> bool:
+    """Whether each share of the attention network lowers the scores of videos.
+
+    That is, edit score and F1@50 of a video, by more than a standard error over videos.
+    """
+    without = np.array([_score(video) for video in _attending(held, config, 0.0)])
+    for share in config.attention_shares if config.attention else ():
+        gains = np.array([_score(video) for video in _attending(held, config, share)]) - without
+        if share and gains.mean() + gains.std() / np.sqrt(max(len(gains) - 1, 1)) >= 0:
+            return False
+    return True
+
+
+def _attending(
+    held: Sequence[HeldVideo], config: RecogniserConfig, share: float
+) -> list[VideoScores]:
+    """Return the scores of whole videos with a share of the attention network, by the middle λ."""
+    usual = RowChoice(0.0, config.trusts[len(config.trusts) // 2], 0.0, 1.0, 1.0, past=False)
+    return usual._counts([video.attending(share) for video in held])
+
+
+def _score(video: VideoScores) -> float:
+    """Return the edit score of a video + its F1@50, of at most 1 each."""
+    return video.edit + summary([video])["f1_50"] / 100
 
 
 def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bool) -> RowChoice:
@@ -129,10 +154,7 @@ def chosen_rows(held: Sequence[HeldVideo], config: RecogniserConfig, *, past: bo
         return [VideoScores.of(*pair, background) for pair in zip(labels, truth, strict=True)]
 
     def scores(shown: Sequence[Floats]) -> list[float]:
-        return [
-            video.right / video.rows if past else video.edit + summary([video])["f1_50"] / 100
-            for video in counts(shown)
-        ]
+        return [video.right / video.rows if past else _score(video) for video in counts(shown)]
 
     shares, middle = _shares(config), len(config.trusts) // 2
     share = _usual({share: scores(shown(share, config.trusts[middle])) for share in shares}, 0)

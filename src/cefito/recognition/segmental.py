@@ -57,6 +57,7 @@ from cefito.recognition.classifier import (
 )
 from cefito.recognition.held_out import (
     HeldVideo,
+    attention_harms,
     chosen_attention,
     chosen_doubt,
     chosen_rows,
@@ -200,7 +201,7 @@ class SegmentalRecogniser(BaseRecogniser):
                         (altered, fitted._held(altered.rows, truth, task)) for altered in copies
                     )
                 # the largest part of the training ends where the first folds say that it harms
-                helps = few or (helps and chosen_attention(held, config) > 0)
+                helps = helps and (few or not attention_harms(held, config))
             share = chosen_attention(held, config) if held and helps else 0.0
             fitted = cls._fitted(known, *given, ahead=True, attending=share > 0)
             if not share:
