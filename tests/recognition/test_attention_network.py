@@ -9,7 +9,7 @@ import pytest
 from cefito.data.timeline import row_labels
 from cefito.errors import RunError
 from cefito.recognition.attention import attended, attention_steps, fit_attention
-from cefito.recognition.held_out import chosen_attention
+from cefito.recognition.held_out import attention_harms, chosen_attention
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.training.trainer import TrainingContext
@@ -118,7 +118,16 @@ def test_the_share_is_chosen_by_videos_held_out(fitted, films, config):
     ]
     assert chosen_attention(nothing, config) == 0
     assert chosen_attention(knows, config) == 0.5
-    assert chosen_attention(knows, config.model_copy(update={"attention_layers": 0})) == 0
+    wrong = [
+        replace(video, attended=50 * np.eye(7)[(video.labels + 1) % 7] - video.prior)
+        for video in held
+    ]
+    assert attention_harms(wrong, config)
+    assert not attention_harms(knows, config)
+    assert not attention_harms(nothing, config)  # scores are the same
+    without = config.model_copy(update={"attention_layers": 0})
+    assert chosen_attention(knows, without) == 0
+    assert attention_harms(knows, without)
 
 
 def test_it_is_saved_with_the_recogniser(fitted, films, tmp_path):
