@@ -268,7 +268,7 @@ def parse_seconds(text: str) -> float:
 
 
 def as_seconds(value: Any) -> float:
-    """Return the seconds of a number, or of a time as text; a truth value is none.
+    """Return the seconds of a number, or of a time as text; refuse truth values.
 
     Raises:
         ValueError: The value is not a time.

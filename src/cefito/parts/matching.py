@@ -81,7 +81,7 @@ class VocabularyMatch:
         )
 
     def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
-        """Translate windows to known ids, without those of new tasks or actions, without text.
+        """Translate windows to known ids; leave out those of new tasks or actions, and the text.
 
         New actions before a window are left out of `before`.
         """

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -237,9 +237,9 @@ class RowClassifier(nn.Module):
         All see the same rows, of which the same numbers are left out: they differ by their first
         weights and their hidden units, and are as good as if each drew its own.
         """
-        first: Any = self.members[0]
-        seen = first[0](rows)
-        losses = [F.cross_entropy(cast(Any, one)[1:](seen), truth) for one in self.members]
+        members: list[Any] = [*self.members]
+        seen = members[0][0](rows)
+        losses = [F.cross_entropy(member[1:](seen), truth) for member in members]
         return torch.stack(losses).sum()
 
     @torch.inference_mode()

@@ -34,7 +34,7 @@ def log_softmax(logits: Rows) -> NDArray[np.float64]:
 
 
 class DropoutLayer(nn.Module):
-    """Dropout by uniform numbers: PyTorch's own draws others one by one, in thrice the time."""
+    """Dropout by uniform numbers, in less than half the time of PyTorch's own on a processor."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -109,29 +109,28 @@ class TemporalNetwork(nn.Module):
         self.outer = RowConvolution(width, labels)
 
     @property
-    def _layers(self) -> list[tuple[Any, Any, int]]:
-        """Both convolutions of each layer, and its dilation."""
-        both = zip(self.dilated, self.joined, strict=True)
-        return [(dilated, joined, 2**layer) for layer, (dilated, joined) in enumerate(both)]
+    def _layers(self) -> list[tuple[Any, Any]]:
+        """Both convolutions of each layer."""
+        return [*zip(self.dilated, self.joined, strict=True)]
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return logits [B, K + 1, n] of rows [B, P, n]."""
         hidden = self.inner(self.input_dropout(rows.transpose(0, 1)))  # [channels, B, n]
-        for dilated, joined, _ in self._layers:
+        for dilated, joined in self._layers:
             hidden = hidden + self.dropout(joined(dilated(hidden).relu()))
         logits: Tensor = self.outer(hidden.relu()).transpose(0, 1)
         return logits
 
     def beginning(self) -> Past:
         """Return what a causal network has seen before the first row: zeros."""
-        spans = [2 * span + 1 for _, _, span in self._layers]
+        spans = [2 * dilated.dilation[0] + 1 for dilated, _ in self._layers]
         nothing = np.zeros(self.config.temporal_channels, dtype=np.float32)
         return [deque([nothing] * span, maxlen=span) for span in spans]
 
     @cached_property
     def _arrays(self) -> tuple[Any, ...]:
         """Weights of a trained network: of one row, calls of torch cost more than products."""
-        layers = [(*affine(dilated), *affine(joined)) for dilated, joined, _ in self._layers]
+        layers = [(*affine(dilated), *affine(joined)) for dilated, joined in self._layers]
         return affine(self.inner), layers, affine(self.outer)
 
     def ahead(self, row: Rows, past: Past) -> Rows:
