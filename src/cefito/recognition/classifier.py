@@ -231,17 +231,6 @@ class RowClassifier(nn.Module):
         count = len(self.members)
         return logits.log_softmax(dim=2).logsumexp(dim=0) - float(np.log(count))
 
-    def members_loss(self, rows: Tensor, truth: Tensor) -> Tensor:
-        """Return the sum of the members' cross-entropies, of scaled rows [n, F] and labels [n].
-
-        All see the same rows, of which the same numbers are left out: they differ by their first
-        weights and their hidden units, and are as good as if each drew its own.
-        """
-        members: list[Any] = [*self.members]
-        seen = members[0][0](rows)
-        losses = [F.cross_entropy(member[1:](seen), truth) for member in members]
-        return torch.stack(losses).sum()
-
     @torch.inference_mode()
     def log_probabilities(self, rows: Rows) -> NDArray[np.float64]:
         """Return log p(label | rows) [n, K + 1] of all rows [n, F] of a video."""
@@ -309,7 +298,7 @@ def fit_classifier(
         section: Section of the settings, for messages.
         context: Device, and folder of what is finished.
         advance: Is told of each batch.
-        steps: Batches that the networks of single rows are trained on; None for `training_steps`.
+        steps: Batches that each network of single rows is trained on; None for `training_steps`.
         temporal: Settings of a temporal network beside them; None for none.
         rows: Numbers of each row, P, that the temporal network sees.
         causal: Whether it sees the rows so far alone.
@@ -339,13 +328,14 @@ def fit_classifier(
                 weight_decay=config.weight_decay,
                 precision=precision,
             )
+            for member in network.members:
 
-            def loss() -> Tensor:
-                batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
-                batch = batch.to(device)
-                return network.members_loss(scaled[batch], truth[batch])
+                def loss(member: nn.Module = member) -> Tensor:
+                    batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
+                    batch = batch.to(device)
+                    return F.cross_entropy(member(scaled[batch]), truth[batch])
 
-            take_steps(network.members, loss, of_rows, advance)
+                take_steps(member, loss, of_rows, advance)
             if network.temporal is not None:
                 of_videos = Steps(
                     count=of_parts,
@@ -361,5 +351,5 @@ def fit_classifier(
 
         settings = [config.model_dump(mode="json"), precision]
         if not context.keep(name, network, train, seed=seed, settings=settings):
-            advance(count + of_parts)
+            advance(config.members * count + of_parts)
     return network.eval()

@@ -160,8 +160,8 @@ class SegmentalRecogniser(BaseRecogniser):
         few = parts > 0 and len(videos) < FEW_VIDEOS
         half = _half(np.flatnonzero(order != 0), known.tasks) if few else np.zeros(0, dtype=int)
         sizes = [int(lengths[half].sum())] * few + sizes
-        steps = [row_steps(n, config) + temporal_steps(n, config) for n in sizes]
-        changing = 2 * config.training_steps * config.sees_changes
+        steps = [config.members * row_steps(n, config) + temporal_steps(n, config) for n in sizes]
+        changing = 2 * config.members * config.training_steps * config.sees_changes
         counts = [*(int((order != fold).sum()) for fold in range(parts)), len(videos)]
         attending = [attention_steps(count, config) for count in counts] if parts else [0]
         total = 2 * sum(steps) + steps[-1] + len(sizes) * changing + sum(attending)

@@ -58,9 +58,7 @@ class RowNetworksConfig(Settings):
 
     members: int = Field(3, ge=1, le=64, description="Networks whose probabilities are averaged.")
     width: int = Field(128, ge=1, le=1 << 16, description="Hidden units of each.")
-    training_steps: int = Field(
-        400, ge=1, le=10**6, description="Batches that they are trained on."
-    )
+    training_steps: int = Field(400, ge=1, le=10**6, description="Batches that each is trained on.")
     batch_size: int = Field(256, ge=1, le=1 << 16)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(1.0, ge=0)

@@ -147,7 +147,7 @@ class TemporalNetwork(nn.Module):
 
 
 def row_steps(rows: int, config: RecogniserConfig) -> int:
-    """Number of batches that networks of single rows are trained on, for videos of so many rows."""
+    """Number of batches that each network of single rows sees, for videos of so many rows."""
     return max(config.training_steps, -(-config.row_passes * rows // config.batch_size))
 
 

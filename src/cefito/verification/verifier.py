@@ -107,7 +107,7 @@ class Verifier:
         held: list[tuple[Floats, NDArray[np.int64]]] = []
         others = list[tuple[Self, list[Video]]]()
         count = int(folds.max()) + 1
-        total = (count + 1) * config.training_steps
+        total = (count + 1) * config.members * config.training_steps
         with context.progress("verifier", total=total) as advance:
             for fold in range(count):
                 kept = [v for v, place in zip(videos, folds, strict=True) if place != fold]
