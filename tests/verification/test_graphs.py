@@ -9,14 +9,15 @@ from cefito.data.annotations import Step, Video
 from cefito.verification.order import (
     MOST,
     TaskOrder,
-    edges_of,
+    cost_of,
+    edge_costs,
     likeliest_order,
     log_likelihood,
     reduced,
 )
 
 
-def order_of(rows, size):
+def order_of(rows, size, names=()):
     """The order of a task, counted in videos of the given actions."""
     videos = [
         Video(
@@ -27,7 +28,7 @@ def order_of(rows, size):
         )
         for n, row in enumerate(rows)
     ]
-    return TaskOrder.of(videos, range(size))
+    return TaskOrder.of(videos, range(size), names)
 
 
 def slow_log_likelihood(precedes, rows, rare=0.02):
@@ -47,7 +48,8 @@ def test_the_likelihood_is_that_of_free_choices():
     rows = [[0, 1, 2, 3], [3, 1, 0, 2], [2, 0, 1], [0, 2], []]
     places = order_of(rows, 4).places
     assert log_likelihood(precedes, places) == pytest.approx(slow_log_likelihood(precedes, rows))
-    assert edges_of(precedes) == 2 + 3 + 2  # the start has edges to 0, 1 and 3; 2 and 3 to the end
+    # two edges; the start has edges to 0, 1 and 3; 2 and 3 have edges to the end
+    assert cost_of(precedes, np.full((4, 4), 0.25)) == 2 * 0.25 + 3 + 2
 
 
 def test_few_videos_that_agree_by_chance_make_no_order():
@@ -71,5 +73,24 @@ def test_counts_alone_and_large_tasks_keep_what_videos_keep():
     assert given.edges == ((2, 0),)
     large = np.triu(np.ones((MOST + 1, MOST + 1), dtype=bool), 1)
     places = np.zeros((1, MOST + 1), dtype=np.int64)
-    assert (likeliest_order(large, places) == large).all()
+    assert (likeliest_order(large, places, np.ones(large.shape)) == large).all()
     assert reduced(large).sum() == MOST
+
+
+def test_an_edge_between_steps_that_share_a_word_costs_less():
+    names = ["Chop 2 tomatoes", "toast the bread", "add the TOMATO", "cut bread", "whisk 2 eggs"]
+    shared, others = edge_costs(names) == 0.5, edge_costs(names) == 1.5
+    assert np.argwhere(np.triu(shared, 1)).tolist() == [[0, 2], [1, 3]]
+    assert (shared | others).all()
+    for alike in (["step 1", "step 2", "step 3"], ["cut", "fold", "glue"], ["1", "2"], [""], []):
+        assert (edge_costs(alike) == 1).all(), (
+            alike
+        )  # no word, or the same word, tells no pair apart
+
+
+def test_names_decide_between_an_order_and_chance():
+    """Four videos happen to do 0 before 3."""
+    rows = [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 3, 1], [2, 0, 3, 1]]
+    names = ["peel carrot", "boil water", "warm cup"]
+    assert order_of(rows, 4, [*names, "grate carrot"]).edges == ((0, 1), (0, 3), (2, 3))
+    assert order_of(rows, 4, [*names, "fill cup"]).edges == ((0, 1), (2, 3))

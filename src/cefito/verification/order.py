@@ -10,14 +10,17 @@ steps, each action whose predecessors were done is as likely to come next, so th
 probability Π 1 / (number of such actions) over its first steps, and a step before one of its
 predecessors, which is a mistake or a rarity, has ε over the number of actions left. From the orders
 that all videos keep, that order is added or dropped, one after another, which makes the likelihood
-grow most, with a prior of exp(−1) an edge (edges from the start and to the end counted). So few
-videos that happen to agree make no order, and one video that breaks an order does not end it.
-Orders that follow from others are left out (the transitive reduction).
+grow most. The prior of an edge is exp(−1/2) if the names of both steps share a word, such as the
+thing that both handle, and exp(−3/2) if not; it is exp(−1) from the start, to the end, and where
+words do not tell pairs apart. So few videos that happen to agree make no order, and one video that
+breaks an order does not end it. Orders that follow from others are left out (the transitive
+reduction).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
@@ -45,7 +48,13 @@ VIDEOS = 100
 _RARE = 0.02  # ε
 _GROWTH = 1e-9  # of the logarithm of the likelihood, at least
 _USUAL = 0.8  # share of the videos that keep an order which is tried
-_EDGE = 1.0  # −log prior of an edge
+_EDGE, _RELATED, _UNRELATED = 1.0, 0.5, 1.5  # −log prior of an edge
+_STEM = 6  # letters that a word is known by, so that "tomatoes" is "tomato"
+_COMMON = """a about add after all an and any are as at be before both by contents cup cups done
+down each for from g get gram grams high hour hours if in inch inches into is it kg l large let low
+make medium min minute minutes ml mm more not of off on one or ounce ounces out over place put sec
+second seconds side small some sure tablespoon tablespoons take tbsp teaspoon teaspoons than that
+the then there this to tsp two until up use using well when while with"""  # of no thing
 _KEPT = 0.9  # least share of the videos that keep an order, of a run that stored counts alone
 _CERTAIN = 50.0  # videos that an order given by a person counts as
 _WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
@@ -67,11 +76,17 @@ class TaskOrder:
     spread: Floats  # deviation of log seconds [A]
     place: Floats  # mean place in the video, 0 to 1 [A]; NaN if it never occurred
     places: Places  # place of the first step of each action among those of a video, or −1 [n, A]
+    edge_costs: Floats  # −log prior of an edge from a to b [A, A]
     given: bool = False  # whether a person gave the order
 
     @classmethod
-    def of(cls, videos: Sequence[Video], actions: Sequence[int]) -> Self:
+    def of(cls, videos: Sequence[Video], actions: Sequence[int], names: Sequence[str] = ()) -> Self:
         """Count the steps of videos.
+
+        Args:
+            videos: Videos of the task.
+            actions: Ids of the task's actions [A].
+            names: Names of all actions, by id, which a learned graph then regards.
 
         A step with an error of order has no place, nor has one with any error if no step names one
         of order. One with another error has no usual length. An action that was never done rightly
@@ -122,6 +137,7 @@ class TaskOrder:
             ),
             place=np.array([np.mean(values) if values else np.nan for values in places]),
             places=firsts,
+            edge_costs=edge_costs([names[action] for action in ids] if names else [""] * size),
         )
 
     @property
@@ -223,7 +239,7 @@ class TaskOrder:
     @cached_property
     def earlier(self) -> Bools:
         """Whether a is to come before b, by the graph [A, A]."""
-        return likeliest_order(self.kept, self.places)
+        return likeliest_order(self.kept, self.places, self.edge_costs)
 
     @property
     def edges(self) -> Edges:
@@ -261,7 +277,11 @@ class TaskOrder:
             RunError: Other arrays; `place`, their file, begins the message.
         """
         size, many = len(actions), 1e9
-        arrays = {"places": np.zeros((0, size), dtype=np.int64)} | arrays  # of a run of before
+        of_before = {
+            "places": np.zeros((0, size), dtype=np.int64),
+            "edge_costs": np.full((size, size), _EDGE),
+        }
+        arrays = of_before | arrays
         count = arrays["places"].shape[0] if arrays["places"].ndim else 0
         expected = {
             "actions": Expected((size,), 0, many, "i"),
@@ -273,6 +293,7 @@ class TaskOrder:
             "spread": Expected((size,), 1e-9, np.inf),
             "place": Expected((size,), 0, 1, nan=True),
             "places": Expected((count, size), -1, many, "i"),
+            "edge_costs": Expected((size, size), 0, many),
             "given": Expected((), 0, 1, "b"),
         }
         check_tensors(arrays, expected, place)
@@ -282,7 +303,20 @@ class TaskOrder:
         return cls(**{**arrays, **whole})
 
 
-def likeliest_order(precedes: Bools, places: Places, edge: float = _EDGE) -> Bools:
+def edge_costs(names: Sequence[str]) -> Floats:
+    """Return −log of the prior of an edge from a to b, by the names of A actions [A, A]."""
+    common = {*_COMMON.split()}
+    words = [
+        {word[:_STEM] for word in {*re.findall(r"[^\W\d_]+", name.casefold())} - common}
+        for name in names
+    ]
+    size = len(names)
+    shared = np.array([[not a.isdisjoint(b) for b in words] for a in words]).reshape(size, size)
+    tells = len({*shared[~np.eye(size, dtype=bool)].tolist()}) == 2  # some pairs, but not all
+    return np.where(shared, _RELATED, _UNRELATED) if tells else np.full((size, size), _EDGE)
+
+
+def likeliest_order(precedes: Bools, places: Places, costs: Floats) -> Bools:
     """Return the partial order of the highest likelihood near another one [A, A].
 
     Tasks of more than `MOST` actions keep the other one, and `VIDEOS` videos are enough.
@@ -290,7 +324,7 @@ def likeliest_order(precedes: Bools, places: Places, edge: float = _EDGE) -> Boo
     Args:
         precedes: Whether a comes before b: orders that all videos keep, and what follows from them.
         places: Place of the first step of each action among those of a video, or −1 [n, A].
-        edge: Minus the log prior of an edge.
+        costs: Minus the log prior of each edge [A, A].
     """
     precedes, places = precedes.copy(), places[:VIDEOS]
     if not 0 < len(precedes) <= MOST or not len(places):
@@ -298,12 +332,12 @@ def likeliest_order(precedes: Bools, places: Places, edge: float = _EDGE) -> Boo
     both = (places[:, :, None] >= 0) & (places[:, None] >= 0)
     kept = (both & (places[:, :, None] < places[:, None])).sum(axis=0)
     usual = kept > _USUAL * both.sum(axis=0)  # pairs that may be ordered
-    current = log_likelihood(precedes, places) - edge * edges_of(precedes)
+    current = log_likelihood(precedes, places) - cost_of(precedes, costs)
     while True:
         best = None
         for a, b in np.argwhere(reduced(precedes) | (_free(precedes) & usual)):
             precedes[a, b] ^= True  # no other order follows from an edge, or from a free pair
-            value = log_likelihood(precedes, places) - edge * edges_of(precedes)
+            value = log_likelihood(precedes, places) - cost_of(precedes, costs)
             precedes[a, b] ^= True
             if value > current + _GROWTH:
                 current, best = value, (a, b)
@@ -327,10 +361,10 @@ def reduced(precedes: Bools) -> Bools:
     return edges
 
 
-def edges_of(precedes: Bools) -> int:
-    """Return the number of edges, with those from the start and to the end."""
+def cost_of(precedes: Bools, costs: Floats) -> float:
+    """Return −log of the prior of all edges, with those from the start and to the end."""
     ends = (~precedes.any(axis=0)).sum() + (~precedes.any(axis=1)).sum()
-    return int(reduced(precedes).sum() + ends)
+    return float(costs[reduced(precedes)].sum() + _EDGE * ends)
 
 
 def log_likelihood(precedes: Bools, places: Places) -> float:

@@ -204,8 +204,9 @@ class Verifier:
 
     @staticmethod
     def _orders(videos: Sequence[Video], taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
+        names = [action.name for action in taxonomy.actions]
         return tuple(
-            TaskOrder.of([video for video in videos if video.task == task.id], task.actions)
+            TaskOrder.of([video for video in videos if video.task == task.id], task.actions, names)
             for task in taxonomy.tasks
         )
 
