@@ -82,6 +82,8 @@ def test_an_edge_between_steps_that_share_a_word_costs_less():
     shared, others = edge_costs(names) == 0.5, edge_costs(names) == 1.5
     assert np.argwhere(np.triu(shared, 1)).tolist() == [[0, 2], [1, 3]]
     assert (shared | others).all()
+    attached = ["attach wheel", "attach door", "attach wheel nut", "attach roof"]
+    assert np.argwhere(np.triu(edge_costs(attached) == 0.5, 1)).tolist() == [[0, 2]]
     for alike in (["step 1", "step 2", "step 3"], ["cut", "fold", "glue"], ["1", "2"], [""], []):
         assert (edge_costs(alike) == 1).all(), (
             alike

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -50,6 +52,7 @@ _GROWTH = 1e-9  # of the logarithm of the likelihood, at least
 _USUAL = 0.8  # share of the videos that keep an order which is tried
 _EDGE, _RELATED, _UNRELATED = 1.0, 0.5, 1.5  # −log prior of an edge
 _STEM = 6  # letters that a word is known by, so that "tomatoes" is "tomato"
+_MOST_NAMES = 2 / 3  # share of a task's names that have a word which tells something
 _COMMON = """a about add after all an and any are as at be before both by contents cup cups done
 down each for from g get gram grams high hour hours if in inch inches into is it kg l large let low
 make medium min minute minutes ml mm more not of off on one or ounce ounces out over place put sec
@@ -305,12 +308,13 @@ class TaskOrder:
 
 def edge_costs(names: Sequence[str]) -> Floats:
     """Return −log of the prior of an edge from a to b, by the names of A actions [A, A]."""
-    common = {*_COMMON.split()}
+    size, common = len(names), {*_COMMON.split()}
     words = [
         {word[:_STEM] for word in {*re.findall(r"[^\W\d_]+", name.casefold())} - common}
         for name in names
     ]
-    size = len(names)
+    number = Counter(chain.from_iterable(words))
+    words = [{word for word in row if number[word] <= _MOST_NAMES * size} for row in words]
     shared = np.array([[not a.isdisjoint(b) for b in words] for a in words]).reshape(size, size)
     tells = len({*shared[~np.eye(size, dtype=bool)].tolist()}) == 2  # some pairs, but not all
     return np.where(shared, _RELATED, _UNRELATED) if tells else np.full((size, size), _EDGE)
