@@ -88,9 +88,9 @@ class FilmSession:
         self.told: frozenset[float] = frozenset()  # starts of steps that were reported
         self._reports: tuple[_Report, ...] = ()  # that can be taken back
         self._seen = False  # whether a row was new, or a step was reported
-        # keys and values: findings in sequences drawn (task, rows doubted), and the latest ones
-        # (those judged, least probability, steps done)
-        self._drawn: tuple[tuple[int, int], Findings]
+        # keys and values: findings in sequences drawn (task and its probability, number of steps
+        # done, rows), and the latest ones (those judged, least probability, steps done)
+        self._drawn: tuple[tuple[Any, ...], Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation]]
         self._judge_again()
 
@@ -219,7 +219,7 @@ class FilmSession:
             self._observe(row, at)
 
     def _judge_again(self) -> None:
-        self._drawn, self._verified = ((-1, 0), Findings()), ((), [])
+        self._drawn, self._verified = ((), Findings()), ((), [])
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
@@ -281,18 +281,26 @@ class FilmSession:
         )
 
     def _judged(self, done: list[TimedStep], task: int) -> Findings:
-        """Return what was wrong in the steps of a task; in those drawn, once for the same rows."""
+        """Return what was wrong in the steps of a task.
+
+        Networks of the past alone may take a step for the usual one. So all rows up to the end of
+        the last step are judged by those of whole videos, once, if they are kept.
+        """
         if self._run.verifier is None or not done:
             return Findings()
-        key = task, self.stream.doubted_rows
+        stream = self.stream
+        end = round(done[-1].end * stream.recogniser.rate)
+        certainty = round(float(stream.doubted_tasks[task]), 2)
+        rows = (len(done), end) if stream.keeps_rows else (0, stream.doubted_rows)
+        key = task, certainty, *rows
         if key != self._drawn[0]:
-            drawn = self.stream.drawn_steps(task, _DRAWN)
+            drawn = stream.drawn_again(task, end) or stream.drawn_steps(task, _DRAWN)
             findings = self._run.verifier.judge(
                 stored(done),
                 task,
                 sure=[step.probability for step in done],
                 drawn=drawn,
-                certainty=float(self.stream.doubted_tasks[task]),
+                certainty=certainty,
                 finished=False,
             )
             if not any(drawn):

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.annotations import Step, Taxonomy
 from cefito.data.folds import FEW_VIDEOS, folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
@@ -398,6 +398,17 @@ class SegmentalRecogniser(BaseRecogniser):
             return self._recognition(smoothed, smoothed.tasks, logs)
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
+
+    def drawn_so_far(self, scaled: Rows, chain: StepChain) -> list[tuple[Step, ...]]:
+        """Return steps in sequences drawn with doubt, as if rows so far were a whole video.
+
+        Args:
+            scaled: Rows as `Standard.scaled` returns them [n, P].
+            chain: The chain of steps.
+        """
+        features = whole_features(scaled, self.config, self.rate)
+        both = self._logs(features, past=False, both=True)
+        return self._doubted(both, chain).drawn_steps or []
 
     def _doubted(self, both: tuple[Floats, Floats], chain: StepChain) -> Recognition:
         """Recognise steps with doubt in the usual order, by which the task is recognised first.

@@ -30,6 +30,7 @@ _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
 _IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
+_FILM = 3600  # rows kept, of a shorter video, for networks of whole videos
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
@@ -58,6 +59,7 @@ class _Model(Protocol):
     def width(self) -> int: ...
     @property
     def taxonomy(self) -> Taxonomy: ...
+    def drawn_so_far(self, scaled: Rows, chain: StepChain) -> list[tuple[Step, ...]]: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
     def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats: ...
@@ -121,6 +123,8 @@ class _Belief:
 class StepStream:
     """Recognises the steps of a video row by row; its size grows with the number of steps alone.
 
+    With doubt, it keeps up to `_FILM` rows, too.
+
     A row's step is settled by the rows of some seconds after it (`lag`), and may change until then.
     Rows that are lost in gaps get labels, too, as long as their number is in proportion to the rows
     observed. A gap of more is passed at once: what follows is the same, but it holds no step.
@@ -138,6 +142,8 @@ class StepStream:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._belief = _Belief(self._chain, recogniser.chained[1])
         self._doubt: _Belief | None = None
+        # all rows, scaled; None without doubt, after a gap or a step that was told, and of more
+        self._film: list[Rows] | None = None
         # rows, what was doubted then, and p(task) then [C]
         self._drawn_from: tuple[int, _Belief, Floats] | None = None
         self._memory = RowMemory(recogniser.config, recogniser.rate)
@@ -202,6 +208,7 @@ class StepStream:
         other.shown, other._told = [*self.shown], [*self._told]
         other._belief = self._belief.copy()
         other._doubt = None if self._doubt is None else self._doubt.copy()
+        other._film = None if self._film is None else [*self._film]
         return other
 
     def doubted(self) -> Self:
@@ -209,6 +216,7 @@ class StepStream:
         if self._doubt is None:
             loose = self._chain.loosened(self.recogniser.doubt[2])
             self._doubt = _Belief(loose, self.recogniser.chained[1])
+            self._film = None if self._count else []
         return self
 
     @property
@@ -226,7 +234,7 @@ class StepStream:
         for belief in self._beliefs:
             belief.lose(count)
         self._count += count
-        self._ahead, self._seen, self.shown = None, None, []
+        self._ahead, self._seen, self.shown, self._film = None, None, [], None
 
     def correct(self, action: int) -> None:
         """Tell that the step of an action goes on now, whatever was recognised."""
@@ -246,7 +254,7 @@ class StepStream:
             if belief.recent:  # the present row
                 belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
-        self._going_on = action
+        self._going_on, self._film = action, None
         self._keep_doubt()
 
     def _push(self, row: Rows | None) -> None:
@@ -254,8 +262,10 @@ class StepStream:
         self._ahead = self._seen = None
         self.shown = [] if row is None else [*self.shown, row][-_SHOWN:]
         seen = doubted = np.ones(self._chain.background + 1)
+        scaled = self._film[-1] if self._film else None  # a lost row looks like the one before it
         if row is not None:
-            features = self._memory.features(recogniser.standard.scaled(row))
+            scaled = recogniser.standard.scaled(row)
+            features = self._memory.features(scaled)
             if recogniser.ahead is not None:
                 ahead = self._memory.ahead(features, self.seconds)
                 self._ahead = recogniser.ahead.ahead(ahead, self._seen_ahead)[:-1]
@@ -263,6 +273,10 @@ class StepStream:
             seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
             if self._doubt is not None:
                 doubted = likelihoods(logs, recogniser.doubt[1], recogniser.config.unexpected)[0]
+        if self._film is not None and scaled is not None and len(self._film) < _FILM:
+            self._film.append(scaled)
+        else:
+            self._film = None
         for belief, likely in zip(self._beliefs, (seen, doubted), strict=False):
             belief.push(likely)
         if self._going_on is not None and int(self._by_chain.argmax()) != self._going_on:
@@ -412,6 +426,30 @@ class StepStream:
         drawn = belief.chain.drawn(filtered, task, count, np.random.default_rng(0))
         first = rows - len(belief.recent)
         return [_gone_on(settled, timed(segments(row, background), first)) for row in drawn]
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether all rows so far are kept.
+
+        They are not without `doubted` from the first one on, after a gap or a step that was told,
+        nor after `_FILM` rows.
+        """
+        return bool(self._film)
+
+    def drawn_again(self, task: int, count: int) -> list[tuple[Step, ...]]:
+        """Return steps in sequences drawn with doubt by the networks of whole videos.
+
+        They see what came after each row, too, and take as long as to recognise these rows. Without
+        rows that are kept, there is none.
+
+        Args:
+            task: Id of the task.
+            count: Number of rows from the first one on.
+        """
+        if not self._film:
+            return []
+        rows = np.stack(self._film[:count])
+        return self.recogniser.drawn_so_far(rows, self._chain.given([task]))
 
 
 def _gone_on(steps: Sequence[Step], later: Sequence[Step]) -> tuple[Step, ...]:
