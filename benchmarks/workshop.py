@@ -9,6 +9,9 @@ comes at any of some places. Prepares, trains and verifies by the commands, from
 A mistake counts as `named` if a finding names the step that was skipped as missing, or one of both
 exchanged steps as out of order; as `found` if any finding names one of these steps. `silent` films
 with a mistake have neither a finding nor a word of doubt. `false` counts findings in right films.
+`live` is the same of all that a live session ever tells of the films, row by row, with `wrong`,
+findings of other steps in films with a mistake, and `delay`, seconds from the start of the step
+that came instead of the right one to the first finding that names the mistake.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+import cefito
 import common
 from cefito.data.simulation.films import Scene, film
 from cefito.files import write_json
@@ -96,15 +100,15 @@ def right(task: str, generator: np.random.Generator) -> list[str]:
 
 def mistaken(
     steps: list[str], kind: str, generator: np.random.Generator
-) -> tuple[list[str], list[str]]:
-    """Return steps with a mistake, and the steps that may be named for it."""
+) -> tuple[list[str], list[str], int]:
+    """Return steps with a mistake, the steps that may be named for it, and its place."""
     fixed = [place for place, name in enumerate(steps) if name not in _FREE]
     if kind == "skip":
         place = int(generator.choice(fixed))
-        return steps[:place] + steps[place + 1 :], [steps[place]]
+        return steps[:place] + steps[place + 1 :], [steps[place]], place
     place = int(generator.choice([a for a in fixed if a + 1 in fixed]))
     pair = [steps[place + 1], steps[place]]
-    return steps[:place] + pair + steps[place + 2 :], pair
+    return steps[:place] + pair + steps[place + 2 :], pair, place
 
 
 def timed(steps: Sequence[str], generator: np.random.Generator) -> list[tuple[str, float, float]]:
@@ -137,13 +141,14 @@ def drawn(folder: Path, films: int, seed: int) -> list[dict[str, Any]]:
     checked = []
     for number, kind in enumerate(kinds):
         task = tasks[number % 2]
-        steps, named = right(task, generator), list[str]()
+        steps, named, at = right(task, generator), list[str](), 0
         if kind != "right":
-            steps, named = mistaken(steps, kind, generator)
+            steps, named, at = mistaken(steps, kind, generator)
         name, moments = f"{kind}{number:02}", timed(steps, generator)
         (folder / "check" / f"{name}.mp4").write_bytes(film(_SCENES[task], moments, generator))
         checked.append(
             {"video": name, "task": task, "kind": kind, "named": named, "steps": moments}
+            | {"instead": moments[at][1] if at < len(moments) else moments[-1][2]}
         )
     return checked
 
@@ -169,6 +174,8 @@ def measured(films: int, seed: int) -> dict[str, Any]:
         command("train", data, "--steps", "1-4", "--out", run, *_QUICK)
         names = [folder / "check" / f"{one['video']}.mp4" for one in checked]
         videos = {one["video"]: one for one in json.loads(command("verify", run, *names, "--json"))}
+        command("extract", folder / "check", "--run", run, "--out", folder / "rows")
+        live = followed(run, folder / "rows", checked)
     counts: dict[str, Any] = {f"{kind}_{how}": 0 for kind in ("skip", "swap") for how in _HOW}
     counts |= {"false": 0, "false_films": 0, "silent": 0, "sequences": 0, "right_films_in_doubt": 0}
     films_of: list[dict[str, Any]] = []
@@ -189,7 +196,32 @@ def measured(films: int, seed: int) -> dict[str, Any]:
         films_of.append(
             {"video": one["video"], "mistake": one["named"], "said": said, "doubt": doubt}
         )
-    return {"seed": seed, **counts, "videos": films_of}
+    return {"seed": seed, **counts, "live": live, "videos": films_of}
+
+
+def followed(run: Path, rows: Path, checked: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Count what a live session tells of the films to check."""
+    counts: dict[str, Any] = {f"{kind}_{how}": 0 for kind in ("skip", "swap") for how in _HOW}
+    counts |= {"false": 0, "false_films": 0, "wrong": 0, "delay": []}
+    for one in checked:
+        session, told = cefito.follow(run), dict[tuple[str, str], int]()
+        for place, row in enumerate(np.load(rows / f"{one['video']}.npy")):
+            session.observe(row, at=place)
+            for finding in session.followed().findings:
+                told.setdefault((finding.kind, finding.name), place + 1)
+        kind, named = one["kind"], one["named"]
+        if kind == "right":
+            counts["false"] += len(told)
+            counts["false_films"] += bool(told)
+            continue
+        as_named = "missing" if kind == "skip" else "order"
+        counts[f"{kind}_named"] += any((as_named, name) in told for name in named)
+        moments = [moment for (_, name), moment in told.items() if name in named]
+        counts[f"{kind}_found"] += bool(moments)
+        counts["wrong"] += len(told) - len(moments)
+        if moments:
+            counts["delay"].append(round(min(moments) - one["instead"], 1))
+    return counts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

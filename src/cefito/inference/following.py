@@ -294,7 +294,7 @@ class FilmSession:
         rows = (len(done), end) if stream.keeps_rows else (0, stream.doubted_rows)
         key = task, certainty, *rows
         if key != self._drawn[0]:
-            drawn = stream.drawn_again(task, end) or stream.drawn_steps(task, _DRAWN)
+            drawn = stream.drawn_again(task, _DRAWN, end) or stream.drawn_steps(task, _DRAWN)
             findings = self._run.verifier.judge(
                 stored(done),
                 task,

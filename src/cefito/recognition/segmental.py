@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Step, Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.data.folds import FEW_VIDEOS, folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
@@ -399,16 +399,18 @@ class SegmentalRecogniser(BaseRecogniser):
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
-    def drawn_so_far(self, scaled: Rows, chain: StepChain) -> list[tuple[Step, ...]]:
-        """Return steps in sequences drawn with doubt, as if rows so far were a whole video.
+    def doubted_so_far(self, scaled: Rows) -> Floats:
+        """Return p(x | label) of rows so far with doubt, as if they were a whole video [n, K + 1].
 
         Args:
             scaled: Rows as `Standard.scaled` returns them [n, P].
-            chain: The chain of steps.
         """
         features = whole_features(scaled, self.config, self.rate)
-        both = self._logs(features, past=False, both=True)
-        return self._doubted(both, chain).drawn_steps or []
+        return self._doubtful(self._logs(features, past=False, both=True))
+
+    def _doubtful(self, both: tuple[Floats, Floats]) -> Floats:
+        share, trust, _ = self.doubt
+        return likelihoods(mixed(both, share), trust, self.config.unexpected)
 
     def _doubted(self, both: tuple[Floats, Floats], chain: StepChain) -> Recognition:
         """Recognise steps with doubt in the usual order, by which the task is recognised first.
@@ -417,12 +419,10 @@ class SegmentalRecogniser(BaseRecogniser):
             both: `both_logs` of a whole video.
             chain: The chain of steps.
         """
-        share, trust, doubted = self.doubt
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
         task = int(tasks.argmax())
-        loose = chain.given([task]).loosened(doubted)
-        seen = likelihoods(mixed(both, share), trust, self.config.unexpected)
+        loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)

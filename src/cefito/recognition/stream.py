@@ -59,7 +59,7 @@ class _Model(Protocol):
     def width(self) -> int: ...
     @property
     def taxonomy(self) -> Taxonomy: ...
-    def drawn_so_far(self, scaled: Rows, chain: StepChain) -> list[tuple[Step, ...]]: ...
+    def doubted_so_far(self, scaled: Rows) -> Floats: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
     def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats: ...
@@ -416,16 +416,17 @@ class StepStream:
         if self._drawn_from is None or not self._drawn_from[1].recent:
             return []
         rows, belief, _ = self._drawn_from
-        rate, background = self.recogniser.rate, belief.chain.background
-
-        def timed(parts: Iterable[Segment], first: int) -> list[Step]:
-            return [Step((s.start + first) / rate, (s.end + first) / rate, s.action) for s in parts]
-
-        settled = timed((segment for segment, _ in belief.settled), 0)
+        settled = self._timed((segment for segment, _ in belief.settled), 0)
         filtered = Filtered.joined(states for states, _ in belief.recent).of_task(task)
         drawn = belief.chain.drawn(filtered, task, count, np.random.default_rng(0))
         first = rows - len(belief.recent)
-        return [_gone_on(settled, timed(segments(row, background), first)) for row in drawn]
+        background = belief.chain.background
+        return [_gone_on(settled, self._timed(segments(row, background), first)) for row in drawn]
+
+    def _timed(self, parts: Iterable[Segment], first: int) -> list[Step]:
+        """Return the steps of segments of rows, the first of which has the number `first`."""
+        rate = self.recogniser.rate
+        return [Step((s.start + first) / rate, (s.end + first) / rate, s.action) for s in parts]
 
     @property
     def keeps_rows(self) -> bool:
@@ -436,7 +437,7 @@ class StepStream:
         """
         return bool(self._film)
 
-    def drawn_again(self, task: int, count: int) -> list[tuple[Step, ...]]:
+    def drawn_again(self, task: int, count: int, rows: int) -> list[tuple[Step, ...]]:
         """Return steps in sequences drawn with doubt by the networks of whole videos.
 
         They see what came after each row, too, and take as long as to recognise these rows. Without
@@ -444,12 +445,15 @@ class StepStream:
 
         Args:
             task: Id of the task.
-            count: Number of rows from the first one on.
+            count: Number of sequences.
+            rows: Number of rows from the first one on.
         """
-        if not self._film:
+        if not self._film or self._doubt is None:
             return []
-        rows = np.stack(self._film[:count])
-        return self.recogniser.drawn_so_far(rows, self._chain.given([task]))
+        chain = self._doubt.chain.among(np.array([task]))
+        filtered = chain.filtered(self.recogniser.doubted_so_far(np.stack(self._film[:rows])))
+        drawn = chain.drawn(filtered.of_task(0), 0, count, np.random.default_rng(0))
+        return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
 
 
 def _gone_on(steps: Sequence[Step], later: Sequence[Step]) -> tuple[Step, ...]:
