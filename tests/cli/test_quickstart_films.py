@@ -53,7 +53,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(films_module, "load_config", lambda *_, **__: config)
 
 
-def test_elan_files_beside_films(quick, ran, tmp_path):
+def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     folder, out = tmp_path / "change tyre", tmp_path / "out"
     folder.mkdir()
     for number in range(7):
@@ -79,6 +79,20 @@ def test_elan_files_beside_films(quick, ran, tmp_path):
     assert {video.split for video in dataset.videos} == {"train"}
 
     before = snapshot(next(out.glob("*/run")))
+    report = json.loads(ran("report", said["run"], "--out", out / "r.html", "--json").out)
+    assert (report["scores"], report["gallery"], report["title"][:10]) == (None, [], "any-length")
+    assert report["held_out"][0].startswith("Of 5 training videos held out in turn, ")
+    text = (out / "r.html").read_text()
+    assert "No video was kept for test, so plans have no scores" in text
+    assert all(f'href="#{place}"' in text for place in ("held-out", "graph", "training", "notes"))
+    assert 'href="#scores"' not in text
+    for name in STEPS:
+        assert f"<title>{name}</title>" in text
+    (unscored,) = (line for line in report["notes"] if line.startswith("Plans have no scores"))
+    problem = refused("evaluate", said["run"])
+    assert problem.split(": ", 1)[1].strip() in unscored
+    assert "of 5 videos none was kept for it" in problem
+    assert "--split train" in problem
     assert json.loads(ran("quickstart", "--films", folder, "--out", out, "--json")[0]) == said
     assert snapshot(next(out.glob("*/run"))) == before
 
