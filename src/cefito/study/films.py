@@ -32,7 +32,7 @@ from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import find_steps, read
+from cefito.tracks.reading import find_steps, in_one_spelling, read
 
 LONGEST = 6
 """Most steps of a plan, if films have as many."""
@@ -205,7 +205,7 @@ def _labelled(
         write_text(table, text.getvalue())
         choices = choices.model_copy(update={"video_table": table})
         tracks = read(paths, choices)
-    return source_of(tracks, paths), choices, notes
+    return source_of(in_one_spelling(tracks), paths), choices, notes
 
 
 def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, str], str]:
