@@ -152,6 +152,26 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     assert not out.exists()
 
 
+def test_results_of_another_folder_of_the_same_name(quick, ran, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("a", "b"):
+        folder = tmp_path / place / "films"
+        folder.mkdir(parents=True)
+        films = {f"{place}{number}": draw(folder / f"{place}{number}.mp4") for number in range(2)}
+        (folder / "steps.csv").write_text(table_of(films, task="tyre"))
+    said = json.loads(ran("quickstart", "--films", "a/films", "--json").out)
+    before = snapshot(tmp_path / "runs")
+    text = refused("quickstart", "--films", "b/films")
+    assert f"holds what was learned from {tmp_path / 'a/films'}, not from" in text
+    assert text.endswith("Give another folder. (--out)\n")
+    assert snapshot(tmp_path / "runs") == before
+    assert json.loads(ran("quickstart", "--films", "a/films", "--json").out) == said
+    (tmp_path / "a").rename(tmp_path / "moved")  # which a record of the old place does not forbid
+    assert json.loads(ran("quickstart", "--films", "moved/films", "--json").out)["labelled"] == 2
+    features = {path.name for path in tmp_path.glob("runs/films/features/*.npy")}
+    assert features == {"a0.npy", "a1.npy"}
+
+
 def test_a_person_at_the_terminal_is_asked_for_the_task(quick, call, tmp_path, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -22,7 +22,7 @@ from cefito.data.readers.feature_files import FileFolder
 from cefito.data.readers.step_source import source_of
 from cefito.data.source import Source
 from cefito.errors import ConfigError, DataError, RunError, explained
-from cefito.files import file_digest, value_digest, write_text
+from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
 from cefito.inference.whole_videos import LEAST, VerifiedVideo, verified_videos
 from cefito.markup import counted, in_csv, listed
@@ -37,6 +37,7 @@ from cefito.tracks.reading import find_steps, in_one_spelling, read
 LONGEST = 6
 """Most steps of a plan, if films have as many."""
 _AS_WRITTEN = Choices()
+_OWNER = "FILMS.txt"  # file that names the folder of films of the results
 _SHOWN = 5  # names in a message
 _ALIKE = 0.5  # share of the steps of the smaller of two groups of films from which they are a task
 _LETTERS = 3  # of a word that says something
@@ -91,12 +92,14 @@ def run_films(
         tell: Takes each note: those on films and labels before the training, which takes minutes.
 
     Raises:
-        ConfigError: The extra `video` is missing, or the task is named nowhere.
+        ConfigError: The extra `video` is missing, the task is named nowhere, or `out` is of another
+            folder of films.
         DataError: No films, no labels, labels of several forms, or of none of the films.
     """
     from cefito.encoders.extraction import SUFFIXES, extract_videos
     from cefito.encoders.video import open_encoder
 
+    _check_owner(out, folder)
     files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     paths = [labels] if labels is not None and labels.is_file() else find_steps(labels or folder)
     source, choices, notes = _labelled(paths, choices, files, ask, out)
@@ -107,6 +110,9 @@ def run_films(
         problem = f"has none of the films that the labels name, {named}, only {there}"
         remedy = "Rename the films, or name the videos by their files of labels"
         raise DataError(f"{folder}: {problem}. {remedy}.", setting="by_file")
+    with explained(out, "cannot be made", "Choose another folder.", error=RunError):
+        out.mkdir(parents=True, exist_ok=True)
+    write_text(out / _OWNER, f"{folder.resolve()}\n")
     features = out / "features"
     extracted = extract_videos(folder, features, open_encoder(), progress=progress)
     notes += [f"left out: {problem}" for problem in extracted.failed.values()]
@@ -147,6 +153,16 @@ def run_films(
     for note in notes[told:]:
         tell(note)
     return FilmFindings(run, len(dataset.videos), len(new), tuple(verified), tuple(notes))
+
+
+def _check_owner(out: Path, folder: Path) -> None:
+    """Refuse a folder of results that is of another folder of films, unless that is gone."""
+    if not (out / _OWNER).exists():
+        return
+    owner = Path(read_text(out / _OWNER, "Remove it.").strip())
+    if owner.is_dir() and owner != folder.resolve():
+        problem = f"holds what was learned from {owner}, not from {folder.resolve()}"
+        raise ConfigError(f"{out}: {problem}. Give another folder.", setting="out")
 
 
 def _account(preparation: Mapping[str, Any]) -> list[str]:
