@@ -111,17 +111,37 @@ def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
     films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
     (folder / "f9.mp4").write_bytes(b"no film")
     films["f9"], films["gone"] = films["f0"], films["f1"]
+    draw(folder / "new_07.mp4")
+    for day in ("mon", "tue"):
+        (folder / day).mkdir()
+        draw(folder / day / "twin.mp4")
+    films["New 7.mp4"] = films["new 8"] = films["twin.mp4"] = films["f0"]
     labels = tmp_path / "LABELS.csv"
     labels.write_text(table_of(films, task="tyre"))
     stdout, _ = ran("quickstart", "--films", folder, "--labels", labels, "--out", out, "--json")
     said = json.loads(stdout)
+    assert (said["labelled"], said["new"]) == (4, 3)
+    assert {video["video"] for video in said["videos"]} == {"mon/twin", "new_07", "tue/twin"}
+    notes = said["notes"]
+    assert "left out, no features: f9" in notes
+    assert any("f9.mp4" in note for note in notes)
+    assert "left out, no film of this name: gone" in notes
+    assert "left out, no film of this name: New 7.mp4; did you mean new_07?" in notes
+    assert "left out, no film of this name: new 8" in notes
+    (twins,) = (note for note in notes if "mon/twin.mp4, tue/twin.mp4" in note)
+    assert twins.endswith("Keep one, or name the video with its folder.")
+
+
+def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
+    (folder / "steps.csv").write_text(table_of(films, task="tyre"))
+    said = json.loads(ran("quickstart", "--films", folder, "--out", out, "--json").out)
     assert (said["labelled"], said["new"]) == (4, 0)
     assert [video["video"] for video in said["videos"]] == [*films]
     assert not any(video["recognised"] for video in said["videos"])
-    notes = "\n".join(said["notes"])
-    assert "every film has labels, so these are verified" in notes
-    assert "left out, no features: f9, gone" in notes
-    assert "f9.mp4" in notes
+    assert "every film has labels, so these are verified; add films without labels" in said["notes"]
 
 
 def test_what_is_missing_is_named(quick, refused, tmp_path):

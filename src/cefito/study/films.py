@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -18,9 +18,10 @@ from typing import Any
 from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.assemble import prepare
-from cefito.data.readers.feature_files import FileFolder
+from cefito.data.readers.feature_files import FeatureError, FileFolder
 from cefito.data.readers.step_source import source_of
 from cefito.data.source import Source
+from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
@@ -126,7 +127,8 @@ def run_films(
     else:
         how: dict[str, Any] = {"name": folder.resolve().name, "videos": folder, "timeline": True}
         dataset = prepare(source, features, place / "data", progress=progress, **how)
-    notes += _account(dataset.provenance["preparation"])
+    absent = _without_film(source, files, films)
+    notes += [*absent.values(), *_account(dataset.provenance["preparation"], absent)]
     new = {path: file for path, file in rows.items() if path not in films.values()}
     labelled_films = counted(len(dataset.videos), "labelled film")
     tell(f"to learn from: {labelled_films}; without labels: {len(new)}")
@@ -165,13 +167,46 @@ def _check_owner(out: Path, folder: Path) -> None:
         raise ConfigError(f"{out}: {problem}. Give another folder.", setting="out")
 
 
-def _account(preparation: Mapping[str, Any]) -> list[str]:
-    """Return what the preparation of a data set notes, and which videos it left out."""
-    left = (
-        f"left out, {group['reason']}: {listed(group['videos'], most=_SHOWN)}"
+def _without_film(source: Source, files: FileFolder, films: Mapping[str, Path]) -> dict[str, str]:
+    """Say of each video with labels that has no film why, with a film that may be meant."""
+    free = [path.stem for path in files.paths if path not in films.values()]
+    said = dict[str, str]()
+    for video, names in source.names.items():
+        try:
+            files.find(names)
+        except FeatureError as problem:
+            stem = Path(names[-1]).name
+            near = similar_names(stem, [film for film in free if _numbers(film) == _numbers(stem)])
+            guess = f"; did you mean {near[0]}?" if near else ""
+            said[video] = f"left out, no film of this name: {video}{guess}"
+            if problem.reason == "several files":
+                said[video] = f"left out: {problem}"
+    return said
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", name)]
+
+
+def _account(preparation: Mapping[str, Any], named: Collection[str]) -> list[str]:
+    """Return what the preparation of a data set notes, and which videos it left out.
+
+    Args:
+        preparation: The record of the preparation.
+        named: Videos that are named already.
+    """
+    left = {
+        group["reason"]: [video for video in group["videos"] if video not in named]
         for group in preparation["left_out"]
-    )
-    return [*preparation["notes"], *left]
+    }
+    return [
+        *preparation["notes"],
+        *(
+            f"left out, {reason}: {listed(videos, most=_SHOWN)}"
+            for reason, videos in left.items()
+            if videos
+        ),
+    ]
 
 
 def _new_films(run: Run, rows: Mapping[Path, Path], notes: list[str]) -> list[VerifiedVideo]:
