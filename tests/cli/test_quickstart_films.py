@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -93,6 +94,14 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert problem.split(": ", 1)[1].strip() in unscored
     assert "of 5 videos none was kept for it" in problem
     assert "--split train" in problem
+    problem = refused("verify", out, folder / "monday 5.mp4")
+    assert f"Give a run below it: {said['run']}." in problem
+    problem = refused("verify", said["run"], folder)
+    assert f"is a folder. Give its films, as in {folder}/*.mp4, or a table of steps." in problem
+    with zipfile.ZipFile(tmp_path / "steps.xlsx", "w") as workbook:
+        workbook.writestr("[Content_Types].xml", "<Types/>")
+    problem = refused("verify", said["run"], tmp_path / "steps.xlsx")
+    assert "is a ZIP archive or a workbook. Unpack it, or save it as CSV." in problem
     assert json.loads(ran("quickstart", "--films", folder, "--out", out, "--json")[0]) == said
     assert snapshot(next(out.glob("*/run"))) == before
 
@@ -149,6 +158,16 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     folder.mkdir()
     assert "holds no .3gp" in refused("quickstart", "--films", folder, "--out", out)
     films = {"f1": draw(folder / "f1.mp4")}
+    text = refused("quickstart", "--films", folder / "f1.mp4", "--out", out)
+    assert "f1.mp4: is a file, no folder" in text
+    text = refused("quickstart", "--films", folder, "--labels", tmp_path / "no", "--out", out)
+    assert "no: no such file or folder" in text
+    assert text.endswith("(--labels)\n")
+    with zipfile.ZipFile(folder / "steps.xlsx", "w") as workbook:
+        workbook.writestr("[Content_Types].xml", "<Types/>")
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "steps.xlsx: is a ZIP archive or a workbook. Unpack it, or save it as CSV." in text
+    (folder / "steps.xlsx").rename(tmp_path / "steps.xlsx")
     (folder / "notes.txt").write_text("Bring the jack.\n")
     text = refused("quickstart", "--films", folder, "--out", out)
     assert "holds no labels of steps" in text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,7 @@ _ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of error
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
+_WORKBOOKS = ".xlsx", ".xlsm", ".ods"
 _FACTS = "task", "split", "group"  # of a video
 _SPELLINGS = 4  # of a name in a note
 _HEAD = 1 << 16  # bytes by which a text is told from a film
@@ -213,8 +215,12 @@ def holds_steps(path: Path) -> bool:
         head = file.read(_HEAD)
     try:
         return named or bool(decoded(head, path)[0])
-    except DataError:  # a binary file
-        return named or head.startswith(b"PAR1")
+    except DataError:  # a binary file; workbooks are refused, with a remedy
+        return named or head.startswith(b"PAR1") or _is_workbook(path)
+
+
+def _is_workbook(path: Path) -> bool:
+    return path.suffix.lower() in _WORKBOOKS and zipfile.is_zipfile(path)
 
 
 def find_steps(folder: Path) -> list[Path]:
@@ -225,11 +231,17 @@ def find_steps(folder: Path) -> list[Path]:
     Raises:
         DataError: No such file, or files of several forms.
     """
+    if not folder.exists():
+        problem = "no such file or folder. Give files of labels, or their folder"
+        raise DataError(f"{folder}: {problem}.", setting="labels")
     forms: dict[str, list[Path]] = defaultdict(list)
-    others: list[Path] = []
+    others, workbooks = list[Path](), list[Path]()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
         if any(name.startswith(".") for name in inside) or not path.is_file():
+            continue
+        if _is_workbook(path):
+            workbooks.append(path)
             continue
         if not holds_steps(path):
             continue
@@ -244,6 +256,8 @@ def find_steps(folder: Path) -> list[Path]:
         problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
         raise DataError(f"{problem}. Name the right ones.", setting="labels")
     files = next(iter(forms.values()), others)
+    if not files and workbooks:
+        decoded(read_bytes(workbooks[0], "Save it as CSV."), workbooks[0])  # refuses it
     if not files:
         remedy = "Export them into it from the annotation tool, or name them"
         raise DataError(f"{folder}: holds no labels of steps. {remedy}.", setting="labels")

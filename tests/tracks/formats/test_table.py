@@ -102,6 +102,10 @@ def test_parquet(tmp_path):
         ("", r"mine.csv \(table of steps\): holds no steps"),
         ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only video, task"),
         (
+            "video,task,stpe,start,end\na,b,c,1,2\n",
+            r"no column 'step', only .*, end \(did you mean 'stpe'\?\)\. Give its name \(step=",
+        ),
+        (
             "video,aufgabe,step,begin,end\na,b,c,1,2\n",
             r"no column 'task' and no column 'start', only .* \(task=NAME, start=NAME\), or one",
         ),
