@@ -25,7 +25,7 @@ from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
-from cefito.inference.whole_videos import LEAST, VerifiedVideo, verified_videos
+from cefito.inference.whole_videos import VerifiedVideo, verified_videos
 from cefito.markup import counted, in_csv, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent
@@ -34,6 +34,7 @@ from cefito.runs.train import train_run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import find_steps, in_one_spelling, read
+from cefito.verification.findings import LEAST
 
 LONGEST = 6
 """Most steps of a plan, if films have as many."""
