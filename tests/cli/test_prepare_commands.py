@@ -35,7 +35,8 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     argv = ("niv", "--annotations", source, "--features", feature_folder, "--out", target)
     captured = ran("data", "prepare", *argv)
     dataset = open_dataset(target)
-    note, wrote = captured.err.splitlines()
+    note, late, wrote = captured.err.splitlines()
+    assert late.startswith("note: left out, beyond the features: 'i' ends at ")
     assert note.startswith("note: the features have 0.667 to 2.55 rows for each second until")
     assert wrote == f"wrote {target}: tiny, fingerprint {dataset.fingerprint[:12]}"
     lines = [re.split(r"\s\s+", line) for line in captured.out.splitlines()]

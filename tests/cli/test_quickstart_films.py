@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(films_module, "load_config", lambda *_, **__: config)
 
 
-def test_elan_files_beside_films(quick, ran, tmp_path):
+def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     folder, out = tmp_path / "change tyre", tmp_path / "out"
     folder.mkdir()
     for number in range(7):
@@ -79,6 +80,28 @@ def test_elan_files_beside_films(quick, ran, tmp_path):
     assert {video.split for video in dataset.videos} == {"train"}
 
     before = snapshot(next(out.glob("*/run")))
+    report = json.loads(ran("report", said["run"], "--out", out / "r.html", "--json").out)
+    assert (report["scores"], report["gallery"], report["title"][:10]) == (None, [], "any-length")
+    assert report["held_out"][0].startswith("Of 5 training videos held out in turn, ")
+    text = (out / "r.html").read_text()
+    assert "No video was kept for test, so plans have no scores" in text
+    assert all(f'href="#{place}"' in text for place in ("held-out", "graph", "training", "notes"))
+    assert 'href="#scores"' not in text
+    for name in STEPS:
+        assert f"<title>{name}</title>" in text
+    (unscored,) = (line for line in report["notes"] if line.startswith("Plans have no scores"))
+    problem = refused("evaluate", said["run"])
+    assert problem.split(": ", 1)[1].strip() in unscored
+    assert "of 5 videos none was kept for it" in problem
+    assert "--split train" in problem
+    problem = refused("verify", out, folder / "monday 5.mp4")
+    assert f"Give a run below it: {said['run']}." in problem
+    problem = refused("verify", said["run"], folder)
+    assert f"is a folder. Give its films, as in {folder}/*.mp4, or a table of steps." in problem
+    with zipfile.ZipFile(tmp_path / "steps.xlsx", "w") as workbook:
+        workbook.writestr("[Content_Types].xml", "<Types/>")
+    problem = refused("verify", said["run"], tmp_path / "steps.xlsx")
+    assert "is a ZIP archive or a workbook. Unpack it, or save it as CSV." in problem
     assert json.loads(ran("quickstart", "--films", folder, "--out", out, "--json")[0]) == said
     assert snapshot(next(out.glob("*/run"))) == before
 
@@ -97,17 +120,37 @@ def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
     films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
     (folder / "f9.mp4").write_bytes(b"no film")
     films["f9"], films["gone"] = films["f0"], films["f1"]
+    draw(folder / "new_07.mp4")
+    for day in ("mon", "tue"):
+        (folder / day).mkdir()
+        draw(folder / day / "twin.mp4")
+    films["New 7.mp4"] = films["new 8"] = films["twin.mp4"] = films["f0"]
     labels = tmp_path / "LABELS.csv"
     labels.write_text(table_of(films, task="tyre"))
     stdout, _ = ran("quickstart", "--films", folder, "--labels", labels, "--out", out, "--json")
     said = json.loads(stdout)
+    assert (said["labelled"], said["new"]) == (4, 3)
+    assert {video["video"] for video in said["videos"]} == {"mon/twin", "new_07", "tue/twin"}
+    notes = said["notes"]
+    assert "left out, no features: f9" in notes
+    assert any("f9.mp4" in note for note in notes)
+    assert "left out, no film of this name: gone" in notes
+    assert "left out, no film of this name: New 7.mp4; did you mean new_07?" in notes
+    assert "left out, no film of this name: new 8" in notes
+    (twins,) = (note for note in notes if "mon/twin.mp4, tue/twin.mp4" in note)
+    assert twins.endswith("Keep one, or name the video with its folder.")
+
+
+def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
+    (folder / "steps.csv").write_text(table_of(films, task="tyre"))
+    said = json.loads(ran("quickstart", "--films", folder, "--out", out, "--json").out)
     assert (said["labelled"], said["new"]) == (4, 0)
     assert [video["video"] for video in said["videos"]] == [*films]
     assert not any(video["recognised"] for video in said["videos"])
-    notes = "\n".join(said["notes"])
-    assert "every film has labels, so these are verified" in notes
-    assert "left out, no features: f9, gone" in notes
-    assert "f9.mp4" in notes
+    assert "every film has labels, so these are verified; add films without labels" in said["notes"]
 
 
 def test_what_is_missing_is_named(quick, refused, tmp_path):
@@ -115,6 +158,16 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     folder.mkdir()
     assert "holds no .3gp" in refused("quickstart", "--films", folder, "--out", out)
     films = {"f1": draw(folder / "f1.mp4")}
+    text = refused("quickstart", "--films", folder / "f1.mp4", "--out", out)
+    assert "f1.mp4: is a file, no folder" in text
+    text = refused("quickstart", "--films", folder, "--labels", tmp_path / "no", "--out", out)
+    assert "no: no such file or folder" in text
+    assert text.endswith("(--labels)\n")
+    with zipfile.ZipFile(folder / "steps.xlsx", "w") as workbook:
+        workbook.writestr("[Content_Types].xml", "<Types/>")
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "steps.xlsx: is a ZIP archive or a workbook. Unpack it, or save it as CSV." in text
+    (folder / "steps.xlsx").rename(tmp_path / "steps.xlsx")
     (folder / "notes.txt").write_text("Bring the jack.\n")
     text = refused("quickstart", "--films", folder, "--out", out)
     assert "holds no labels of steps" in text
@@ -136,6 +189,26 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     assert "of --films" in refused("quickstart", "--task", "tyre", "--out", out)
     assert "give one of" in refused("quickstart", "--films", folder, "--real", "--out", out)
     assert not out.exists()
+
+
+def test_results_of_another_folder_of_the_same_name(quick, ran, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("a", "b"):
+        folder = tmp_path / place / "films"
+        folder.mkdir(parents=True)
+        films = {f"{place}{number}": draw(folder / f"{place}{number}.mp4") for number in range(2)}
+        (folder / "steps.csv").write_text(table_of(films, task="tyre"))
+    said = json.loads(ran("quickstart", "--films", "a/films", "--json").out)
+    before = snapshot(tmp_path / "runs")
+    text = refused("quickstart", "--films", "b/films")
+    assert f"holds what was learned from {tmp_path / 'a/films'}, not from" in text
+    assert text.endswith("Give another folder. (--out)\n")
+    assert snapshot(tmp_path / "runs") == before
+    assert json.loads(ran("quickstart", "--films", "a/films", "--json").out) == said
+    (tmp_path / "a").rename(tmp_path / "moved")  # which a record of the old place does not forbid
+    assert json.loads(ran("quickstart", "--films", "moved/films", "--json").out)["labelled"] == 2
+    features = {path.name for path in tmp_path.glob("runs/films/features/*.npy")}
+    assert features == {"a0.npy", "a1.npy"}
 
 
 def test_a_person_at_the_terminal_is_asked_for_the_task(quick, call, tmp_path, monkeypatch):

@@ -65,6 +65,7 @@ def test_the_page_says_which_films_were_wrong_where_and_how_long_steps_took(fold
     verified(folder, "--out", page, "--films", folder / "films")
     tree = parsed(page.read_text("utf-8"))
     assert "2 of 2 had a finding." in texts(tree)
+    assert texts(tree).count("Red steps have a finding: ") == 2  # both at a step
     assert table(tree, "Which were wrong") == [
         ["swapped", "Ann", "make tea", "1", "0:03 pour water: out of order"],
         ["=slow", "Bob", "make tea", "2", "0:05 pour water: too longadd leaves: missing"],

@@ -49,12 +49,8 @@ def written(folder, name, videos):
 
 def read_back(path, **choices):
     """Name and steps of each video."""
-    found = read_steps(path, choices=Choices(**choices)).annotations
-    names = found.taxonomy.actions
-    return {
-        one.video_id: [(names[each.action].name, each.start, each.end) for each in one.steps]
-        for one in found.videos
-    }
+    tracks = read([path], Choices(**choices)).tracks
+    return {one.video: [(each.name, each.start, each.end) for each in one.steps] for one in tracks}
 
 
 STEPS = [("boil", 1.0, 4.5), (ODD, 4.5, 3725.25)]

@@ -83,6 +83,14 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     assert (late.kind, late.name, late.step) == ("order", "pour", 2)  # of the steps shown
     assert late.probability == pytest.approx(0.75 * order)
     assert [step.mistake for step in found.steps] == pytest.approx([0, 0.75 * order, 0, 0, 0, 0])
+    twice = [*likeliest, 1]
+    found = counts.verify(steps_of(twice), 0, drawn=[steps_of(twice)] * 4, least=0.99)
+    again = counts.verify(steps_of(twice), 0, drawn=[steps_of(twice)] * 4)
+    assert found.deviations == ()  # what the default names is open, the likeliest first
+    assert [(one.kind, one.name, one.probability) for one in found.unsure] == [
+        (one.kind, one.name, one.probability) for one in again.deviations
+    ]
+    assert "missing" not in {one.kind for one in again.deviations} != set()
     found = verified(swapped, swapped, [0, 2, 3, 4, 5], [0, 2, 3, 4, 5])
     steps = [step.mistake for step in found.steps]
     assert steps == pytest.approx([0, order, 0, 0, 0, 0])  # if it was done

@@ -125,9 +125,10 @@ def _of_films(
     """Learn from labelled films, verify the others, write the page, and say what was found."""
     import torch
 
-    from cefito.inference.whole_videos import LEAST, limits_of_films
+    from cefito.inference.whole_videos import limits_of_films
     from cefito.report.verification import find_films, save_verification
     from cefito.study.films import run_films
+    from cefito.verification.findings import LEAST
 
     started, page = time.monotonic(), out / "FINDINGS.html"
     asked: dict[str, Any] = {"labels": labels, "choices": steps.choices, "seed": seed}

@@ -257,32 +257,31 @@ def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
 
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
     """Say, and return, what correcting took, for the films of which corrected steps are given."""
-    from cefito.data.readers.step_source import read_steps
     from cefito.inference.proposals import compare, find_proposal
     from cefito.tracks import Track
     from cefito.tracks.formats.table import TABLES
-    from cefito.tracks.track import named
+    from cefito.tracks.reading import read
 
     expected, proposed = "Expected what cefito annotate wrote.", dict[str, Track]()
     for place, line in json_lines(proposals, expected):
-        read = parse_record(Track, line, place, expected, DataError)
-        proposed[read.video] = read
+        track = parse_record(Track, line, place, expected, DataError)
+        proposed[track.video] = track
     try:
-        source = read_steps(files, choices=choices)
+        corrected = read(files, choices)
     except DataError as problem:
         if problem.setting != "task":
             raise
         tasks, first = proposals.parent / TASKS, next(iter(proposed.values()), None)
         known = {"video_table": tasks} if tasks.exists() else {"task": first and first.task}
-        source = read_steps(files, choices=choices.model_copy(update=known))
+        corrected = read(files, choices.model_copy(update=known))
     left, pairs = [], []
     table = all(file.suffix.lower() in TABLES for file in files)
-    for video in source.annotations.videos:
-        one = find_proposal(video.video_id, proposed.values(), proposals.parent, table=table)
-        if one is None:
-            left.append(video.video_id)
+    for track in corrected.tracks:
+        proposal = find_proposal(track.video, proposed.values(), proposals.parent, table=table)
+        if proposal is None:
+            left.append(track.video)
             continue
-        pairs.append((one.steps, named(video.steps, source.annotations.taxonomy)))
+        pairs.append((proposal.steps, track.steps))
     if left:
         talk(f"not proposed, so not counted: {', '.join(left)}")
     if not pairs:

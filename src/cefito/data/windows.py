@@ -22,6 +22,7 @@ from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import DataError
 from cefito.files import aligned
+from cefito.markup import counted
 
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
@@ -131,6 +132,18 @@ class Windows:
         return np.sort(rows)
 
 
+_UNTESTED = (
+    "Mark some videos as 'test', or score a method by folds (cefito cross-validate DATA), or the "
+    "run on the videos that it learned from (--split train), which says little of new ones. What "
+    "was wrong in films, and how long steps took: cefito verify RUN FILMS --out findings.html, or "
+    "findings.xlsx."
+)
+
+
+class NoVideosError(DataError):
+    """No video was kept for test."""
+
+
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     """Indices of the videos of each split, always with a validation split.
 
@@ -190,7 +203,7 @@ def cut_windows(
         shortest: Cut the windows of all lengths from this one to T; None for T alone.
 
     Raises:
-        DataError: The split gives no window.
+        DataError: The split gives no window; NoVideosError if no video was kept for test.
     """
     least = horizon if shortest is None else shortest
     if not 1 <= least <= horizon or split not in SPLITS:
@@ -207,10 +220,13 @@ def cut_windows(
     ]
     if not places:
         longest = max(map(len, steps.values()), default=0)
+        problem = f"{dataset.folder}: split '{split}' gives no windows"
+        if split == "test" and not members:
+            of = counted(len(videos), "video")
+            raise NoVideosError(f"{problem}, since of {of} none was kept for it. {_UNTESTED}")
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
-        remedy += " Folds need none: cefito cross-validate." * (split == "test" and not longest)
         fault = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
-        raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {fault}. {remedy}")
+        raise DataError(f"{problem} of {fault}. {remedy}")
     video, start, length = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
     groups = group_numbers(videos)

@@ -92,6 +92,16 @@ class Recording:
         )
 
 
+def _unknown(
+    source: str, problem: ConfigError | RunError, *, may_be_file: bool
+) -> ConfigError | RunError:
+    """Return the error of an input that is no video of a data set, and no file if it may be one."""
+    if may_be_file and Path(source).is_dir():
+        expected = f"Give its films, as in {source}/*.mp4, or a table of steps"
+        return ConfigError(f"{source}: is a folder. {expected}.")
+    return type(problem)(f"{f'{source}: no such file, and ' * may_be_file}{problem}")
+
+
 def open_recordings(
     run: OpenedRun,
     inputs: Iterable[str],
@@ -148,8 +158,7 @@ def open_recordings(
                 match = match or match_dataset(run, run.dataset(dataset))
                 stored[source] = recording_of(match, source)
             except (ConfigError, RunError) as problem:
-                which = f"{source}: no such file, and " if dataset is None else ""
-                raise type(problem)(f"{which}{problem}", setting="") from problem
+                raise _unknown(source, problem, may_be_file=dataset is None) from problem
             name = stored[source].name
         if name in names:
             taken = f"another video is called '{name.rpartition('/')[2]}', too"

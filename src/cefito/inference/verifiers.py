@@ -11,7 +11,7 @@ from cefito.inference.constraints import Name
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import holds_steps, read
+from cefito.tracks.reading import holds_steps, in_one_spelling, read
 from cefito.tracks.track import bound, stored
 from cefito.verification.order import read_orders, written_orders
 from cefito.verification.settings import VerifierConfig
@@ -82,6 +82,7 @@ def learned_verifier(
         if not isinstance(task, str) or "task" not in (problem.setting or ""):
             raise
         tracks = read([path], choices.model_copy(update={"task": task}))
+    tracks = in_one_spelling(tracks)
     videos = [track for track in tracks.tracks if track.split in ("", "train")]
     if not videos:
         raise DataError(f"{path}: holds no video of the split train. Give videos to learn from.")

@@ -24,7 +24,7 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
-from cefito.verification.findings import Deviation, StepJudgement, UnsureStep
+from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnsureStep
 from cefito.verification.order import reached, read_orders
 from cefito.verification.promise import Promise
 from cefito.verification.verifier import Verifier
@@ -37,8 +37,6 @@ __all__ = ["VerifiedVideo", "graph", "recognise", "verify"]
 Source = ArrayLike | Path | str | Recording
 """Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
 
-LEAST = 0.5
-"""Least probability of a mistake that is reported, by default."""
 _UNNAMED = "video"  # name of the video of rows
 _AS_WRITTEN = Choices()
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work

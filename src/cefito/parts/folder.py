@@ -25,6 +25,7 @@ from cefito.data.sensors import SensorRecipe, recipe_of
 from cefito.data.windows import Errors, Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
 from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
+from cefito.markup import listed
 from cefito.settings import Record, read_record
 from cefito.training.settings import TrainingResult
 
@@ -115,7 +116,10 @@ class RunInfo(Record):
     def read(cls, folder: Path) -> RunInfo:
         """Read it from a run folder."""
         path = folder / RUN_FILE
-        value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
+        remedy = "Expected a run folder as cefito train makes it."
+        if not path.exists() and (below := sorted(folder.glob("*/run/" + RUN_FILE))):
+            remedy = f"Give a run below it: {listed([str(one.parent) for one in below], most=3)}."
+        value = read_json(path, remedy, RunError)
         newer = value.get("format_version") if isinstance(value, dict) else None
         if type(newer) is int and newer > 1:
             said = f"format_version {newer} was written by a newer cefito; this one reads 1"

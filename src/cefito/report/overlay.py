@@ -18,13 +18,13 @@ from cefito.encoders.frames import VideoInfo, decoded, opened_video, probe, upri
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_target, file_names, write_atomic
 from cefito.inference.recordings import Recording
-from cefito.inference.whole_videos import LEAST, verified
+from cefito.inference.whole_videos import verified
 from cefito.markup import percent, plain, shortened
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
 from cefito.tracks import Track
 from cefito.tracks.writing import is_folder
-from cefito.verification.findings import Deviation
+from cefito.verification.findings import LEAST, Deviation
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer

@@ -139,10 +139,11 @@ def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
 def rendered(report: RunReport | ComparisonReport) -> str:
     """A report as HTML; equal reports give equal text."""
     if isinstance(report, RunReport):
+        scores = report.scores
         context: dict[str, Any] = {
-            "headline": report.scores.headline(),
-            "heads": _task_heads(report.scores),
-            "legend": explained(metric_meanings(report.scores.metrics)),
+            "headline": scores.headline() if scores else [],
+            "heads": _task_heads(scores) if scores else {},
+            "legend": explained(metric_meanings(scores.metrics)) if scores else "",
             "lead": run_lead(report),
             "examples": _examples(report.gallery),
             "confusion": _confusion(report),
@@ -266,9 +267,13 @@ _WINDOW = "A window is a stretch of a video; its plan is right if every step is,
 def run_lead(report: RunReport) -> list[str]:
     """How many windows are planned right, overall and where the run is sure; number and intervals.
 
-    The first sentence counts the windows themselves if they are fewer than 100.
+    The first sentence counts the windows themselves if they are fewer than 100. Without scores, say
+    how training videos that were held out in turn fared.
     """
     scores, sure = report.scores, report.sure
+    if scores is None:
+        no_plans = "No video was kept for test, so plans have no scores; see what is left out."
+        return [*(report.held_out or ())[:1], no_plans]
     by_hundred = scores.windows >= 100
     windows = "100" if by_hundred else f"{scores.windows}"
     conditions = "" if scores.conditions == "predicted task" else f" ({scores.conditions})"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.windows import Windows, fitting_windows, steps_text
+from cefito.data.windows import NoVideosError, Windows, fitting_windows, steps_text
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.records import RunEvaluation, WindowPlans, read_plans
 from cefito.evaluation.runs import evaluate_run, scores_name
@@ -25,6 +25,7 @@ from cefito.planners.methods import PlannerVariant
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import by_seen, confusion, gallery, loss_curves, surest
 from cefito.report.frames import find_video_files, with_frames
+from cefito.report.picture import graph_picture
 from cefito.report.schema import CHOSEN_ON, ComparisonReport, Lead, RowResults, RunReport, command
 from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, changes_of_preset
@@ -34,6 +35,7 @@ from cefito.study.results import RESULTS, Results, other_features
 from cefito.study.tables import paired_rows, published_table, result_tables
 from cefito.study.trials import ScoredTrial
 from cefito.tracks import Track
+from cefito.verification.verifier import Verifier
 
 GALLERY = 300
 """Default number of queries in the gallery."""
@@ -55,7 +57,8 @@ def report_run(
     """Make the report of a run.
 
     If the run folder has scores and plans of this split (`evaluation-test.json`,
-    `plans-test.jsonl`), these are shown; otherwise it is scored, and both are kept there.
+    `plans-test.jsonl`), these are shown; otherwise it is scored, and both are kept there. If no
+    video was kept for test, the report has no scores.
 
     Args:
         run: An opened run.
@@ -72,7 +75,7 @@ def report_run(
         ConfigError: A sample below 1, a negative number of queries, a folder without videos, or a
             run that cannot plan without goals or after steps done.
         RunError: The data set is gone, the run cannot be used on it, or its files are damaged.
-        DataError: The split has no windows.
+        DataError: The videos of the split have no windows.
     """
     if queries < 0:
         raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
@@ -81,7 +84,11 @@ def report_run(
     if frames and queries:
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
-    scores, windows = _scored(run, dataset, progress, split=split, sample=sample, given=given)
+    scores, windows = None, list[WindowPlans]()
+    try:
+        scores, windows = _scored(run, dataset, progress, split=split, sample=sample, given=given)
+    except NoVideosError as problem:
+        notes.append(f"Plans have no scores: {problem}")
     train = _training(run)
     if train is None:
         notes.append(
@@ -93,8 +100,8 @@ def report_run(
             "The run folder has no metrics of its trainings, so there are no loss curves. "
             "Runs of a comparison keep them beside the run: see the report of the comparison."
         )
-    tasks = confusion(windows)
-    if tasks is None:
+    tasks = confusion(windows) if windows else None
+    if windows and tasks is None:
         notes.append("The planner has no notion of tasks: there is no confusion of them.")
     shown = gallery(windows, queries)
     if files is not None:
@@ -106,9 +113,12 @@ def report_run(
             note = f"Frames are not shown: {problem}"
         notes += [note] if note else []
     changes = changes_of_preset(run)
+    planner = run.planner.name if scores is None else scores.planner
+    data = run.info.dataset.name if scores is None else scores.dataset
+    verifier = run.verifier
     return RunReport(
-        title=f"{scores.planner} on {scores.dataset}, T = {scores.steps}",
-        simulated="simulated" in scores.dataset.lower() or run.info.dataset.simulation is not None,
+        title=f"{planner} on {data}, T = {run.steps}",
+        simulated="simulated" in data.lower() or run.info.dataset.simulation is not None,
         commands=[
             *_training_command(run, changes),
             command(
@@ -131,22 +141,42 @@ def report_run(
         dataset=DatasetName(
             name=run.info.dataset.name, fingerprint=run.info.dataset.fingerprint or "none"
         ),
-        facts=_facts(run, scores),
+        facts=_facts(run, planner),
         scores=scores,
-        sure=surest(windows),
-        published=published_table(
+        sure=surest(windows) if windows else None,
+        published=None
+        if scores is None
+        else published_table(
             scores, other_features(run.info.dataset.observed, run.planner.observation_dim)
         ),
         confusion=tasks,
-        by_seen=None if train is None else by_seen(windows, train),
-        energies=bool((scores.weights or {}).get("energy")),
+        by_seen=None if train is None or not windows else by_seen(windows, train),
+        energies=scores is not None and bool((scores.weights or {}).get("energy")),
         settings=flattened(run.config.sections),
         changes=changes or [],
         gallery_of=len(windows),
         gallery=shown,
         recognised=_recognised(run, dataset, list(dict.fromkeys(one.video for one in windows))),
-        verified=_verified(run, dataset, split),
+        verified=_verified(run, dataset, split) if windows else None,
+        graph=None if verifier is None else _graph(verifier),
+        held_out=_held_out(run),
     )
+
+
+def _graph(verifier: Verifier) -> str | None:
+    """The picture of the orders of the tasks that videos kept; None without any."""
+    orders = {task: order.edges for task, order in enumerate(verifier.orders) if order.edges}
+    return graph_picture(orders, verifier.taxonomy) if orders else None
+
+
+def _held_out(run: Run) -> list[str] | None:
+    """How steps and mistakes were recognised in training videos that were held out in turn."""
+    if run.recogniser is None or run.recogniser.held_out is None:
+        return None
+    seen = zip(run.taxonomy.tasks, run.recogniser.seen or (), strict=False)
+    tried = [f"{task.name}: {mistakes.words}." for task, mistakes in seen if mistakes.right]
+    words = run.recogniser.held_out.words
+    return [f"{words[:1].upper()}{words[1:]}.", *tried]
 
 
 def _verified(run: Run, dataset: Path | str | None, split: str) -> VerifiedSplit | None:
@@ -222,16 +252,17 @@ def _training(run: Run) -> Windows | None:
         return None
 
 
-def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
+def _facts(run: Run, planner: str) -> dict[str, str]:
     info = run.info
     windows = ", ".join(f"{name} {count:,}" for name, count in info.windows.items())
-    parameters = ", ".join(f"{name} {count:,}" for name, count in (scores.parameters or {}).items())
+    learned = run.planner.describe().parameters or {}
+    parameters = ", ".join(f"{name} {count:,}" for name, count in learned.items())
     trainings = ", ".join(
         f"{name}: epoch {result.best_epoch} of {result.epochs}"
         for name, result in info.training.items()
     )
     facts = {
-        "method": f"{scores.planner} ({info.method})",
+        "method": f"{planner} ({info.method})",
         "preset": Path(info.preset).name,
         "seed": "none" if info.seed is None else str(info.seed),
         "epochs and weights chosen on": CHOSEN_ON[info.selection],

@@ -104,7 +104,7 @@ class RunReport(_Report):
     what: ClassVar[str] = "report of a run"
 
     kind: Literal["run"] = "run"
-    scores: RunEvaluation
+    scores: RunEvaluation | None  # None if no video was kept for test
     sure: Group | None  # the most probable fifth of the windows; None if too few, or unknown
     published: Table | None  # the run among published rows of its data set and horizon
     confusion: Confusion | None  # None if the planner has no notion of tasks
@@ -115,6 +115,9 @@ class RunReport(_Report):
     gallery: list[GalleryQuery]
     recognised: list[Track]  # steps in whole videos
     verified: VerifiedSplit | None = ABSENT  # annotated steps of the split; None without a verifier
+    graph: str | None = ABSENT  # picture of the orders of steps, SVG; None without a verifier
+    # how steps and mistakes were recognised in training videos held out; None without a recogniser
+    held_out: list[str] | None = ABSENT
 
 
 class RowResults(FileRecord):

@@ -26,7 +26,7 @@ from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
-from cefito.inference.whole_videos import LEAST, VerifiedVideo
+from cefito.inference.whole_videos import VerifiedVideo
 from cefito.markup import Seconds
 from cefito.search.constraints import (
     Constraints,
@@ -40,6 +40,7 @@ from cefito.search.constraints import (
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
 from cefito.tracks import TimedStep, Track
+from cefito.verification.findings import LEAST
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints

@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import Any
 from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.assemble import prepare
-from cefito.data.readers.feature_files import FileFolder
+from cefito.data.readers.feature_files import FeatureError, FileFolder
 from cefito.data.readers.step_source import source_of
 from cefito.data.source import Source
+from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError, explained
-from cefito.files import file_digest, value_digest, write_text
+from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
-from cefito.inference.whole_videos import LEAST, VerifiedVideo, verified_videos
+from cefito.inference.whole_videos import VerifiedVideo, verified_videos
 from cefito.markup import counted, in_csv, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent
@@ -32,11 +33,13 @@ from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import find_steps, read
+from cefito.tracks.reading import find_steps, in_one_spelling, read
+from cefito.verification.findings import LEAST
 
 LONGEST = 6
 """Most steps of a plan, if films have as many."""
 _AS_WRITTEN = Choices()
+_OWNER = "FILMS.txt"  # file that names the folder of films of the results
 _SHOWN = 5  # names in a message
 _ALIKE = 0.5  # share of the steps of the smaller of two groups of films from which they are a task
 _LETTERS = 3  # of a word that says something
@@ -91,12 +94,14 @@ def run_films(
         tell: Takes each note: those on films and labels before the training, which takes minutes.
 
     Raises:
-        ConfigError: The extra `video` is missing, or the task is named nowhere.
+        ConfigError: The extra `video` is missing, the task is named nowhere, or `out` is of another
+            folder of films.
         DataError: No films, no labels, labels of several forms, or of none of the films.
     """
     from cefito.encoders.extraction import SUFFIXES, extract_videos
     from cefito.encoders.video import open_encoder
 
+    _check_owner(out, folder)
     files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     paths = [labels] if labels is not None and labels.is_file() else find_steps(labels or folder)
     source, choices, notes = _labelled(paths, choices, files, ask, out)
@@ -107,6 +112,9 @@ def run_films(
         problem = f"has none of the films that the labels name, {named}, only {there}"
         remedy = "Rename the films, or name the videos by their files of labels"
         raise DataError(f"{folder}: {problem}. {remedy}.", setting="by_file")
+    with explained(out, "cannot be made", "Choose another folder.", error=RunError):
+        out.mkdir(parents=True, exist_ok=True)
+    write_text(out / _OWNER, f"{folder.resolve()}\n")
     features = out / "features"
     extracted = extract_videos(folder, features, open_encoder(), progress=progress)
     notes += [f"left out: {problem}" for problem in extracted.failed.values()]
@@ -120,7 +128,8 @@ def run_films(
     else:
         how: dict[str, Any] = {"name": folder.resolve().name, "videos": folder, "timeline": True}
         dataset = prepare(source, features, place / "data", progress=progress, **how)
-    notes += _account(dataset.provenance["preparation"])
+    absent = _without_film(source, files, films)
+    notes += [*absent.values(), *_account(dataset.provenance["preparation"], absent)]
     new = {path: file for path, file in rows.items() if path not in films.values()}
     labelled_films = counted(len(dataset.videos), "labelled film")
     tell(f"to learn from: {labelled_films}; without labels: {len(new)}")
@@ -149,13 +158,56 @@ def run_films(
     return FilmFindings(run, len(dataset.videos), len(new), tuple(verified), tuple(notes))
 
 
-def _account(preparation: Mapping[str, Any]) -> list[str]:
-    """Return what the preparation of a data set notes, and which videos it left out."""
-    left = (
-        f"left out, {group['reason']}: {listed(group['videos'], most=_SHOWN)}"
+def _check_owner(out: Path, folder: Path) -> None:
+    """Refuse a folder of results that is of another folder of films, unless that is gone."""
+    if not (out / _OWNER).exists():
+        return
+    owner = Path(read_text(out / _OWNER, "Remove it.").strip())
+    if owner.is_dir() and owner != folder.resolve():
+        problem = f"holds what was learned from {owner}, not from {folder.resolve()}"
+        raise ConfigError(f"{out}: {problem}. Give another folder.", setting="out")
+
+
+def _without_film(source: Source, files: FileFolder, films: Mapping[str, Path]) -> dict[str, str]:
+    """Say of each video with labels that has no film why, with a film that may be meant."""
+    free = [path.stem for path in files.paths if path not in films.values()]
+    said = dict[str, str]()
+    for video, names in source.names.items():
+        try:
+            files.find(names)
+        except FeatureError as problem:
+            stem = Path(names[-1]).name
+            near = similar_names(stem, [film for film in free if _numbers(film) == _numbers(stem)])
+            guess = f"; did you mean {near[0]}?" if near else ""
+            said[video] = f"left out, no film of this name: {video}{guess}"
+            if problem.reason == "several files":
+                said[video] = f"left out: {problem}"
+    return said
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", name)]
+
+
+def _account(preparation: Mapping[str, Any], named: Collection[str]) -> list[str]:
+    """Return what the preparation of a data set notes, and which videos it left out.
+
+    Args:
+        preparation: The record of the preparation.
+        named: Videos that are named already.
+    """
+    left = {
+        group["reason"]: [video for video in group["videos"] if video not in named]
         for group in preparation["left_out"]
-    )
-    return [*preparation["notes"], *left]
+    }
+    return [
+        *preparation["notes"],
+        *(
+            f"left out, {reason}: {listed(videos, most=_SHOWN)}"
+            for reason, videos in left.items()
+            if videos
+        ),
+    ]
 
 
 def _new_films(run: Run, rows: Mapping[Path, Path], notes: list[str]) -> list[VerifiedVideo]:
@@ -205,7 +257,7 @@ def _labelled(
         write_text(table, text.getvalue())
         choices = choices.model_copy(update={"video_table": table})
         tracks = read(paths, choices)
-    return source_of(tracks, paths), choices, notes
+    return source_of(in_one_spelling(tracks), paths), choices, notes
 
 
 def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, str], str]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError, DataError
 from cefito.files import write_json, write_text
 from cefito.inference.verifiers import open_verifier
-from cefito.inference.whole_videos import LEAST, verified
+from cefito.inference.whole_videos import verified
 from cefito.markup import counted
 from cefito.study.figures import draw_missed
 from cefito.study.promises import (
@@ -37,6 +37,7 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import bound
+from cefito.verification.findings import LEAST
 from cefito.verification.promise import HeldOutFindings, RightFindings
 from cefito.verification.verifier import Verifier
 

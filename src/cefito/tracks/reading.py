@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,9 @@ _ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of error
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
+_WORKBOOKS = ".xlsx", ".xlsm", ".ods"
+_FACTS = "task", "split", "group"  # of a video
+_SPELLINGS = 4  # of a name in a note
 _HEAD = 1 << 16  # bytes by which a text is told from a film
 
 
@@ -123,6 +127,37 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
 
 
+def in_one_spelling(tracks: Tracks) -> Tracks:
+    """Write tasks and steps whose names differ in case alone as the first one, with a note."""
+    tasks, steps = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
+    for spellings, names in (
+        (tasks, [track.task for track in tracks.tracks]),
+        (steps, tracks.actions),
+    ):
+        for name in names:
+            spellings.setdefault(name.lower(), {})[name] = None
+    first = {name: next(iter(alike)) for alike in steps.values() for name in alike}
+    notes = [
+        f"one {kind}, as names differ in case alone: {listed(map(repr, alike), most=_SPELLINGS)}"
+        for kind, spellings in (("task", tasks), ("step", steps))
+        for alike in spellings.values()
+        if len(alike) > 1
+    ]
+    changed = tuple(
+        track.model_copy(
+            update={
+                "task": next(iter(tasks[track.task.lower()])),
+                "steps": tuple(
+                    step.model_copy(update={"name": first[step.name]}) for step in track.steps
+                ),
+            }
+        )
+        for track in tracks.tracks
+    )
+    actions = tuple(dict.fromkeys(first.values()))
+    return replace(tracks, tracks=changed, actions=actions, notes=(*tracks.notes, *notes))
+
+
 def file_to_read(path: Path) -> Path:
     """Return the file by which a LeRobot data set is read; another path as it is."""
     return file if (file := path / INFO).is_file() else path
@@ -131,18 +166,21 @@ def file_to_read(path: Path) -> Path:
 def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
     """Join the rows of each video, which agree on its task, split and file."""
     videos: dict[str, tuple[StepRow, list[TimedStep]]] = {}  # with the first row of each
-    faults = Faults()
+    faults, twice = Faults(), defaultdict[tuple[str, str], dict[str, None]](dict)
     for row in rows:
         first, steps = videos.setdefault(row.video, (row, []))
-        fact, before = ((one.task, one.split, one.group) for one in (row, first))
-        if before != fact:
-            words = "task '{}', split '{}'" + ", group '{}'" * (fact[2] != before[2])
-            both = f"{words.format(*fact)}, but before {words.format(*before)}"
-            faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
+        differing = [
+            name for name in _FACTS if getattr(row, name).lower() != getattr(first, name).lower()
+        ]
+        if differing:
+            here, before = (
+                ", ".join(f"{name} '{getattr(line, name)}'" for name in differing)
+                for line in (row, first)
+            )
+            problem = f"video '{row.video}' has {here}, but before {before}. Correct the line."
+            faults.add(f"facts of {row.video}", row.place, problem)
         elif row.origin != first.origin:
-            both = f"video '{row.video}', as {first.origin} does"
-            problem = f"annotates {both}. Leave one out, or join them."
-            faults.add("two files", row.place, problem)
+            twice[row.origin, first.origin][f"'{row.video}'"] = None
         try:
             times = make_step(row.start, row.end, 0, place=row.place)
         except DataError as problem:
@@ -151,6 +189,9 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
         span = {"start": times.start, "end": times.end}
         steps.append(TimedStep(name=row.step, **span, errors=row.errors))
     faults.check()
+    for (origin, before), names in twice.items():
+        both = f"annotates video {_shown(names)}, as {before} does"
+        raise DataError(f"{origin}: {both}. Leave one file out, or join them.")
     return tuple(
         Track(
             video=video,
@@ -174,8 +215,12 @@ def holds_steps(path: Path) -> bool:
         head = file.read(_HEAD)
     try:
         return named or bool(decoded(head, path)[0])
-    except DataError:  # a binary file
-        return named or head.startswith(b"PAR1")
+    except DataError:  # a binary file; workbooks are refused, with a remedy
+        return named or head.startswith(b"PAR1") or _is_workbook(path)
+
+
+def _is_workbook(path: Path) -> bool:
+    return path.suffix.lower() in _WORKBOOKS and zipfile.is_zipfile(path)
 
 
 def find_steps(folder: Path) -> list[Path]:
@@ -186,11 +231,17 @@ def find_steps(folder: Path) -> list[Path]:
     Raises:
         DataError: No such file, or files of several forms.
     """
+    if not folder.exists():
+        problem = "no such file or folder. Give files of labels, or their folder"
+        raise DataError(f"{folder}: {problem}.", setting="labels")
     forms: dict[str, list[Path]] = defaultdict(list)
-    others: list[Path] = []
+    others, workbooks = list[Path](), list[Path]()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
         if any(name.startswith(".") for name in inside) or not path.is_file():
+            continue
+        if _is_workbook(path):
+            workbooks.append(path)
             continue
         if not holds_steps(path):
             continue
@@ -205,6 +256,8 @@ def find_steps(folder: Path) -> list[Path]:
         problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
         raise DataError(f"{problem}. Name the right ones.", setting="labels")
     files = next(iter(forms.values()), others)
+    if not files and workbooks:
+        decoded(read_bytes(workbooks[0], "Save it as CSV."), workbooks[0])  # refuses it
     if not files:
         remedy = "Export them into it from the annotation tool, or name them"
         raise DataError(f"{folder}: holds no labels of steps. {remedy}.", setting="labels")
@@ -446,7 +499,7 @@ class _VideoTable:
         for row in rows:
             facts = self._find(row.video)
             task = choices.task_of(row.video) or facts.task
-            if row.task and task and row.task != task:
+            if row.task and task and row.task.lower() != task.lower():
                 chosen = [name for name in ("task", "task_pattern") if getattr(choices, name)]
                 setting = (*chosen, "video_table")[0]
                 problem = f"holds the task '{row.task}', not '{task}'. Leave that out"

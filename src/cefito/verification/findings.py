@@ -23,6 +23,8 @@ from cefito.verification.mistakes import (
 )
 from cefito.verification.order import TaskOrder
 
+LEAST = 0.5
+"""Least probability of a mistake that is reported, by default."""
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
@@ -51,7 +53,7 @@ class Deviation(Record):
 
 
 class UnsureStep(Record):
-    """A step of which a film shows neither that it was done, in its place, nor that it was not."""
+    """A step of which a film shows neither that it was done rightly nor that it was not."""
 
     action: int
     name: str

@@ -34,6 +34,7 @@ from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import (
+    LEAST,
     Findings,
     StepJudgement,
     UnsureStep,
@@ -361,7 +362,7 @@ class Verifier:
             unsure=tuple(
                 UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
                 for d in undecided
-                if findings.of_drawn and d.kind in ("missing", "order")
+                if findings.of_drawn and (d.kind in ("missing", "order") or d.probability >= LEAST)
             ),
             steps=findings.judgements(steps),
             repair=repair(self.orders[task], (step.action for step in steps), self.taxonomy),

@@ -108,6 +108,16 @@ def test_observations_against_the_slow_reference(store, source, tmp_path, beyond
     assert told["videos"] == {"annotated": 10, "prepared": 8}
     assert told["steps"] == {"annotated": 35, "prepared": len(dataset.start)}
     assert told["beyond"] == {"policy": beyond, "steps": 2, "videos": ["i"]}
+    late = [note for note in told["notes"] if note.startswith("left out, beyond the features: ")]
+    assert len(late) == (beyond == "drop")
+    for note in late:
+        (video,) = (video for video in source.annotations.videos if video.video_id == "i")
+        rows = len(arrays["i"])
+        steps = [step for step in video.steps if round(step.end) >= rows]
+        names = source.annotations.taxonomy.names([step.action for step in steps])
+        assert note.count(f"'i' ends at {rows:g} s, but its step ") == len(names) == 2
+        for name, step in zip(names, steps, strict=True):
+            assert f"'{name}' is from {step.start:g} to {step.end:g} s" in note
     assert [(entry["reason"], entry["videos"], entry["steps"]) for entry in told["left_out"]] == [
         ("all steps beyond", ["d"], 1),
         ("no steps", ["g"], 0),

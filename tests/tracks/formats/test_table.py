@@ -1,13 +1,16 @@
 """Annotations as one table."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
 from cefito.data.annotations import Step, Video, read_videos, write_videos
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.errors import DataError
+from cefito.inference.verifiers import open_verifier
 from cefito.tracks.document import Choices
+from cefito.tracks.reading import read
 from refusals import refusal
 
 TABLE = """video,task,step,start,end,split
@@ -99,6 +102,10 @@ def test_parquet(tmp_path):
         ("", r"mine.csv \(table of steps\): holds no steps"),
         ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only video, task"),
         (
+            "video,task,stpe,start,end\na,b,c,1,2\n",
+            r"no column 'step', only .*, end \(did you mean 'stpe'\?\)\. Give its name \(step=",
+        ),
+        (
             "video,aufgabe,step,begin,end\na,b,c,1,2\n",
             r"no column 'task' and no column 'start', only .* \(task=NAME, start=NAME\), or one",
         ),
@@ -119,8 +126,14 @@ def test_parquet(tmp_path):
         (TABLE + "two,toast,pour,1_0,30,test\n", "line 6: the step runs from '1_0' to '30'"),
         (TABLE + "two,toast,pour,٣,4,test\n", "line 6: the step runs from '٣' to '4'"),
         (TABLE + "two,toast,pour,1,3,dev\n", "mine.csv, line 6: split is 'dev'; expected one of"),
-        (TABLE + "two,tea,pour,1,3,test\n", "mine.csv, line 6: video 'two' has task 'tea', split"),
-        (TABLE + "two,toast,pour,1,3,train\n", "split 'train', but before task 'toast', split"),
+        (
+            TABLE + "two,tea,pour,1,3,test\n",
+            "6: video 'two' has task 'tea', but before task 'toast'. C",
+        ),
+        (
+            TABLE + "two,toast,pour,1,3,train\n",
+            "'two' has split 'train', but before split 'test'. C",
+        ),
         (TABLE + 'two,"toast,pour\n', "cannot be read as a table"),
     ],
 )
@@ -201,7 +214,8 @@ def test_repeated_lines_are_left_out_and_named(write):
 
 def test_two_tables_of_one_video(write):
     paths = [write(TABLE), write(TABLE.replace("5,6.5", "5,7"), name="other.csv")]
-    with pytest.raises(DataError, match=r"other\.csv, line 2: .*'clips/one\.mp4', as "):
+    paths[1].write_text(paths[1].read_text().replace("2,3", "2,4"))
+    with pytest.raises(DataError, match=r"other\.csv: .*'clips/one\.mp4', 'two', as \S+mine.csv"):
         read_steps(paths)
     paths[1] = write("video,task,step,start,end\nthree,tea,pour,5,7\n", name="other.csv")
     with pytest.raises(DataError, match="video 'three' has no split"):
@@ -227,14 +241,14 @@ def test_names_that_differ_by_little(write):
         write(
             "video,task,step,start,end\n"
             "a,soup,mince garlic,0,1\na,soup,cook 2 minutes,1,2\na,soup,cook 3 minutes,2,3\n"
-            "a,soup,mince garlik,3,4\nb,salad,mince the garlic,0,1\nb,salad,Cook 2 minutes,1,2\n"
+            "a,soup,mince garlik,3,4\nb,salad,mince the garlic,0,1\nb,salad,Cook: 2 minutes,1,2\n"
             "b,salad,push the pin out,2,3\nb,salad,push the pin in,3,4\n"
         )
     )
     pairs = [tuple(note.split("'")[1:4:2]) for note in found.notes if "by little" in note]
     assert pairs == [
         ("mince garlic", "mince garlik"),  # by letters
-        ("cook 2 minutes", "Cook 2 minutes"),
+        ("cook 2 minutes", "Cook: 2 minutes"),
         ("mince garlic", "mince the garlic"),  # by words
     ]
 
@@ -266,9 +280,37 @@ def test_groups_are_read_written_and_kept_apart(write, tmp_path):
     assert read_videos(tmp_path / "videos.jsonl", source.annotations.taxonomy) == videos
 
 
+def test_names_that_differ_in_case_alone_are_one(write, tmp_path):
+    lines = [
+        *("video,task,step,start,end", "a,Make tea,Boil,0,2", "a,make tea,pour ,2,3"),
+        *("b,make  Tea,boil,0,2", "b,make Tea, Pour,2,3", "b,make tea,pours,3,4"),
+    ]
+    path = write("\n".join(lines))
+    source = read_steps(path)
+    taxonomy, videos = source.annotations.taxonomy, source.annotations.videos
+    assert [task.name for task in taxonomy.tasks] == ["Make tea"]
+    assert [action.name for action in taxonomy.actions] == ["Boil", "pour", "pours"]
+    assert [[step.action for step in video.steps] for video in videos] == [[0, 1], [0, 1, 2]]
+    assert source.notes[:3] == (
+        "one task, as names differ in case alone: 'Make tea', 'make Tea'",
+        "one step, as names differ in case alone: 'Boil', 'boil'",
+        "one step, as names differ in case alone: 'pour', 'Pour'",
+    )
+    assert source.notes[3].startswith("step names that differ by little: 'pour' and 'pours'")
+    convert_steps([path], tmp_path / "again.csv")
+    assert read_steps(tmp_path / "again.csv").annotations == replace(
+        source.annotations, taxonomy=replace(taxonomy, dataset="again")
+    )
+    _, verifier = open_verifier(path)
+    assert verifier.taxonomy.names([0, 1, 2]) == ["Boil", "pour", "pours"]
+    both = write(lines[0] + "\na,tea,Boil,0,1\na,tea,boil,1,2\n", "both.csv")
+    (track,) = read([both], Choices()).tracks  # names for a taxonomy that may have both
+    assert [step.name for step in track.steps] == ["Boil", "boil"]
+
+
 def test_groups_that_lines_contradict_or_that_several_splits_have(write):
     text = GROUPED.replace("boil,1,4,anna", "boil,1,4,ben")
-    refusal(DataError, read_steps, write(text), match="group 'ben', but before .* group 'anna'")
+    refusal(DataError, read_steps, write(text), match="group 'ben', but before group 'anna'")
     lines = GROUPED.splitlines()
     splits = ["split", "train", "train", "train", "train", "test"]
     split = "\n".join(",".join(pair) for pair in zip(lines, splits, strict=True))

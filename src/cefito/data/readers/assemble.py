@@ -30,11 +30,12 @@ from cefito.data.timeline import Timeline
 from cefito.errors import DataError, explained
 from cefito.files import read_json
 from cefito.locks import check_new
-from cefito.markup import counted
+from cefito.markup import counted, listed
 from cefito.progress import Progress, silent
 from cefito.settings import Settings, validated
 
 _THREADS = 4  # that observe videos
+_SHOWN = 3  # steps in a note
 
 
 class ObservationOptions(Settings):
@@ -109,7 +110,8 @@ class _Observed:
     whole: NDArray[np.float16] | None = None  # its rows [n, D], if they are kept
     shape: tuple[int, int] = (0, 0)  # of its features
     kept: tuple[int, ...] = ()  # index of the annotated step at each place
-    beyond: int = 0  # steps beyond the features
+    beyond: tuple[int, ...] = ()  # index of each step beyond the features
+    seconds: float = 0.0  # of its features
     clamped: int = 0  # steps that end after the features by no more than rounding, and are kept
     reason: str = ""  # short
     detail: str = ""  # as a sentence
@@ -290,7 +292,8 @@ def _with_rows(outcome: _Observed, features: FeatureArray, recipe: ObservationOp
     observed = observe(
         features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
     )
-    return replace(outcome, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
+    seen: dict[str, Any] = {"beyond": tuple(outside), "seconds": whole, "clamped": clamped}
+    return replace(outcome, rows=observed, kept=tuple(kept), **seen)
 
 
 def _usable(outcomes: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:
@@ -329,6 +332,15 @@ def _account(
             f"{counted(clamped_steps, 'step')} of {counted(len(clamped), 'video')}; the first "
             f"video is '{clamped[0]}'."
         )
+    names_of = source.annotations.taxonomy.actions
+    late = [
+        f"'{outcome.video.video_id}' ends at {outcome.seconds:g} s, but its step "
+        f"'{names_of[step.action].name}' is from {step.start:g} to {step.end:g} s"
+        for outcome in used
+        for step in (outcome.video.steps[place] for place in outcome.beyond)
+    ]
+    if late and beyond == "drop":
+        notes.append(f"left out, beyond the features: {listed(late, most=_SHOWN)}")
     left_out = []
     for reason in dict.fromkeys(outcome.reason for outcome in refused):
         members = [outcome for outcome in refused if outcome.reason == reason]
@@ -344,7 +356,7 @@ def _account(
         },
         "beyond": {
             "policy": beyond,
-            "steps": sum(outcome.beyond for outcome in used),
+            "steps": len(late),
             "videos": [outcome.video.video_id for outcome in used if outcome.beyond],
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},

@@ -21,7 +21,7 @@ from cefito.data.source import Source, draw_split
 from cefito.errors import DataError
 from cefito.markup import listed, word_vectors
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import Tracks, read
+from cefito.tracks.reading import Tracks, in_one_spelling, read
 from cefito.tracks.track import bound, stored
 from cefito.tracks.writing import format_of, write_tracks
 
@@ -38,7 +38,7 @@ def read_steps(paths: Path | str | Sequence[Path | str], *, choices: Choices = _
     no known format, malformed, or without what `choices` could give is refused (DataError).
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return source_of(read(files, choices), files)
+    return source_of(in_one_spelling(read(files, choices)), files)
 
 
 def convert_steps(
@@ -60,7 +60,7 @@ def convert_steps(
     writer = format_of(out, form, 1)
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
-    tracks = read(files, choices)
+    tracks = in_one_spelling(read(files, choices))
     source = source_of(tracks, files)
     format_of(out, form, len(tracks.tracks))
     write_tracks(tracks.tracks, out, writer, frame_rate=choices.frame_rate)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cefito.data.annotations import SPLITS, nfc
+from cefito.data.vocabulary import similar_names
 from cefito.errors import DataError, explained, install_command
 from cefito.files import check_binary
 from cefito.markup import TIME_FORMS, Faults, check_columns, csv_rows, in_csv, is_number
@@ -294,6 +295,9 @@ def _missing(document: Document, first: Mapping[str, Any], absent: Mapping[str, 
     names = " and no column ".join(f"'{name}'" for name in absent.values())
     fault = f"{document.path}: has no column {names}, only {', '.join(filter(None, first))}"
     wanted = "its name" if len(absent) == 1 else "their names"
+    for theirs in absent.values():
+        if near := similar_names(theirs, [name for name in first if name and name not in COLUMNS]):
+            fault += f" (did you mean '{near[0]}'?)"
     remedy = f"Give {wanted} ({', '.join(f'{name}=NAME' for name in absent)})"
     remedy += ", or one task for all videos" * ("task" in absent)
     remedy += ", or name the video by the file" * ("video" in absent)
