@@ -88,22 +88,24 @@ def test_kept_sessions_go_on_with_their_version(serving, versions, tmp_path, cap
     assert older(again) == 0
     assert read(again, states[0])["number"] == 1
     assert read(again, new)["number"] == 0
-    assert sum("its run is gone" in message for message in caplog.messages) == 3
+    assert sum("is gone; it follows" in message for message in caplog.messages) == 3
 
 
 def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_path, caplog):
     """It goes on with the version that is served, which the log says."""
     lead, link = versions
     settings = {"runs": (link,), "datasets": (), "session_folder": tmp_path / "state"}
-    state = begin(serving(**settings), run="current")
+    before = serving(**settings)
+    state, old = begin(before, run="current"), described(before)[2][:12]
     lead("v2")
     shutil.rmtree(tmp_path / "v1")
     shutil.copytree(tmp_path / "v2", tmp_path / "v1")
     after = serving(**settings)
     assert older(after) == 0
     assert tell(after, state, done=0)["number"] == 1
+    new = described(after)[2][:12]
     assert [message.partition(": ")[2] for message in caplog.messages] == [
-        "its run is gone; it follows the one of its name"
+        f"its run 'current', digest {old}, is gone; it follows 'current' (steps 1-4), digest {new}"
     ]
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -344,8 +345,9 @@ class Service:
             expensive: Whether it takes a place of expensive searches.
             seconds: From now to its deadline; that of the limits by default.
         """
+        context = copy_context()  # has the request's id
         job = SearchJob(
-            work=_Call(served, function),
+            work=_Call(served, lambda watch: context.run(function, watch)),
             kind=None,
             expensive=expensive,
             deadline=self._deadline(time.monotonic(), seconds),
