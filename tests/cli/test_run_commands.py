@@ -12,7 +12,7 @@ from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads, training_orders
 from cefito.evaluation.score import evaluate_planner
 from cefito.runs.run import open_run
-from tiny_runs import TINY_RUN, as_arguments, snapshot
+from tiny_runs import TINY_LENGTHS, TINY_RUN, as_arguments, snapshot
 
 TINY = as_arguments(TINY_RUN)
 VIDEO = "world-0036"  # the first test video
@@ -206,3 +206,9 @@ def test_two_videos_of_one_task_are_enough(ran, tmp_path):
     plan = ["plan", tmp_path / "RUN", "--video", "one", "--from-step", 1, "--json"]
     plans = json.loads(ran(*plan).out)["plans"]
     assert {*plans[0]["names"], *plans[1]["names"]} == {"boil", "pour"}
+
+
+def test_training_says_that_a_data_set_without_rows_makes_no_recogniser(world, tmp_path, ran):
+    given = ("--steps", "1-2", "--out", tmp_path / "run", *as_arguments(TINY_LENGTHS))
+    said = ran("train", world.folder, *given).err
+    assert "no recogniser of steps was trained, since the data set has no rows" in said

@@ -45,7 +45,7 @@ def constrained(task: int | None = None, **parts: Any) -> dict[str, Any]:
 
 BODIES = (
     Bad("no body", b"", ""),
-    Bad("not JSON", b"{not json", "JSON"),
+    Bad("not JSON", b"{not json", "the body is not JSON (", 400),
     Bad("not UTF-8", b'{"run": "\xff\xfe"}', "cannot be read", 400),
     Bad("JSON of another type", b"[1, 2]", "valid dict"),
     Bad("100,000 brackets", b"[" * 100_000, "cannot be read", 400),
@@ -92,6 +92,7 @@ SEARCHES = (
     Bad("an unknown horizon", {"horizon": 9}, "no run fits"),
     Bad("no plan wanted", {"top_k": 0}, "top_k: Input should be greater"),
     Bad("too many plans wanted", {"top_k": 101}, "at most 100 plans"),
+    Bad("a billion plans wanted", {"top_k": 10**9}, "at most 100 plans"),
     Bad("a number as text", {"top_k": "5"}, "valid integer"),
     Bad("an unknown search", {"search": "best"}, "search: Input should be"),
     Bad("a budget below 0", {"search": "auto", "budget": -1}, "budget"),

@@ -433,3 +433,18 @@ def test_a_flood_of_gaps_costs_what_its_rows_cost(serving, run_with_recogniser, 
     done = len(updates)
     assert read(client, states[0])["id"] == states[0]["id"]
     assert len(updates) == done
+
+
+@pytest.mark.parametrize("brief", [True, False])
+@pytest.mark.parametrize("value", [1e300, -1e39, 1e38])
+def test_a_row_that_is_too_large_is_refused_and_changes_nothing(client, seen, value, brief):
+    state, path = begin(client), "/v1/sessions/{}/rows"
+    good = [{"at": place, "row": row.tolist()} for place, row in enumerate(seen[:2])]
+    odd = {"at": 2, "row": [*seen[2][:-1].tolist(), value]}
+    for rows, place in (([odd], 0), ([*good, odd], 2)):
+        sent = {"rows": rows, "brief": brief}
+        answer = client.post(path.format(state["id"]), json=sent)
+        assert answer.status_code == 422
+        assert answer.json()["field"] == f"rows.{place}.row"
+        assert f"rows.{place}.row.{len(seen[2]) - 1}: " in answer.json()["detail"]
+        assert read(client, state)["number"] == 0

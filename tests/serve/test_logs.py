@@ -79,6 +79,24 @@ def test_requests_are_lines_with_their_time_but_without_ids_of_sessions(
     assert re.match(rf"\d{{4}}-.* [0-9a-f]{{32}} INFO: +testclient:\d+ .*{shown}", lines[1])
 
 
+def test_the_log_leaves_out_that_all_is_well_and_names_the_route_of_what_is_refused(
+    serving, monkeypatch, log
+):
+    client, text = serving(token=TOKEN), log("json")
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    for path in ("/v1/sessions/ses_x", "/v1/nothing"):
+        assert client.get(path).status_code == 401
+    monkeypatch.setattr(client.app.state.service, "starting", None)
+    monkeypatch.setattr(client.app.state.service.scheduler, "open", False)
+    assert client.get("/ready").status_code == 503
+    entries = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert [(entry["path"], entry["status"]) for entry in entries] == [
+        ("/v1/sessions/{id}", 401),
+        (None, 401),
+        ("/ready", 503),
+    ]
+
+
 def test_a_quiet_log_has_no_requests(client, log):
     text = log("text", requests=False)
     assert client.get("/v1/model").status_code == 200
@@ -133,7 +151,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
         "client": "127.0.0.1",
     }
     by_status = {entry["status"]: entry for entry in by_path.values()}
-    assert by_status[401]["path"] is None
+    assert by_status[401]["path"] == "/metrics"
     assert by_path["/v1/sessions"]["status"] == 201
     odd = next(entry for entry in entries if "cannot go on" in entry["message"])
     assert odd["level"] == "warning"

@@ -99,6 +99,7 @@ class Server(Lines):
     def __init__(self, run, *options: str, port: int = 0) -> None:
         super().__init__([sys.executable, "-c", SLOW, "serve", run, "--port", port, *options])
         first = self.wait_for("serving ")
+        assert re.match(r'\d{4}-\d\d-\d\d .* - INFO: |{"time": ', first)
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
 
     def post(self, body, path="/v1/plan"):

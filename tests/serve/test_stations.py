@@ -75,6 +75,8 @@ def test_tokens_are_made_listed_and_removed(file, capsys):
     expected = [("bench-1", "use"), ("screen", "watch")]
     assert [(station["name"], station["role"]) for station in listed] == expected
     assert "has a token already" in called(capsys, "add", file, "screen", code=2)
+    assert "'b' comes twice" in called(capsys, "add", file, "b", "b", code=2)
+    assert "name 'bad name': expected" in called(capsys, "add", file, "bad name", code=2)
     assert "no station 'x'; there are bench-1, screen" in called(
         capsys, "remove", file, "x", code=2
     )

@@ -25,6 +25,7 @@ from tiny_models import tiny_dinov2
 pytestmark = pytest.mark.usefixtures("encoding_here")
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
 TEA = "'tea' (horizon 3)"
+RECIPE = ObservationRecipe(place="RUN", made_with={}, seconds=1, size=8)
 MP4 = b"\x00\x00\x00\x18ftypisom" + b"x" * 20
 UPLOAD = "/v1/plan/upload"
 
@@ -117,14 +118,13 @@ def picture(seed, size=(40, 32)):
 
 @pytest.fixture
 def decoder(model):
-    recipe = ObservationRecipe(place="RUN", made_with={}, seconds=1, size=8)
-    return Decoder({TEA: recipe}, encoder=str(model), weights=None, pixels=10_000, memory=1 << 30)
+    return Decoder({TEA: RECIPE}, encoder=str(model), weights=None, pixels=10_000, memory=1 << 30)
 
 
 def decoded(decoder, **files):
     times: dict[str, Any] = {"start": 0.0, "end": 1.0} if "video" in files else {}
     with kept(opened(**files)) as paths:
-        return decoder(Upload(TEA, paths, **times))
+        return decoder(Upload(RECIPE, paths, **times))
 
 
 @pytest.mark.nightly
@@ -134,11 +134,40 @@ def test_the_process_encodes_as_this_one(decoder):
     process = EncodingProcess(decoder, threads=1, seconds=60)
     try:
         with kept(opened(initial=picture(0))) as paths:
-            found = process(Upload(TEA, paths), paths)
+            found = process(Upload(RECIPE, paths), paths)
     finally:
         process.close()
     np.testing.assert_allclose(found.initial, expected.initial, rtol=1e-5)
     assert found.known.tolist() == [[True, False]]
+
+
+def test_versions_of_a_run_share_an_encoder(decoder):
+    """So that an upgrade loads none, unless its features have another."""
+    first = decoded(decoder, initial=picture(0))
+    with kept(opened(initial=picture(0))) as paths:
+        wider = decoder(Upload(replace(RECIPE, size=24), paths))
+    assert np.array_equal(wider.initial, np.tile(first.initial, 3))
+    one, other = decoder.opened.values()
+    assert one.encoder is other.encoder
+    assert (one.recipe.size, other.recipe.size) == (8, 24)
+
+
+def test_a_process_that_is_closed_while_it_loads_says_nothing(tmp_path, caplog):
+    process = EncodingProcess(partial(load_until, tmp_path / "never"), threads=1, seconds=60)
+    started = process.start()
+    process.close()
+    assert isinstance(started.exception(), ProblemError)
+    assert caplog.messages == []
+
+
+@pytest.mark.nightly
+def test_a_process_ends_after_the_uploads_that_wait():
+    process: Any = EncodingProcess(behave, threads=1, seconds=60)
+    first, _ = process("one", {})
+    process.retire()
+    second, said = process("late", {})  # which came while another took its place
+    assert said == "late"
+    assert second != first
 
 
 @pytest.mark.parametrize(
@@ -281,7 +310,7 @@ def test_an_upload_waits_no_longer_than_its_own_encoding_may_take(decoder, monke
     process = EncodingProcess(decoder, threads=1, seconds=-1)
     try:
         with pytest.raises(ProblemError, match="too many uploads came before") as refused:
-            process(Upload(TEA, {}), {})
+            process(Upload(RECIPE, {}), {})
         assert refused.value.status_code == 429
     finally:
         process.close()

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import weakref
+from concurrent.futures import Future
+from typing import Any, ClassVar
 
 import pytest
 
+from cefito.encoders.video import open_encoder, record
+from cefito.serve import service
+from cefito.serve.problems import ProblemError
+from grey_videos import jpeg
+from serve.conftest import EncodingHere
 from serve.live_sessions import begin, end, read, tell, until
+from tiny_models import tiny_dinov2
 
 GAUGE = "cefito_sessions_older"
 
@@ -79,22 +88,24 @@ def test_kept_sessions_go_on_with_their_version(serving, versions, tmp_path, cap
     assert older(again) == 0
     assert read(again, states[0])["number"] == 1
     assert read(again, new)["number"] == 0
-    assert sum("its run is gone" in message for message in caplog.messages) == 3
+    assert sum("is gone; it follows" in message for message in caplog.messages) == 3
 
 
 def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_path, caplog):
     """It goes on with the version that is served, which the log says."""
     lead, link = versions
     settings = {"runs": (link,), "datasets": (), "session_folder": tmp_path / "state"}
-    state = begin(serving(**settings), run="current")
+    before = serving(**settings)
+    state, old = begin(before, run="current"), described(before)[2][:12]
     lead("v2")
     shutil.rmtree(tmp_path / "v1")
     shutil.copytree(tmp_path / "v2", tmp_path / "v1")
     after = serving(**settings)
     assert older(after) == 0
     assert tell(after, state, done=0)["number"] == 1
+    new = described(after)[2][:12]
     assert [message.partition(": ")[2] for message in caplog.messages] == [
-        "its run is gone; it follows the one of its name"
+        f"its run 'current', digest {old}, is gone; it follows 'current' (steps 1-4), digest {new}"
     ]
 
 
@@ -127,3 +138,119 @@ def test_a_version_is_released_once_no_session_follows_it(serving, versions, mon
     lead("v1")
     service.reload()
     assert second() is None
+
+
+class Loading(EncodingHere):
+    """Its encoders are loaded once `loaded` is set, or cannot be."""
+
+    loaded = threading.Event()
+    begun: ClassVar[list[Any]] = []
+    problem: ClassVar[ProblemError | None] = None
+
+    def start(self) -> Future[Any]:
+        self.begun.append(self)
+        self.loading = True
+
+        def load() -> str:
+            assert self.loaded.wait(60)
+            if self.problem is not None:
+                raise self.problem
+            said: str = self._encode(None)
+            self.loading = False
+            return said
+
+        return self._thread.submit(load)
+
+
+@pytest.fixture
+def seeing(serving, run_with_recogniser, encoding_here, tmp_path, monkeypatch):
+    """A function that makes a client, one that lets its link lead to a version, and `Loading`.
+
+    The features of v1 and v2 are of one encoder; v3 says of its own what it was made with.
+    """
+    pytest.importorskip("transformers")
+    model = str(tiny_dinov2(tmp_path / "dinov2", size=24))
+    info, features = run_with_recogniser.info, record(open_encoder(model))
+    for number, observed in enumerate(({}, {}, {"seconds": 1, "features": features}), 1):
+        (folder := tmp_path / f"v{number}").mkdir()
+        dataset = info.dataset.model_copy(update={"observed": observed})
+        changed = info.model_copy(update={"seed": number, "dataset": dataset})
+        run_with_recogniser.changed(folder=folder, info=changed).written()
+
+    def lead(name):
+        (tmp_path / "new").symlink_to(name)
+        (tmp_path / "new").replace(tmp_path / "current")
+
+    def make():
+        Loading.loaded.set()
+        state = tmp_path / "state"
+        client = serving(runs=(tmp_path / "current",), encoder=model, session_folder=state)
+        until(lambda: client.get("/ready").status_code == 200)
+        return client
+
+    monkeypatch.setattr(service, "EncodingProcess", Loading)
+    monkeypatch.setattr(Loading, "begun", [])
+    lead("v1")
+    return make, lead, Loading
+
+
+def show(client, state, at):
+    path = f"/v1/sessions/{state['id']}/pictures"
+    answer = client.post(path, params={"at": at, "brief": True}, content=jpeg(90))
+    return answer.status_code, answer.json().get("number")
+
+
+def test_pictures_are_taken_while_the_encoder_of_a_new_version_is_loaded(seeing):
+    make, lead, loading = seeing
+    client = make()
+    old = begin(client, run="current")
+    assert show(client, old, 0) == (200, 1)
+    lead("v3")
+    loading.loaded.clear()
+    reload = threading.Thread(target=client.app.state.service.reload)
+    reload.start()
+    until(lambda: len(loading.begun) == 2)
+    assert show(client, old, 1) == (200, 2)
+    assert described(client)[1] == 1
+    assert client.get("/ready").status_code == 200
+    loading.loaded.set()
+    reload.join(60)
+    assert described(client)[1] == 3
+    new = begin(client, run="current")
+    assert (show(client, old, 2), show(client, new, 0)) == ((200, 3), (200, 1))
+
+
+def test_a_version_with_the_same_encoder_loads_none(seeing):
+    make, lead, loading = seeing
+    client = make()
+    old = begin(client, run="current")
+    lead("v2")
+    client.app.state.service.reload()
+    new = begin(client, run="current")
+    assert described(client)[1] == 2
+    assert (show(client, old, 0), show(client, new, 0)) == ((200, 1), (200, 1))
+    assert len(loading.begun) == 1
+
+
+def test_a_version_whose_encoder_cannot_be_loaded_is_not_taken(seeing, monkeypatch, caplog):
+    make, lead, loading = seeing
+    client = make()
+    lead("v3")
+    monkeypatch.setattr(loading, "problem", ProblemError("no memory."))
+    client.app.state.service.reload()
+    assert described(client)[1] == 1
+    assert caplog.messages[-1].startswith("all runs are kept as they were, 'current'")
+    assert show(client, begin(client, run="current"), 0) == (200, 1)
+
+
+def test_a_restarted_service_is_ready_once_the_encoders_of_all_sessions_are(seeing):
+    make, lead, loading = seeing
+    lead("v3")
+    state = begin(make(), run="current")
+    lead("v1")
+    after = make()
+    assert len(loading.begun) == 2  # of the service before, and one for both versions
+    made_with = {str(of.recipe.made_with) for of in loading.begun[1].function.opened.values()}
+    assert len(made_with) == 2
+    assert show(after, state, 0) == (200, 1)
+    assert show(after, begin(after, run="current"), 0) == (200, 1)

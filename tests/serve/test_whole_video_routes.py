@@ -67,6 +67,7 @@ def ask(client, path, **body):
     response = client.post(f"/v1/{path}", json=body)
     assert response.status_code == 200, response.text
     assert response.json().keys() == SERVICE | {"track"}
+    assert response.json()["request_id"] == response.headers["x-request-id"]
     return response.json()["track"]
 
 
@@ -157,7 +158,7 @@ ROW = [0.0] * 24
         ("verify", {"rows": [ROW], "track": TRACK}, "expected exactly one of", 422),
         ("recognise", {"rows": []}, "rows: List should have at least 1", 422),
         ("recognise", {"rows": [ROW, ROW[:3]]}, "rows.1: 3 numbers; expected [24]", 422),
-        ("recognise", {"rows": [[1e39] * 24]}, "row 0 (counted from 0) holds NaN or inf", 422),
+        ("recognise", {"rows": [[1e39] * 24]}, "rows.0.0: 1e+39 is too large", 422),
         ("recognise", {"rows": [packed(*[math.nan] * 24)]}, "holds NaN or infinity", 422),
         ("recognise", {"rows": ["AADAfw==" * 24]}, "rows.0: is not base64", 422),
         ("verify", {"rows": [packed(0.5)]}, "rows.0: 1 numbers; expected [24]", 422),
@@ -335,3 +336,16 @@ def test_the_calls_of_the_pages(client, seen):
         answer = client.post(address.removeprefix("http://127.0.0.1:8000"), **sent)
         assert answer.status_code == 200, answer.text
         assert answer.json()["track"]["steps"]
+
+
+@pytest.mark.parametrize("path", ["recognise", "verify"])
+def test_rows_that_are_too_large_are_refused(client, seen, path):
+    rows = seen[1][:4].copy()
+    rows[2, 5] = -1e39
+    answer = client.post(f"/v1/{path}", json={"rows": rows.tolist()})
+    assert (answer.status_code, answer.json()["field"]) == (422, "rows.2")
+    assert answer.json()["detail"].startswith("rows.2.5: -1e+39 is too large")
+    np.save(file := io.BytesIO(), rows)
+    answer = client.post(f"/v1/{path}/upload", files={"features": file.getvalue()})
+    assert (answer.status_code, answer.json()["field"]) == (422, "features")
+    assert answer.json()["detail"].startswith("features.2.5: -1e+39 is too large")

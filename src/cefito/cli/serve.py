@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Group
 from pydantic import SecretStr
 
-from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
+from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, volume
 from cefito.cli.options import SeveralPaths, field_options, options_class
 from cefito.cli.values import Flag
 from cefito.errors import ConfigError
@@ -189,22 +189,19 @@ def _answer(
     from cefito.serve import process
     from cefito.serve.logs import log_to_stderr
 
-    access, as_json = volume() is not Volume.QUIET, settings.log_format == "json"
-    say = events_log.info if as_json else partial(talk, urgent=True)
+    access = volume() is not Volume.QUIET
     with process.listen(host, port) as listening, ExitStack() as stack:
-        if as_json:
-            log_to_stderr("json", requests=access)
-        with nullcontext() if as_json else log_warnings():
-            app = make()
+        log_to_stderr(settings.log_format, requests=access)
+        app = make()
         service, address = app.state.service, process.address_of(host, listening.getsockname()[1])
         if metrics is not None:
             page = stack.enter_context(process.metrics_at(*metrics, service.metrics.registry))
-            say(f"metrics on {page}")
+            events_log.info("metrics on %s", page)
 
         def ready() -> None:
-            say(f"serving {service.models.versions} on {address}")
+            events_log.info("serving %s on %s", service.models.versions, address)
 
-        process.serve(app, listening, settings=settings, access=access, ready=ready, kept=kept)
+        process.serve(app, listening, settings=settings, ready=ready, kept=kept)
 
 
 def label(

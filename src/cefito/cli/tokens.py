@@ -10,6 +10,7 @@ from cyclopts import App
 
 from cefito.cli.console import table, talk
 from cefito.cli.values import said_as_json
+from cefito.errors import ConfigError
 from cefito.serve.stations import Role, Stations
 
 app = App(name="token", help="Tokens of stations that may use the service.")
@@ -32,7 +33,9 @@ def add(file: Path, name: str, /, *more: str, role: Role = "use") -> list[dict[s
             reaches all sessions.
     """
     stations, tokens = Stations.read(file) if file.exists() else Stations(), {}
-    for station in (name, *more):
+    for station in (names := (name, *more)):
+        if names.count(station) > 1:
+            raise ConfigError(f"'{station}' comes twice. Leave one out.")
         stations, tokens[station] = stations.add(station, role)
     stations.write(file)
     if more:

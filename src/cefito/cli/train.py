@@ -218,6 +218,11 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
             talk(f"recogniser: {held_out.words}{remedy}")
         for limit in limits_of_films(run):
             talk(f"note: {limit}")
+    elif run.info.shortest is not None and data.rows_digest is None:
+        talk(
+            "no recogniser of steps was trained, since the data set has no rows of whole videos; "
+            "cefito data prepare keeps those of --features or --videos"
+        )
     described = run.planner.describe()
     if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:
         talk(

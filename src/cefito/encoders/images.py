@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import struct
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -193,6 +194,16 @@ class PretrainedImages:
         return load_weights(architecture, self.pretrained, device=self.device)
 
 
+@contextmanager
+def _of_size(path: Path, most: int, *kinds: type[Exception]) -> Iterator[None]:
+    """Say the largest size, of which Pillow's errors name the double."""
+    try:
+        yield
+    except kinds as problem:
+        fault = f"is too large (more than {most / 1e6:.3g} megapixels)"
+        raise DataError(f"{path}: {fault}. Make it smaller.") from problem
+
+
 def load_image(path: Path | str) -> Tensor:
     """Read a picture as [3, H, W], RGB from 0 to 1, turned upright by its EXIF orientation."""
     import torch
@@ -201,10 +212,10 @@ def load_image(path: Path | str) -> Tensor:
         from PIL import Image, ImageOps
     path = Path(path)
     check_regular(path, "Give a picture.")
-    large = Image.DecompressionBombWarning, Image.DecompressionBombError
     damaged = OSError, SyntaxError, ValueError, EOFError, struct.error  # SyntaxError: broken PNGs
+    large = Image.DecompressionBombWarning, Image.DecompressionBombError
     with (
-        explained(path, "is too large", "Make it smaller.", *large),
+        _of_size(path, Image.MAX_IMAGE_PIXELS or 0, *large),
         explained(path, "cannot be read as a picture", "Save it as JPEG or PNG.", *damaged),
         warnings.catch_warnings(),
     ):

@@ -97,6 +97,7 @@ def scaffold(
         service.start()
         try:
             async with running():
+                service.load()
                 yield
         finally:
             await anyio.to_thread.run_sync(service.close)

@@ -20,6 +20,8 @@ requests_log = logging.getLogger("cefito.requests")
 
 SESSION = "ses_"
 """Begin of a session's id, by which it is recognised wherever it is logged."""
+MONITORED = ("/health", "/ready")
+"""Paths that monitors ask every few seconds, without a token."""
 _SECRETS = re.compile(rf"((?:{SESSION}|{TOKEN})[\w-]{{4}})[\w-]{{18,39}}")
 
 
@@ -29,14 +31,15 @@ def masked(text: str) -> str:
 
 
 def log_request(scope: Scope, status: int, seconds: float) -> None:
-    """Log a request that has ended.
+    """Log a request that has ended, but not that a monitor was told that all is well.
 
     Args:
         scope: Request, as ASGI describes it, with the route that answered.
         status: Status of the answer.
         seconds: Time from its arrival to the end of its answer.
     """
-    if not requests_log.isEnabledFor(logging.INFO):
+    alive = scope["path"] in MONITORED and status < 400
+    if alive or not requests_log.isEnabledFor(logging.INFO):
         return
     host, port = scope.get("client") or ("", 0)
     query = scope["query_string"].decode("ascii", "backslashreplace")

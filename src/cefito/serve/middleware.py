@@ -11,14 +11,16 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from asgi_correlation_id import correlation_id
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cefito.serve.logs import log_request
+from cefito.serve.logs import MONITORED, log_request
 from cefito.serve.problems import ProblemError
 from cefito.serve.process import client_of
 from cefito.serve.scheduler import SearchJob
@@ -100,7 +102,6 @@ CONTENT_POLICY = (
 )
 """Content-Security-Policy of all answers: nothing inline, nothing from other origins."""
 _HEADERS = {"referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
-_OPEN = ("/health", "/ready")  # paths that need no token, for monitoring
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METRICS = "/metrics"
 """Path of Prometheus metrics, for administrators."""
@@ -146,6 +147,7 @@ class RequestMiddleware:
             self._check(scope, Headers(scope=scope), exchange.limit)
             await self.app(inner, exchange.receive, exchange.send)
         except ProblemError as problem:  # of the checks; the application answers its own
+            inner = {**inner, "route": _route(inner)}
             await exchange.refuse(problem)
         except asyncio.CancelledError:  # the time to finish running requests is over
             await exchange.refuse(closing())
@@ -180,7 +182,7 @@ class RequestMiddleware:
                 status=403,
                 kind="host",
             )
-        if not self.access.open and scope["path"] not in _OPEN:
+        if not self.access.open and scope["path"] not in MONITORED:
             self._admit(scope, headers, "use" if changing else "watch")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 19 or int(length) > limit):
@@ -264,6 +266,15 @@ class _Exchange:
         """Answer with a problem unless an answer has begun."""
         if not self.status:
             await problem.response()(self.scope, self.receive, self.send)
+
+
+def _route(scope: Scope) -> Any:
+    """The route that a refused request would have reached; None if there is none."""
+    for route in scope["app"].routes:
+        match, child = route.matches(scope)
+        if match is Match.FULL:
+            return child.get("route")
+    return None
 
 
 def _too_large(limit: int) -> ProblemError:

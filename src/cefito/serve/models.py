@@ -215,7 +215,7 @@ class Models:
     @property
     def versions(self) -> str:
         """Titles and digests of all runs, for the log."""
-        return _versions(self.runs)
+        return versions_of(self.runs)
 
     def describe(self, limits: Limits) -> ModelAnswer:
         """The runs, limits and versions of a service."""
@@ -250,7 +250,7 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
             old = [model for model in before if model.given == path]
             if not old:
                 raise
-            logger.warning("the run is kept as it was, %s: %s", _versions(old), problem)
+            logger.warning("the run is kept as it was, %s: %s", versions_of(old), problem)
             opened += [(path, model.place, model.run) for model in old]
     names_of = zip(_names(opened), opened, strict=True)
     served = [Served(name, run, path, place) for name, (path, place, run) in names_of]
@@ -266,7 +266,7 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
     return Models(tuple(served), longest_first)
 
 
-def _versions(runs: Sequence[Served]) -> str:
+def versions_of(runs: Sequence[Served]) -> str:
     """The runs with the begin of their digests, by which versions are told apart."""
     return "; ".join(sorted(f"{served.title}, digest {served.digest[:12]}" for served in runs))
 

@@ -138,6 +138,11 @@ def to_problem(
                 f"the body {sent}. Send the header 'Content-Type: application/json'.",
                 "header.content-type",
             )
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            fault = f"{first['ctx']['error']} at character {first['loc'][-1]}"
+            return ProblemError(f"the body is not JSON ({fault}).", status=400)
     if isinstance(error, RequestValidationError | ValidationError):
         return _of_validation(error.errors())
     if isinstance(error, CefitoError):

@@ -22,7 +22,6 @@ from prometheus_client.exposition import generate_latest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
-from cefito.serve.logs import log_to_stderr
 from cefito.serve.settings import ServiceSettings, events_log
 from cefito.serve.supervisor import Peers, supervise, unblock
 
@@ -310,24 +309,21 @@ def serve(
     listening: socket.socket,
     *,
     settings: ServiceSettings,
-    access: bool,
     ready: Callable[[], None],
     kept: str,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
     SIGHUP opens the runs anew. `ready` is called once requests and signals are accepted, and after
-    each SIGHUP. Warnings are written to stderr, and with `access` a line for each request.
+    each SIGHUP.
 
     Args:
         app: The application.
         listening: Bound socket.
         settings: Settings of the service.
-        access: Write a line for each request.
         ready: Called once requests are accepted, and after each SIGHUP.
         kept: What becomes of live sessions when it ends, for the log; "" without sessions.
     """
-    log_to_stderr(settings.log_format, requests=access)
     sys.setswitchinterval(_SWITCH)
     service = app.state.service
 

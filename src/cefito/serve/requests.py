@@ -21,7 +21,7 @@ from cefito.inference.query import query_from_window
 from cefito.inference.question import planning
 from cefito.parts.matching import DatasetMatch, DatasetName
 from cefito.parts.opened import OpenedRun
-from cefito.planners.base import Queries
+from cefito.planners.queries import LARGEST, Queries
 from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
@@ -140,7 +140,16 @@ def read_row(sent: Sequence[float] | str, field: str, width: int) -> NDArray[np.
     if len(row) != width:
         detail = f"{field}: {len(row)} numbers; expected [{width}], as in training."
         raise ProblemError(detail, field)
+    check_numbers(row, field)
     return row
+
+
+def check_numbers(rows: NDArray[Any], field: str) -> None:
+    """Refuse numbers that are too large to compute with, as observations are checked."""
+    for place in np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST))[:1]:
+        where = ".".join(map(str, place))
+        fault = f"{rows[tuple(place)]:g} is too large to compute with"
+        raise ProblemError(f"{field}.{where}: {fault}. Extract these features again.", field)
 
 
 @contextmanager

@@ -167,7 +167,7 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
 _IN_JSON: dict[Any, Any] = {  # type of a fact in a request, by its type in the library
     tuple[constraints.Name, ...] | None: Done | None,
     constraints.Name | None: Name | None,
-    int: Whole,
+    int: StrictInt,  # the limits of the service say how many
 }
 FACTS: Any = {  # the fields of a question in a request, but for its constraints
     name: (

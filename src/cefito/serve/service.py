@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -90,51 +91,67 @@ class Service:
         metrics.waiting.set_function(lambda: self.scheduler.waiting)
         metrics.running.set_function(lambda: self.scheduler.running)
         self.encoding: EncodingProcess | None = None  # None if no run takes uploads
-        self._recipes: dict[str, ObservationRecipe] = {}  # for uploads, by their digests
+        self._loading: EncodingProcess | None = None  # that will take its place
+        self._recipes: dict[str, ObservationRecipe] = {}  # whose encoders are loaded
+        self._texts: frozenset[str] = frozenset()  # names of those that take goals in words
+        self.starting: Future[Any] | None = None  # of the encoding process with the service
+        self._prepare_encoding(models.runs)
         self._preparing: CapacityLimiter | None = None  # until it is started
-        self._prepare_encoding()
         self._reloading = threading.Lock()
         # runs that kept sessions began with, by their digests, while a session follows them
         self._older: WeakValueDictionary[str, Served] = WeakValueDictionary()
-        self.starting: Future[Any] | None = None  # of the encoding process with the service
         self.uploads = 0  # being encoded or waiting for it
 
     def start(self) -> None:
         """Accept requests."""
         self._preparing = CapacityLimiter(_PREPARED)  # belongs to the event loop
         self.scheduler.start()
-        if self.encoding is not None:  # before the first upload needs it
+
+    def load(self) -> None:
+        """Load the encoders before the first upload needs them."""
+        self.starting = Future()
+        if self.encoding is None:
+            self.starting.set_result(None)
+        else:
             self.starting = self.encoding.start()
-            self.starting.add_done_callback(_warn)
 
     @property
     def collected(self) -> Collector:
         """Metrics, of all processes."""
         return self.peers or self.metrics.registry
 
-    def _prepare_encoding(self, *older: Served) -> None:
-        """Encode uploads for the runs that are open, and for others that sessions still follow."""
-        settings, limits, runs = self.settings, self.limits, (*self.models.runs, *older)
-        recipes = [ObservationRecipe.of(served.run) for served in runs if served.video]
-        self._recipes |= {recipe.digest: recipe for recipe in recipes}
-        if not self._recipes:
-            return
+    def _prepare_encoding(self, runs: Sequence[Served]) -> bool:
+        """Have the encoders of runs loaded; False if the process of a further one cannot start.
+
+        Once the service is started this waits for it. The encoders that there are go on meanwhile.
+        """
+        settings, limits, texts, further = self.settings, self.limits, self._texts, {}
+        for served in runs:
+            if served.video:
+                recipe = ObservationRecipe.of(served.run)
+                name = recipe.digest if served.text else repr(recipe.made_with)
+                further[name] = recipe
+                texts |= {name} if served.text else set()
+        if further.keys() <= self._recipes.keys():
+            return True
         decoder = Decoder(
-            self._recipes,
+            recipes := self._recipes | further,
             encoder=None if settings.encoder in ("auto", "own") else settings.encoder,
             weights=settings.weights,
             pixels=int(limits.upload_megapixels * 1e6),
             memory=int(limits.upload_memory_mib * 2**20),
-            texts=frozenset(
-                ObservationRecipe.of(served.run).digest for served in runs if served.text
-            ),
+            texts=texts,
         )
-        if self.encoding is None or self._preparing is None:  # not started
-            self.encoding = EncodingProcess(
-                decoder, threads=limits.threads, seconds=limits.upload_seconds
-            )
-        else:
-            self.encoding.replace(decoder).add_done_callback(_warn)
+        encoding = EncodingProcess(decoder, threads=limits.threads, seconds=limits.upload_seconds)
+        if self.starting is not None:
+            self._loading = encoding
+            if encoding.start().exception() is not None:  # which it has logged
+                return False
+        old, self.encoding, self._loading = self.encoding, encoding, None
+        self._recipes, self._texts = recipes, texts
+        if old is not None:
+            old.retire()
+        return True
 
     def reload(self) -> None:
         """Open runs and data sets anew; what cannot be opened stays as it was, with a warning.
@@ -148,8 +165,10 @@ class Service:
                 kept = self.models.versions
                 logger.warning("all runs are kept as they were, %s: %s", kept, problem)
                 return
-            self.models.runs, self.models.names = models.runs, models.names
-            self._prepare_encoding()
+            if self._prepare_encoding(models.runs):
+                self.models.runs, self.models.names = models.runs, models.names
+            elif self.scheduler.open:
+                logger.warning("all runs are kept as they were, %s", self.models.versions)
         del models
         release()
 
@@ -169,15 +188,16 @@ class Service:
             for opened in open_models(settings).runs if there else ():
                 if opened.digest == saved.digest:
                     older = self._older[saved.digest] = replace(opened, name=saved.run)
-                    self._prepare_encoding(older)
+                    self._prepare_encoding([older])
                     return older
         return self.models.find(saved.run, saved.horizon)
 
     def close(self) -> None:
         """Stop all searches and the encoding process."""
         self.scheduler.close()
-        if self.encoding is not None:
-            self.encoding.close()
+        for encoding in (self.encoding, self._loading):
+            if encoding is not None:
+                encoding.close()
 
     async def plan(self, request: Request, body: PlanRequest) -> PlanAnswer:
         """Answer one query."""
@@ -247,8 +267,7 @@ class Service:
 
         def encode() -> Encoded:
             with kept(files) as paths:
-                recipe = ObservationRecipe.of(served.run).digest
-                return encoding(Upload(recipe, paths, **what), paths)
+                return encoding(Upload(ObservationRecipe.of(served.run), paths, **what), paths)
 
         self.uploads += 1
         try:
@@ -274,7 +293,7 @@ class Service:
         """Refuse until the service accepts requests and the encoders were loaded once."""
         if not self.scheduler.open:
             raise closing()
-        if self.starting is not None and not self.starting.done():
+        if self.starting is None or not self.starting.done():
             self.check_loaded()
 
     def _deadline(self, began: float, seconds: float | None = None) -> float:
@@ -326,8 +345,9 @@ class Service:
             expensive: Whether it takes a place of expensive searches.
             seconds: From now to its deadline; that of the limits by default.
         """
+        context = copy_context()  # has the request's id
         job = SearchJob(
-            work=_Call(served, function),
+            work=_Call(served, lambda watch: context.run(function, watch)),
             kind=None,
             expensive=expensive,
             deadline=self._deadline(time.monotonic(), seconds),
@@ -395,13 +415,6 @@ def release() -> None:
     """Collect versions of runs that nothing uses, which hold cycles, and return their memory."""
     gc.collect()
     return_memory()
-
-
-def _warn(started: Future[Any]) -> None:
-    """Log why the encoding process did not start; uploads are then refused."""
-    if not started.cancelled() and (problem := started.exception()) is not None:
-        defect = None if isinstance(problem, CefitoError) else problem
-        logger.warning("the encoder of uploads: %s", problem, exc_info=defect)
 
 
 async def _disconnected(request: Request) -> None:

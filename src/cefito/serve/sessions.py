@@ -30,7 +30,7 @@ from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session, check_sessions
 from cefito.serve.logs import SESSION
-from cefito.serve.models import Served
+from cefito.serve.models import Served, versions_of
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import find_video, of_field, read_numbers, read_row
 from cefito.serve.schemas import (
@@ -119,7 +119,8 @@ class Sessions:
             saved = SavedSession.model_validate_json(line)
             served = self.service.version(saved)
             if saved.digest not in ("", served.digest):
-                logger.warning("%s: its run is gone; it follows the one of its name", id)
+                gone, now = f"'{saved.run}', digest {saved.digest[:12]}", versions_of([served])
+                logger.warning("%s: its run %s, is gone; it follows %s", id, gone, now)
             if saved.fingerprint != served.run.info.dataset.fingerprint:
                 raise ValueError(f"{served.title} is of another data set")
         except (OSError, *_UNREADABLE) as problem:
@@ -216,7 +217,7 @@ class Sessions:
         request: Request,
         id: SessionId,
         top_k: Annotated[
-            int, Query(ge=1, le=10_000, description="Number of tasks, next steps and plans.")
+            int, Query(ge=1, description="Number of tasks, next steps and plans.")
         ] = LISTED,
         steps: Annotated[
             int | None, Query(ge=1, le=9999, description="Length of the plans; any without it.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 Role = Literal["watch", "use", "administer"]
 """What a station may do: read; also ask, and have sessions; also read metrics."""
 _ROLES: tuple[Role, ...] = ("watch", "use", "administer")  # each may do what those before it may
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TOKEN = "cft_"
 """Begin of a token that `Stations.add` makes."""
 
@@ -33,7 +35,7 @@ TOKEN = "cft_"
 class Station(Record):
     """A station."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, Field(pattern=_NAME)]
     role: Role
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of its token
 
@@ -71,6 +73,9 @@ class Stations(FileRecord):
         """Add a station (ConfigError if its name is taken or odd); also its token, kept nowhere."""
         if name in {station.name for station in self.stations}:
             raise ConfigError(f"'{name}' has a token already. Remove it, or choose another name.")
+        if not re.fullmatch(_NAME, name):
+            expected = "expected at most 64 letters, digits, '.', '_' and '-', the first no sign"
+            raise ConfigError(f"name '{name}': {expected}.")
         token = TOKEN + secrets.token_urlsafe(32)
         values = {"name": name, "role": role, "sha256": _digest(token)}
         added = validated(Station, values, place="cefito token add")

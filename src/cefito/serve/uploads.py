@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 import shutil
 import sys
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +31,8 @@ from cefito.executors.processes import CalledFunction, WorkerProcess
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
+
+logger = logging.getLogger(__name__)
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with
@@ -49,7 +52,7 @@ Encoded = Queries | NDArray[np.float32]
 class Upload:
     """What is to be encoded: pictures, one as a row, a video or moments of it, a goal in words."""
 
-    recipe: str  # digest of the run's
+    recipe: ObservationRecipe  # of the run
     paths: Mapping[str, Path]  # files by their names in the form
     start: float | None = None  # seconds of a video
     end: float | None = None
@@ -61,13 +64,13 @@ class Upload:
 class Decoder:
     """The function of the encoding process; it keeps its encoders open between uploads."""
 
-    recipes: Mapping[str, ObservationRecipe]  # by their digests
+    recipes: Mapping[str, ObservationRecipe]  # whose encoders are loaded at the start, by name
     encoder: str | None  # None for the encoder of each run's features
     weights: Path | None
     pixels: int  # maximum of a picture
     memory: int  # bytes that an upload may take, beside the encoders
-    texts: frozenset[str] = frozenset()  # digests of those that take goals in words
-    opened: dict[str, Observer] = field(default_factory=dict)
+    texts: frozenset[str] = frozenset()  # names of those that take goals in words
+    opened: dict[str, Observer] = field(default_factory=dict)  # by the digests of recipes
 
     def __call__(self, upload: Upload | None) -> Encoded | str:
         """Return an upload's observations, or why it has none; None prepares for uploads."""
@@ -88,12 +91,12 @@ class Decoder:
         import torch
 
         try:
-            for digest in self.recipes:
-                encoder = self._open(digest).encoder
+            for name, recipe in self.recipes.items():
+                encoder = self._open(recipe).encoder
                 side = encoder.sampling.size or 64
                 encoder.encode(torch.zeros(1, 3, encoder.sampling.frames, side, side))
-                if digest in self.texts:
-                    self._open(digest).of_text("a goal")
+                if name in self.texts:
+                    self._open(recipe).of_text("a goal")
         finally:
             limit_memory(self.memory)
 
@@ -118,9 +121,13 @@ class Decoder:
             return rows
         return observer.of_video(paths["video"], upload.start, upload.end)
 
-    def _open(self, digest: str) -> Observer:
-        if digest not in self.opened:
-            self.opened[digest] = self.recipes[digest].open(self.encoder, weights=self.weights)
+    def _open(self, recipe: ObservationRecipe) -> Observer:
+        """Open the encoder of a recipe, or take that of another which has the same."""
+        if (digest := recipe.digest) not in self.opened:
+            others = [of for of in self.opened.values() if of.recipe.made_with == recipe.made_with]
+            opened = [replace(other, recipe=recipe) for other in others[:1]]
+            opened = opened or [recipe.open(self.encoder, weights=self.weights)]
+            self.opened[digest] = opened[0]
         return self.opened[digest]
 
     def _check_video(self, video: Path) -> None:
@@ -163,6 +170,7 @@ class EncodingProcess:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="uploads")
         self._worker: WorkerProcess | None = None
         self.loading = False  # whether the process starts and loads its encoders
+        self._closed = self._retired = False
 
     def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Encoded:
         """Encode an upload with these files."""
@@ -174,7 +182,10 @@ class EncodingProcess:
                 raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
             return self._encode(upload)
 
-        outcome = self._thread.submit(encoded).result()
+        future = self._thread.submit(encoded)
+        if self._retired:  # by the time it came here
+            self.retire()
+        outcome = future.result()
         if isinstance(outcome, str):  # the reason
             for name, path in paths.items():
                 outcome = outcome.replace(str(path), f"'{name}'")
@@ -184,21 +195,24 @@ class EncodingProcess:
     def start(self) -> Future[Any]:
         """Start the process before it is needed."""
         self.loading = True
-        return self._thread.submit(self._running)
+        started = self._thread.submit(self._running)
+        started.add_done_callback(self._warn)
+        return started
 
-    def replace(self, function: Any) -> Future[Any]:
-        """Call another function, after the uploads that wait."""
+    def _warn(self, started: Future[Any]) -> None:
+        """Log why the process did not start, unless it was closed."""
+        if not (self._closed or started.cancelled()) and (problem := started.exception()):
+            defect = None if isinstance(problem, CefitoError) else problem
+            logger.warning("the encoder of uploads: %s", problem, exc_info=defect)
 
-        def again() -> WorkerProcess:
-            if (pickled := bytes(ForkingPickler.dumps(function))) != self._function:
-                self._function = pickled
-                self._end()
-            return self._running()
-
-        return self._thread.submit(again)
+    def retire(self) -> None:
+        """End the process after the uploads that wait, since another one takes those to come."""
+        self._retired = True
+        self._thread.submit(self._end)
 
     def close(self) -> None:
         """Kill the process."""
+        self._closed = True
         if self._worker is not None:
             self._worker.process.kill()
         self._thread.submit(self._end)
@@ -223,6 +237,8 @@ class EncodingProcess:
         self._end()
         self._worker = worker = WorkerProcess(self._threads, _outcome)
         try:
+            if self._closed:
+                raise EOFError
             _received(worker, _START_SECONDS)  # that it is ready
             worker.connection.send_bytes(self._function)
             self._ask(worker, None, _START_SECONDS)

@@ -18,7 +18,7 @@ from cefito.inference.whole_videos import recognise, verify
 from cefito.runs.run import Run
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
-from cefito.serve.requests import answered, find_video, of_field, read_row
+from cefito.serve.requests import answered, check_numbers, find_video, of_field, read_row
 from cefito.serve.schemas import (
     MOST_VIDEO_ROWS,
     RecogniseRequest,
@@ -140,6 +140,7 @@ def _loaded(features: BinaryIO) -> _Rows:
     if rows.dtype.kind not in "fiu" or rows.ndim != 2:
         fault = f"'features' holds {rows.dtype} {list(rows.shape)}; expected numbers [rows, D]"
         raise ProblemError(f"{fault}, one array.", "features", kind="upload")
+    check_numbers(rows, "features")
     return rows
 
 

@@ -169,3 +169,10 @@ def test_a_goal_and_a_task(page, drawn):
     session = Session(drawn.lengths, goal=goal, task="make tea")
     same(page, session, drawn.lengths)
     assert "4 or more" not in page.locator("#live-remaining").inner_text()
+
+
+@pytest.mark.parametrize(("run", "problems"), [("lengths", 0), ("none", 1)])
+def test_a_link_that_names_a_run_needs_no_number_of_steps(page, run, problems):
+    page.goto(f"{page.url.partition('?')[0]}?run={run}")
+    page.locator("#live-begin:enabled").wait_for()
+    assert page.locator("#problem p").count() == problems

@@ -17,9 +17,9 @@ export function run() {
   return runs.find((one) => one.name === name && String(one.horizon) === horizon);
 }
 
-// choose the run of a name and a horizon, if it is there
+// choose the run of a name and a horizon, or of any horizon, if it is there
 export function chooseRun(name, horizon) {
-  const option = [...$("run").options].find((one) => one.dataset.run === name && one.dataset.horizon === String(horizon));
+  const option = [...$("run").options].find((one) => one.dataset.run === name && (horizon === null || one.dataset.horizon === String(horizon)));
   if (option) option.selected = true;
   return Boolean(option);
 }
