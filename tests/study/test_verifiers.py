@@ -45,6 +45,7 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     precision = {name: row["precision"] for name, row in found["rows"].items()}
     assert recall["never"] == 0
     assert (recall["always"], precision["always"]) == (100, round(400 / 13, 1))
+    assert (recall["after-first"], precision["after-first"]) == (75, 37.5)  # 3 of 8 steps
     assert (recall["unseen-step"], precision["unseen-step"]) == (25, 100)
     assert (recall["unseen-pair"], precision["unseen-pair"]) == (75, 100)
     assert (recall["one-step-memory"], precision["one-step-memory"]) == (100, 100)

@@ -160,8 +160,8 @@ def compare(
             --columns, --by, --folds and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
-            separated by commas: never, always, unseen-step, unseen-pair, one-step-memory,
-            count-graph, ours; with --out, --columns and --json alone.
+            separated by commas: never, always, after-first, unseen-step, unseen-pair,
+            one-step-memory, count-graph, ours; with --out, --columns and --json alone.
         by: Score recognisers on all videos, of every split, each by one that was trained without
             its group (group), or in folds of videos (video), instead of on the split test.
         folds: Number of these folds; by default one for each group, or 5 of videos.

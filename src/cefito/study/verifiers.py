@@ -122,6 +122,10 @@ VERIFIERS: dict[str, VerifierRow] = {
     "always": VerifierRow(
         "every step is a mistake", lambda _: lambda video: [1.0] * len(video.steps)
     ),
+    "after-first": VerifierRow(
+        "every step but the first, before which there is none that it could contradict",
+        lambda _: lambda video: [float(place > 0) for place, _ in enumerate(video.steps)],
+    ),
     "unseen-step": VerifierRow("a name that no right video of any task has", _unseen_step),
     "unseen-pair": VerifierRow(
         "a name that follows the one before it in no right video of any task", _unseen_pair
