@@ -92,11 +92,11 @@ export function endHidden(hidden) {
 const share = (time, to) => 100 * time / (to || 1) + "%";
 const part = (time) => share(time, scale.to);
 
-// Draw steps into a list, which is as wide as a number of seconds.
+// Draw steps into a list, which is as wide as a number of seconds; a narrow one shows its number.
 export function drawSteps(list, steps, to) {
   list.replaceChildren(...steps.map((step, index) => {
     const words = t("strip.step", { place: index + 1, name: step.name, start: tenth(step.start), end: tenth(step.end) });
-    const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { "aria-hidden": "true" }, step.name));
+    const item = make("li", { title: words }, make("span", { class: "apart" }, words), make("span", { class: "named", "aria-hidden": "true" }, step.name), make("span", { class: "place", "aria-hidden": "true" }, String(index + 1)));
     item.style.left = share(step.start, to);
     item.style.width = share(step.end - step.start, to);
     return item;
