@@ -10,12 +10,12 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
 
 import pytest
 
-from cefito.serve.logs import log_to_stderr, requests_log
+from cefito.serve.logs import logged_to_stderr, requests_log
 from cefito.serve.settings import TOKEN_VARIABLE, events_log
 from cefito.serve.stations import Stations
 from serve.live_sessions import TOKEN, begin, end, read, sent
@@ -27,20 +27,18 @@ SECRET = "ses_abcdEFGHijklMNOP-rst_v"
 @pytest.fixture
 def log(monkeypatch):
     """Make the log of a form, as text that grows."""
-    stderr, root = io.StringIO(), logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    stderr = io.StringIO()
+    loggers = logging.getLogger(), requests_log, events_log
+    before = [(logger.level, [*logger.handlers]) for logger in loggers]
+    with ExitStack() as stack:
 
-    def make(form, requests=True):
-        monkeypatch.setattr("sys.stderr", stderr)
-        log_to_stderr(form, requests=requests)
-        return stderr
+        def make(form, requests=True):
+            monkeypatch.setattr("sys.stderr", stderr)
+            stack.enter_context(logged_to_stderr(form, requests=requests))
+            return stderr
 
-    yield make
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for logger in (requests_log, events_log):
-        logger.setLevel(logging.NOTSET)
-    logging.captureWarnings(False)
+        yield make
+    assert [(logger.level, [*logger.handlers]) for logger in loggers] == before
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

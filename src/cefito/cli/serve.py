@@ -187,11 +187,11 @@ def _answer(
 ) -> None:
     """Serve an application, made once the port is open, until it is ended."""
     from cefito.serve import process
-    from cefito.serve.logs import log_to_stderr
+    from cefito.serve.logs import logged_to_stderr
 
     access = volume() is not Volume.QUIET
     with process.listen(host, port) as listening, ExitStack() as stack:
-        log_to_stderr(settings.log_format, requests=access)
+        stack.enter_context(logged_to_stderr(settings.log_format, requests=access))
         app = make()
         service, address = app.state.service, process.address_of(host, listening.getsockname()[1])
         if metrics is not None:

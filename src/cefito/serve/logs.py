@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging.config
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -86,8 +88,9 @@ class JsonLines(logging.Formatter):
         )
 
 
-def log_to_stderr(form: LogFormat, *, requests: bool) -> None:
-    """Write warnings, what the service says of itself and perhaps requests to stderr.
+@contextmanager
+def logged_to_stderr(form: LogFormat, *, requests: bool) -> Iterator[None]:
+    """Write warnings, what the service says of itself and perhaps requests to stderr meanwhile.
 
     Args:
         form: Lines of text, or of JSON.
@@ -95,6 +98,8 @@ def log_to_stderr(form: LogFormat, *, requests: bool) -> None:
     """
     text = {"()": TextLines, "fmt": "%(asctime)s %(correlation_id)s %(levelprefix)s %(message)s"}
     as_json = form == "json"
+    loggers = logging.getLogger(), requests_log, events_log
+    before = [(logger, logger.level, [*logger.handlers]) for logger in loggers]
     stderr = {"class": "logging.StreamHandler", "stream": "ext://sys.stderr"}
     logging.config.dictConfig(
         {
@@ -113,3 +118,10 @@ def log_to_stderr(form: LogFormat, *, requests: bool) -> None:
         }
     )
     logging.captureWarnings(as_json)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(capture=False)
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers

@@ -270,7 +270,7 @@ class _Exchange:
 
 def _route(scope: Scope) -> Any:
     """The route that a refused request would have reached; None if there is none."""
-    for route in scope["app"].routes:
+    for route in scope["app"].routes if "app" in scope else ():
         match, child = route.matches(scope)
         if match is Match.FULL:
             return child.get("route")

@@ -105,9 +105,10 @@ class SeenVideo:
         """Yield the actions of the task that were not done, with p(not done)."""
         done = [*set(self.first.values())]
         left = [index for index in range(self.order.size) if index not in done]
-        chances = self.order.probability[np.ix_(left, done)]
-        latest = np.array(done)[chances.argmax(axis=1)].tolist() if done else [None] * len(left)
-        for index, later in zip(left, latest, strict=True):
+        pairs = np.ix_(left, done)
+        chances = self.order.probability[pairs] * self.order.earlier[pairs]
+        for index, row in zip(left, chances, strict=True):
+            later = done[row.argmax()] if row.any() else None
             yield OmittedAction(self, index, later, certainty)
 
     def name(self, action: int) -> str:
@@ -237,7 +238,9 @@ class OmittedAction:
 
     video: SeenVideo
     index: int  # place in the order of the task
-    later: int | None  # place of the action done that it most probably precedes; None without one
+    later: (
+        int | None
+    )  # place of the action done that it precedes most surely, by the graph, or None
     certainty: float  # p(it was not done)
 
     @property

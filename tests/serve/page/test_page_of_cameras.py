@@ -65,9 +65,7 @@ def state_of(page, address):
     steps = [*followed["done"], *([followed["now"]] if followed["now"] else [])]
     now, over = followed["now"], followed["now"] is None and state["finished"] >= 0.5
     coming = "nothing" if over else state["next_steps"][0]["name"]
-    expect(page.locator("#live-strip li > .named")).to_have_text(
-        [one["name"] for one in steps]
-    )
+    expect(page.locator("#live-strip li > .named")).to_have_text([one["name"] for one in steps])
     rest = "finished" if over else "pause"
     expect(page.locator("#live-going")).to_have_text(now["name"] if now else rest)
     expect(page.locator("#live-coming")).to_have_text(coming)
