@@ -221,7 +221,7 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
     elif run.info.shortest is not None and data.rows_digest is None:
         talk(
             "no recogniser of steps was trained, since the data set has no rows of whole videos; "
-            "cefito data prepare keeps those of --features or --videos"
+            "prepare it with --features or --videos to have them"
         )
     described = run.planner.describe()
     if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:

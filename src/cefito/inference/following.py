@@ -283,8 +283,8 @@ class FilmSession:
     def _judged(self, done: list[TimedStep], task: int) -> Findings:
         """Return what was wrong in the steps of a task.
 
-        Networks of the past alone may take a step for the usual one. So all rows up to the end of
-        the last step are judged by those of whole videos, once, if they are kept.
+        Networks of the past alone may mistake a step for the usual one. So if rows are kept,
+        networks of whole videos judge those up to the end of the last step, once.
         """
         if self._run.verifier is None or not done:
             return Findings()

@@ -142,7 +142,7 @@ class StepStream:
             self._chain = self._chain.given([find_task(recogniser.taxonomy, task)])
         self._belief = _Belief(self._chain, recogniser.chained[1])
         self._doubt: _Belief | None = None
-        # all rows, scaled; None without doubt, after a gap or a step that was told, and of more
+        # all rows, scaled, for `drawn_again`; None if `keeps_rows` is false
         self._film: list[Rows] | None = None
         # rows, what was doubted then, and p(task) then [C]
         self._drawn_from: tuple[int, _Belief, Floats] | None = None
@@ -430,10 +430,10 @@ class StepStream:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether all rows so far are kept.
+        """Whether all rows so far are kept, for `drawn_again`.
 
-        They are not without `doubted` from the first one on, after a gap or a step that was told,
-        nor after `_FILM` rows.
+        That takes `doubted` before the first row. It ends with a gap, with a step that a person
+        told, and after `_FILM` rows.
         """
         return bool(self._film)
 

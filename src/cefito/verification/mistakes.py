@@ -238,9 +238,7 @@ class OmittedAction:
 
     video: SeenVideo
     index: int  # place in the order of the task
-    later: (
-        int | None
-    )  # place of the action done that it precedes most surely, by the graph, or None
+    later: int | None  # place of the action done that it precedes most surely by the graph
     certainty: float  # p(it was not done)
 
     @property

@@ -86,14 +86,14 @@ class TaskOrder:
     def of(cls, videos: Sequence[Video], actions: Sequence[int], names: Sequence[str] = ()) -> Self:
         """Count the steps of videos.
 
-        Args:
-            videos: Videos of the task.
-            actions: Ids of the task's actions [A].
-            names: Names of all actions, by id, which a learned graph then regards.
-
         A step with an error of order has no place, nor has one with any error if no step names one
         of order. One with another error has no usual length. An action that was never done rightly
         does not count.
+
+        Args:
+            videos: Videos of the task.
+            actions: Ids of the task's actions [A].
+            names: Names of all actions, by id, whose words decide the prior of the graph.
         """
         ids = np.array(sorted(actions), dtype=np.int64)
         size, index = len(ids), {action: place for place, action in enumerate(sorted(actions))}
