@@ -9,9 +9,10 @@ comes at any of some places. Prepares, trains and verifies by the commands, from
 A mistake counts as `named` if a finding names the step that was skipped as missing, or one of both
 exchanged steps as out of order; as `found` if any finding names one of these steps. `silent` films
 with a mistake have neither a finding nor a word of doubt. `false` counts findings in right films.
-`live` is the same of all that a live session ever tells of the films, row by row, with `wrong`,
-findings of other steps in films with a mistake, and `delay`, seconds from the start of the step
-that came instead of the right one to the first finding that names the mistake.
+`live` is the same of all that a live session ever tells of the films, row by row and once they are
+over (`before_the_end`: row by row), with `wrong`, findings of other steps in films with a mistake,
+and `delay`, seconds from the start of the step that came instead of the right one to the first
+finding that names the mistake.
 """
 
 from __future__ import annotations
@@ -200,25 +201,41 @@ def measured(films: int, seed: int) -> dict[str, Any]:
 
 
 def followed(run: Path, rows: Path, checked: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Count what a live session tells of the films to check."""
+    """Count what a live session tells of the films to check, in all and before their end."""
+    told = list[tuple[dict[tuple[str, str], int], int]]()  # seconds of findings; length of the film
+    for one in checked:
+        session, seconds = cefito.follow(run), dict[tuple[str, str], int]()
+        film_rows = np.load(rows / f"{one['video']}.npy")
+        for place, row in enumerate(film_rows, 1):
+            session.observe(row, at=place - 1)
+            for finding in session.followed().findings:
+                seconds.setdefault((finding.kind, finding.name), place)
+        session.finish()
+        for finding in session.followed().findings:
+            seconds.setdefault((finding.kind, finding.name), len(film_rows) + 1)
+        told.append((seconds, len(film_rows)))
+    before = [{key: at for key, at in seconds.items() if at <= length} for seconds, length in told]
+    whole = [seconds for seconds, _ in told]
+    return counted(checked, whole) | {"before_the_end": counted(checked, before)}
+
+
+def counted(
+    checked: Sequence[dict[str, Any]], told: Sequence[dict[tuple[str, str], int]]
+) -> dict[str, Any]:
+    """Count findings of films, by their kind, name and second."""
     counts: dict[str, Any] = {f"{kind}_{how}": 0 for kind in ("skip", "swap") for how in _HOW}
     counts |= {"false": 0, "false_films": 0, "wrong": 0, "delay": []}
-    for one in checked:
-        session, told = cefito.follow(run), dict[tuple[str, str], int]()
-        for place, row in enumerate(np.load(rows / f"{one['video']}.npy")):
-            session.observe(row, at=place)
-            for finding in session.followed().findings:
-                told.setdefault((finding.kind, finding.name), place + 1)
+    for one, seconds in zip(checked, told, strict=True):
         kind, named = one["kind"], one["named"]
         if kind == "right":
-            counts["false"] += len(told)
-            counts["false_films"] += bool(told)
+            counts["false"] += len(seconds)
+            counts["false_films"] += bool(seconds)
             continue
         as_named = "missing" if kind == "skip" else "order"
-        counts[f"{kind}_named"] += any((as_named, name) in told for name in named)
-        moments = [moment for (_, name), moment in told.items() if name in named]
+        counts[f"{kind}_named"] += any((as_named, name) in seconds for name in named)
+        moments = [moment for (_, name), moment in seconds.items() if name in named]
         counts[f"{kind}_found"] += bool(moments)
-        counts["wrong"] += len(told) - len(moments)
+        counts["wrong"] += len(seconds) - len(moments)
         if moments:
             counts["delay"].append(round(min(moments) - one["instead"], 1))
     return counts

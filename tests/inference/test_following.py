@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito import Session
+from cefito import Session, verify
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.following import joined_rows, led
@@ -59,6 +59,30 @@ def test_the_end_is_told(run_with_recogniser, video):
         ended.append(session.followed().ended)
     assert max(ended[: int(video[0].steps[-1].start)]) < 0.2
     assert ended[-1] > 0.9
+
+
+def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, video):
+    """Its last step is done, those that did not come are missing; a further row takes it back."""
+    session, on = Session(run_with_recogniser), Session(run_with_recogniser)
+    with pytest.raises(ConfigError, match="no row"):
+        session.finish()
+    rows = video[1][: int(video[0].steps[-2].start)]
+    for place, row in enumerate(rows):
+        for each in (session, on):
+            each.observe(row, at=float(place))
+    before = session.followed(least=0.5)
+    session.finish()
+    over = session.followed(least=0.5)
+    last = [] if before.now is None else [before.now]
+    assert (over.now, over.done) == (None, [*before.done, *last])
+    assert not {f.name for f in before.findings if f.kind == "missing"}
+    missing = {finding.name for finding in over.findings if finding.kind == "missing"}
+    film = verify(run_with_recogniser, rows)
+    assert missing == {finding.name for finding in film.deviations if finding.kind == "missing"}
+    assert run_with_recogniser.taxonomy.actions[video[0].steps[-1].action].name in missing
+    for each in (session, on):
+        each.observe(video[1][len(rows)], at=float(len(rows)))
+    assert session.followed(least=0.1) == on.followed(least=0.1)
 
 
 def test_the_present_step_is_told_later(run_with_recogniser, video):
@@ -258,6 +282,7 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert "remaining: " + " → ".join(events[-1]["plan"]["actions"]) + "\n" in said
     assert f"now: {names(world, video[0].steps)[0]}" in said
     assert "next: " in said
+    assert "now: the film is over; done: " in said
 
 
 def test_times_of_lines(run_with_recogniser, video, monkeypatch, capsys):

@@ -73,6 +73,10 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     assert refused.status_code == 422
     assert "expected [24]" in refused.json()["detail"]
     assert read(client, state)["followed"] == found
+    over = client.post(f"/v1/sessions/{state['id']}/events", json={"over": True}).json()["followed"]
+    session.finish()
+    assert [step["action"] for step in over["done"]] == [s.action for s in session.followed().done]
+    assert over["now"] is None
     end(client, state)
 
 

@@ -142,6 +142,7 @@ BODIES, EVENTS = (
         ({"done": 1, "undo": True}, None, "expected exactly one of"),
         ({"undo": False}, "undo", "Input should be True"),
         ({"undo": True}, None, "nothing to undo"),
+        ({"over": True}, None, "no row of a video was observed"),
         ({"done": "fly"}, "done", "unknown action 'fly'"),
         ({"done": 99_999}, "done", "unknown action 99999"),
         ({"done": True}, "done", ""),

@@ -166,7 +166,17 @@ def follow(
             )
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
-        film = _Film(session, Telling(), doors, hint=_HINTS[_hand(stdin)], plan=plan, as_json=json)
+        film = _Film(
+            session,
+            Telling(),
+            doors,
+            hint=_HINTS[_hand(stdin)],
+            least=least,
+            lag=lag,
+            whole=camera is None,
+            plan=plan,
+            as_json=json,
+        )
         if doors is not None and stdin is None:
             rows = _with_lines(rows, film, Lines(sys.stdin), live=camera is not None)
         film.facts = {"film": _named(chosen[0]), "session": uuid.uuid4().hex}
@@ -176,8 +186,7 @@ def follow(
                 if isinstance(entry, str):
                     film.touch(entry)
                 else:
-                    session.observe(entry[1], at=entry[0])
-                    film.take(session.followed(_SHOWN, least=least, lag=lag))
+                    film.observe(*entry)
             film.finish()
         except BaseException:
             film.leave(complete=False, seconds=0.0)
@@ -222,6 +231,9 @@ class _Film:
     told: Telling
     gate: Gate | None
     hint: str  # how a person confirms
+    least: float  # probability of a finding
+    lag: float
+    whole: bool  # whether the film is over once no row follows
     plan: bool
     as_json: bool
     facts: dict[str, str] = field(default_factory=dict)  # of all events
@@ -234,6 +246,14 @@ class _Film:
     def waits(self) -> bool:
         """Whether a step waits for a person."""
         return self.gate is not None and self.gate.shown is not None and self.gate.shown.waits
+
+    def observe(self, at: float, row: NDArray[Any] | None) -> None:
+        """Take the row of a time."""
+        self.session.observe(row, at=at)
+        self.take(self._followed())
+
+    def _followed(self) -> Followed:
+        return self.session.followed(_SHOWN, least=self.least, lag=self.lag)
 
     def take(self, followed: Followed) -> None:
         """Show and tell what is new in a record."""
@@ -291,9 +311,11 @@ class _Film:
         """Take the end of the film; DataError if there was none."""
         if self.followed is None:
             raise DataError("no row was seen: the source is empty or the camera gave no picture.")
-        self.ended = True
-        if self.gate is not None:
-            self.take(self.followed)
+        if not self.ended:
+            self.ended = True
+            if self.whole:
+                self.session.finish()
+            self.take(self._followed())
 
     def leave(self, *, complete: bool, seconds: float) -> int:
         """End the delivery of events, after some seconds at most; return the exit code."""
@@ -325,12 +347,14 @@ class _Film:
             print_json(value, indent=None)
             return
         now = f"finished ({percent(followed.ended)})" if over else "pause"
-        if followed.now is not None:
+        if self.ended and self.whole:
+            now = "the film is over"
+        elif followed.now is not None:
             now = f"{followed.now.name} ({percent(followed.now.probability)})"
         head = f"{followed.seconds:7.1f} s  "
         if self.gate is None:
             ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
-            coming = "" if over else f"; next: {ahead}"
+            coming = "" if over or self.ended else f"; next: {ahead}"
             talk(f"{head}now: {now}; done: {len(followed.done)}{coming}")
         else:
             do, count = self._to_do(), len(self.gate.confirmed)

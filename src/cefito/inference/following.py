@@ -40,7 +40,8 @@ FINDING = 0.6
 """Least probability of a mistake that is reported."""
 LONGEST_LAG = 20.0
 """Seconds that the present step can be told later: rows are settled after more."""
-_DRAWN = 16  # sequences of steps
+_DRAWN = 16  # sequences of steps, while a film goes on
+_SAME_END = 1.0  # seconds that the end of the last step may move before it is judged again
 _UNDONE = 20, 600  # most reports that can be taken back, and rows after the last of them
 
 
@@ -88,9 +89,11 @@ class FilmSession:
         self.told: frozenset[float] = frozenset()  # starts of steps that were reported
         self._reports: tuple[_Report, ...] = ()  # that can be taken back
         self._seen = False  # whether a row was new, or a step was reported
-        # keys and values: findings in sequences drawn (task and its probability, number of steps
-        # done, rows), and the latest ones (those judged, least probability, steps done)
-        self._drawn: tuple[tuple[Any, ...], Findings]
+        self._over = False  # whether no row follows
+        # keys and values: findings in sequences drawn (task, whether the film is over, number of
+        # steps done, or rows; end of the last step), and the latest ones (those judged, probability
+        # of the task, least probability, steps done)
+        self._drawn: tuple[tuple[Any, ...], float, Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation]]
         self._judge_again()
 
@@ -190,12 +193,18 @@ class FilmSession:
         new = self.stream.observe(row, at)
         if new:
             self._forget()
+            self._over = False
             if self._reports:
                 *before, last = self._reports
                 rows = (*last.rows, (row, at))
                 kept = len(rows) <= _UNDONE[1]
                 self._reports = (*before, replace(last, rows=rows)) if kept else ()
         return new
+
+    def finish(self) -> None:
+        """Tell that no row follows, until one does."""
+        self._over = True
+        vars(self).pop("outlook", None)  # no step goes on
 
     def done(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
@@ -219,7 +228,7 @@ class FilmSession:
             self._observe(row, at)
 
     def _judge_again(self) -> None:
-        self._drawn, self._verified = ((), Findings()), ((), [])
+        self._drawn, self._verified = ((), 0.0, Findings()), ((), [])
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
@@ -233,7 +242,7 @@ class FilmSession:
     def goes_on(self, steps: list[TimedStep], later: int = 0) -> bool:
         """Whether the last step lasts up to the last row, or up to some rows before it."""
         end = self.stream.seconds - later / self.stream.recogniser.rate
-        return bool(steps) and steps[-1].end >= end - 1e-6
+        return bool(steps) and not self._over and steps[-1].end >= end - 1e-6
 
     def log_expected(self, states: TaskStates) -> torch.Tensor:
         """Return log p(state of the next step | rows) [S]."""
@@ -262,14 +271,17 @@ class FilmSession:
             lag: Seconds of the last rows, which say more surely which step went on before them.
         """
         stream, taxonomy = self.stream, self._run.taxonomy
-        later = round(lag * stream.recogniser.rate)
+        later = 0 if self._over else round(lag * stream.recogniser.rate)
         steps, tasks = stream.steps(later) if later else self._recognised, self.tasks
         going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
         judged = self._judged(done, task)
-        state = judged, least, *((step.action, step.start, step.end) for step in done)
+        certainty = round(float(stream.doubted_tasks[task]), 2)
+        times = ((step.action, step.start, step.end) for step in done)
+        state = judged, certainty, least, *times
         if state != self._verified[0]:
-            self._verified = state, judged.deviations(stored(done), least)
+            deviations = judged.deviations(stored(done), certainty=certainty, least=least)
+            self._verified = state, deviations
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
@@ -284,29 +296,30 @@ class FilmSession:
         """Return what was wrong in the steps of a task.
 
         Networks of the past alone may mistake a step for the usual one. So if rows are kept,
-        networks of whole videos judge those up to the end of the last step, once.
+        networks of whole videos judge those up to the end of the last step, once; once the film is
+        over, all of them.
         """
         if self._run.verifier is None or not done:
             return Findings()
-        stream = self.stream
-        end = round(done[-1].end * stream.recogniser.rate)
-        certainty = round(float(stream.doubted_tasks[task]), 2)
-        rows = (len(done), end) if stream.keeps_rows else (0, stream.doubted_rows)
-        key = task, certainty, *rows
-        if key != self._drawn[0]:
-            drawn = stream.drawn_again(task, _DRAWN, end) or stream.drawn_steps(task, _DRAWN)
+        stream, over = self.stream, self._over
+        end = stream.seconds if over else done[-1].end
+        count = len(done) if stream.keeps_rows else -stream.doubted_rows
+        judged, before, findings = self._drawn
+        if judged != (task, over, count) or abs(end - before) > _SAME_END:
+            drawn_count = stream.recogniser.config.drawn if over else _DRAWN
+            drawn = stream.drawn_again(
+                task, drawn_count, round(end * stream.recogniser.rate)
+            ) or stream.drawn_steps(task, drawn_count)
             findings = self._run.verifier.judge(
                 stored(done),
                 task,
                 sure=[step.probability for step in done],
                 drawn=drawn,
-                certainty=certainty,
-                finished=False,
+                finished=over,
             )
-            if not any(drawn):
-                return findings
-            self._drawn = key, findings
-        return self._drawn[1]
+            if any(drawn):
+                self._drawn = (task, over, count), end, findings
+        return findings
 
 
 def led(

@@ -113,6 +113,9 @@ class Events(Protocol):
     def undo(self) -> None:
         """Take back the last event."""
 
+    def finish(self) -> None:
+        """Tell that no row follows, until one does (ConfigError without rows)."""
+
     def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
         """Return what was recognised in rows, with the next steps; arguments of a `Session`."""
 
@@ -261,6 +264,17 @@ class Session:
             ConfigError: There is none.
         """
         self._events.undo()
+        self._plans = {}
+
+    def finish(self) -> None:
+        """Tell that the film is over, until a further row comes: no step goes on.
+
+        Steps that did not come count as missing, and all rows are judged as a whole video.
+
+        Raises:
+            ConfigError: No row was observed.
+        """
+        self._events.finish()
         self._plans = {}
 
     @full_precision()

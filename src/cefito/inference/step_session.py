@@ -46,6 +46,8 @@ REPEATED = 1e-3
 UNEXPECTED = 0.01
 """Probability below which a step done is reported as unexpected."""
 
+_NO_ROW = "no row of a video was observed yet."
+
 
 @dataclass(frozen=True)
 class _State:
@@ -238,6 +240,10 @@ class StepSession:
         self._states.pop()
         self._forget()
 
+    def finish(self) -> None:
+        """Refuse, since no row of a video was observed (ConfigError)."""
+        raise ConfigError(_NO_ROW)
+
     def followed(
         self,
         ahead: Sequence[Likely],  # noqa: ARG002
@@ -245,7 +251,7 @@ class StepSession:
         lag: float,  # noqa: ARG002
     ) -> Followed:
         """Refuse, since no row of a video was observed (ConfigError)."""
-        raise ConfigError("no row of a video was observed yet.")
+        raise ConfigError(_NO_ROW)
 
     def _push(self, state: _State) -> None:
         self._states.append(state)

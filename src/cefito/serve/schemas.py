@@ -305,12 +305,17 @@ class RowsRequest(RequestBody):
 
 
 class EventRequest(RequestBody):
-    """An event of a session: an observation, rows of a video, a step done, or undo."""
+    """An event of a session: an observation, rows of a video, its end, a step done, or undo."""
 
     observation: Observation | None = None
     video: PlaceRequest | None = Field(None, description="Its start is the observation.")
     done: Name | None = Field(None, description="A step done, by id or name.")
     rows: Rows | None = None
+    over: Literal[True] | None = Field(
+        None,
+        description="The video whose rows were sent is over, until a further row comes: steps that "
+        "did not come are missing.",
+    )
     undo: Literal[True] | None = Field(
         None, description="Take back the last other event; rows stay."
     )
@@ -318,7 +323,7 @@ class EventRequest(RequestBody):
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
-        _check_one(self, "observation", "video", "rows", "done", "undo")
+        _check_one(self, "observation", "video", "rows", "done", "over", "undo")
         return self
 
 

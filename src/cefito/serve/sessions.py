@@ -513,7 +513,7 @@ def apply_event(
 
     Args:
         served: Run with its data sets.
-        event: Observation, step done, or undoing.
+        event: Observation, step done, end of a film, or undoing.
         session: Session to change.
         watch: Called now and then; it raises if the request has ended.
     """
@@ -521,6 +521,8 @@ def apply_event(
         session.undo()
     elif event.done is not None:
         session.done(event.done)
+    elif event.over:
+        session.finish()
     elif event.rows is not None:
         rows = list(_read_rows(event.rows, served.run.own_recogniser.width))
         new = False

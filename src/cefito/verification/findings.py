@@ -105,10 +105,15 @@ class Findings:
         """Return how probable it is that each of the steps shown was a mistake."""
         return tuple(self._suspects.get(key, _Suspect()).judgement() for key in step_keys(shown))
 
-    def deviations(self, shown: Sequence[Step], least: float = _LEAST) -> list[Deviation]:
+    def deviations(
+        self, shown: Sequence[Step], *, certainty: float = 1.0, least: float = _LEAST
+    ) -> list[Deviation]:
         """Return what may be wrong, the likeliest first, with places among the steps shown.
 
-        What is less probable than `least` is left out.
+        Args:
+            shown: The steps.
+            certainty: Probability of the task.
+            least: Leave out what is less probable.
         """
         places = {key: place for place, key in enumerate(step_keys(shown))}
         leasts = {
@@ -116,9 +121,9 @@ class Findings:
             for name, kind in KINDS.items()
         }
         findings = [
-            suspect.deviation(places.get(key), shown)
+            suspect.deviation(places.get(key), shown, certainty)
             for key, suspect in self._suspects.items()
-            if suspect.probability >= leasts.get(suspect.name, 2.0)
+            if certainty * suspect.probability >= leasts.get(suspect.name, 2.0)
         ]
         return sorted(findings, key=lambda deviation: -deviation.probability)
 
@@ -172,8 +177,14 @@ class _Suspect:
         chances = {name: share / done for name, share in shares.items()}
         return StepJudgement(mistake=min(1.0, mistake / done), kinds=chances)
 
-    def deviation(self, place: int | None, steps: Sequence[Step]) -> Deviation:
-        """Return what may be wrong, as its likeliest kind, with its place among the steps shown."""
+    def deviation(self, place: int | None, steps: Sequence[Step], certainty: float) -> Deviation:
+        """Return what may be wrong, as its likeliest kind, with its place among the steps shown.
+
+        Args:
+            place: The place, from 0; None if the steps shown lack it.
+            steps: The steps shown.
+            certainty: Probability of the task.
+        """
         name = self.name
         kind, (_, subject) = KINDS[name], self._best[name]
         times: dict[str, Any] = {}
@@ -186,7 +197,7 @@ class _Suspect:
             words=kind.words,
             action=subject.action,
             name=subject.video.name(subject.action),
-            probability=self.probability,
+            probability=certainty * self.probability,
             evidence=kind.evidence(subject),
             **times,
         )

@@ -349,13 +349,12 @@ class Verifier:
             task,
             sure=sure,
             drawn=drawn,
-            certainty=certainty,
             finished=finished,
             online=online,
         )
         if not self.knows(task):
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        deviations = findings.deviations(steps)
+        deviations = findings.deviations(steps, certainty=certainty)
         undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
         return Verification(
             deviations=tuple(d for d in deviations if d.probability >= least),
@@ -375,11 +374,10 @@ class Verifier:
         *,
         sure: Sequence[float] | None = None,
         drawn: Sequence[Sequence[Step]] | None = None,
-        certainty: float = 1.0,
         finished: bool = True,
         online: bool = False,
     ) -> Findings:
-        """Say how probable mistakes are; with `drawn`, whatever the steps are.
+        """Say how probable mistakes are if the task is sure; with `drawn`, whatever the steps are.
 
         Arguments and errors are those of `verify`. Nothing is found in a task without right videos.
         """
@@ -400,11 +398,9 @@ class Verifier:
             return findings
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
-        films = [
-            (n / len(drawn) * certainty, first[key], np.ones(len(key))) for key, n in likely.items()
-        ]
+        films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
         findings.of_drawn = bool(films)
-        films = films or [(certainty, tuple(steps), certain)]
+        films = films or [(1.0, tuple(steps), certain)]
         judged = self._judged(
             self.orders[task], [film for _, film, _ in films], finished=finished, online=online
         )

@@ -233,9 +233,11 @@ async function see(picture, at) {
 }
 
 function stopped(reason) {
+  const watched = watching();
   stopWatching();
   showSources();
   complain(reason);
+  if (watched === "film" && !reason) add({ over: true });
 }
 
 // a button that begins to watch a source, or stops it
