@@ -41,7 +41,7 @@ FINDING = 0.6
 LONGEST_LAG = 20.0
 """Seconds that the present step can be told later: rows are settled after more."""
 _DRAWN = 16  # sequences of steps, while a film goes on
-_SAME_END = 1.0  # seconds that the end of the last step may move before it is judged again
+_SURE_END = 2.0  # seconds after which the end of a step seldom changes
 _UNDONE = 20, 600  # most reports that can be taken back, and rows after the last of them
 
 
@@ -91,9 +91,9 @@ class FilmSession:
         self._seen = False  # whether a row was new, or a step was reported
         self._over = False  # whether no row follows
         # keys and values: findings in sequences drawn (task, whether the film is over, number of
-        # steps done, or rows; end of the last step), and the latest ones (those judged, probability
-        # of the task, least probability, steps done)
-        self._drawn: tuple[tuple[Any, ...], float, Findings]
+        # steps done, rows), and the latest ones (those judged, probability of the task, least
+        # probability, steps done)
+        self._drawn: tuple[tuple[Any, ...], Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation]]
         self._judge_again()
 
@@ -228,7 +228,7 @@ class FilmSession:
             self._observe(row, at)
 
     def _judge_again(self) -> None:
-        self._drawn, self._verified = ((), 0.0, Findings()), ((), [])
+        self._drawn, self._verified = ((), Findings()), ((), [])
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
@@ -296,20 +296,20 @@ class FilmSession:
         """Return what was wrong in the steps of a task.
 
         Networks of the past alone may mistake a step for the usual one. So if rows are kept,
-        networks of whole videos judge those up to the end of the last step, once; once the film is
-        over, all of them.
+        networks of whole videos judge those up to the end of the last step that has been over for
+        `_SURE_END`, once; when the film is over, all of them.
         """
+        stream, over = self.stream, self._over
+        until = stream.seconds - (0.0 if over else _SURE_END) + 1e-6
+        done = [step for step in done if step.end <= until]
         if self._run.verifier is None or not done:
             return Findings()
-        stream, over = self.stream, self._over
-        end = stream.seconds if over else done[-1].end
-        count = len(done) if stream.keeps_rows else -stream.doubted_rows
-        judged, before, findings = self._drawn
-        if judged != (task, over, count) or abs(end - before) > _SAME_END:
-            drawn_count = stream.recogniser.config.drawn if over else _DRAWN
-            drawn = stream.drawn_again(
-                task, drawn_count, round(end * stream.recogniser.rate)
-            ) or stream.drawn_steps(task, drawn_count)
+        end = round((stream.seconds if over else done[-1].end) * stream.recogniser.rate)
+        rows = (len(done), end) if stream.keeps_rows else (0, stream.doubted_rows)
+        key = task, over, *rows
+        if key != self._drawn[0]:
+            count = stream.recogniser.config.drawn if over else _DRAWN
+            drawn = stream.drawn_again(task, count, end) or stream.drawn_steps(task, count)
             findings = self._run.verifier.judge(
                 stored(done),
                 task,
@@ -317,9 +317,10 @@ class FilmSession:
                 drawn=drawn,
                 finished=over,
             )
-            if any(drawn):
-                self._drawn = (task, over, count), end, findings
-        return findings
+            if not any(drawn):
+                return findings
+            self._drawn = key, findings
+        return self._drawn[1]
 
 
 def led(
