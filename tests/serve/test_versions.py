@@ -59,6 +59,7 @@ def test_upgrade_look_and_back(serving, versions):
     assert (first[:2], second[:2]) == (("current", 0), ("current", 99))
     assert first[2] != second[2]
     new = begin(client, run="current")
+    assert (old["digest"], new["digest"]) == (first[2], second[2])
     assert tell(client, old, done=0)["number"] == tell(client, new, done=0)["number"] == 1
     assert older(client) == 1
     end(client, old)

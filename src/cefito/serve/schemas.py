@@ -533,6 +533,7 @@ class SessionAnswer(Belief):
     id: str
     run: str
     horizon: int
+    digest: str = Field(description="Of the run's version that it follows.")
     number: int = Field(description="Of events so far, undo included.")
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")

@@ -417,6 +417,7 @@ def _state(
         id=live.id,
         run=live.served.name,
         horizon=live.served.run.horizon,
+        digest=live.served.digest,
         number=live.number,
         events=session.events,
         goal=live.goal,
