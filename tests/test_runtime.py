@@ -21,6 +21,7 @@ from cefito.runtime import (
     named_stream,
     pick_device,
     return_memory,
+    weights_to_come,
 )
 
 
@@ -49,6 +50,18 @@ def test_the_gpu_of_a_mac_serves_what_needs_no_float64(monkeypatch):
     with pytest.raises(RunError, match=r"no numbers of 64 bits.*Use 'cpu'") as caught:
         pick_device("mps")
     assert caught.value.setting == "device"
+
+
+def test_weights_to_come_have_shapes_alone():
+    state = torch.get_rng_state()
+    with weights_to_come():
+        network = torch.nn.Linear(10**6, 10**6)
+        drawn = torch.nn.init.ones_(tensor=torch.zeros(2, device="cpu"))
+    assert network.weight.is_meta
+    assert network.weight.shape == (10**6, 10**6)
+    assert not drawn.any()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.nn.Linear(2, 3).weight.is_meta
 
 
 def test_seeds():

@@ -53,6 +53,28 @@ def resolve(precision: Precision, device: torch.device | str) -> Resolved:
     return "float32" if capability(device) == "none" else "bfloat16"
 
 
+@contextmanager
+def weights_to_come() -> Iterator[None]:
+    """Build modules without memory for their weights, and without initial values.
+
+    PyTorch draws initial values on its device "meta", too; the first of them imports what takes a
+    second.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if getattr(function, "__module__", "") == "torch.nn.init":
+                return (*args, *(kwargs or {}).values())[0]  # the tensor
+            return function(*args, **(kwargs or {}))
+
+    with torch.device("meta"), Undrawn():
+        yield
+
+
 @cache
 def _processor() -> Capability:
     import torch

@@ -29,7 +29,7 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner, Shape
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, find_recogniser
-from cefito.runtime import Precision
+from cefito.runtime import Precision, weights_to_come
 from cefito.search.settings import search_settings
 from cefito.settings import (
     PresetFile,
@@ -504,10 +504,8 @@ def abilities_of(method: Method) -> tuple[str, ...]:
 
 def published_sizes(method: Method) -> dict[str, int]:
     """Return the parameters of each network in the preset `paper`, built without memory."""
-    import torch
-
     config = load_config(
         "paper", method=method.name, dataset="crosstask", horizon=PUBLISHED.horizon
     )
-    with torch.device("meta"):
+    with weights_to_come():
         return method.planner.sizes(config.settings, PUBLISHED)

@@ -32,6 +32,7 @@ from cefito.runtime import (
     full_precision,
     generator_for,
     named_stream,
+    weights_to_come,
 )
 from cefito.training.settings import (
     PlannerTrainingConfig,
@@ -458,7 +459,7 @@ class TrainedNetwork(Ensemble[Network]):
     def size(cls, settings: Any, shape: Shape) -> dict[str, int]:
         """Number of trainable parameters for data of a shape, counted without memory."""
         config = cls.config_of(settings)
-        with torch.device("meta"):
+        with weights_to_come():
             return {cls.title: cls.members(config) * count_parameters(cls.build(config, shape))}
 
     @override

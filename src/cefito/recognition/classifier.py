@@ -43,6 +43,7 @@ _CLIPPED = 5.0  # standard deviations
 _LEAST_VARIANCE = 1e-9  # of a direction, as a share of the greatest
 _ROWS_EACH = 4  # rows for a direction, at least
 _LEAST_DEVIATION = 1e-3
+_BLOCK = 64  # rows whose averages one product makes
 
 
 def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> Rows:
@@ -146,8 +147,11 @@ def ahead_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
 
 def _past_and_means(rows: Rows, config: RecogniserConfig, rate: float) -> tuple[Rows, Rows]:
     """Return u_t beside its averages [n, (M + 1) D], and m_t [n, D], as `RowMemory` has them."""
-    counts = np.arange(1, len(rows) + 1).clip(max=config.longest_mean)
-    means = _averaged(rows, 1 / counts)
+    longest = config.longest_mean
+    counts = np.arange(1.0, min(len(rows), longest) + 1)[:, None]
+    means = np.cumsum(rows[:longest], axis=0, dtype=np.float64) / counts
+    later = _averages(rows[longest:], 1 - 1 / longest, means[-1])
+    means = np.concatenate([means, later]).astype(np.float32)
     centred = rows - means
     averages = [_exponential(centred, time) for time in _times(config, rate)]
     return np.concatenate([centred, *averages], axis=1), means
@@ -166,18 +170,28 @@ def whole_features(rows: Rows, config: RecogniserConfig, rate: float) -> Rows:
 
 def _exponential(rows: Rows, time: float) -> Rows:
     """Return the exponential averages of rows [n, D] up to each one, of a time constant in rows."""
-    return _averaged(rows, np.full(len(rows), 1 - np.exp(-1 / time)))
+    return _averages(rows, np.exp(-1 / time), rows[0])
 
 
-def _averaged(rows: Rows, shares: NDArray[np.float64]) -> Rows:
-    """Return v_t = v_t−1 + share_t (u_t − v_t−1) of rows u [n, D], which begins with v_0 = u_0."""
-    from scipy.linalg import solve_banded  # scipy.signal takes seconds to import
+def _averages(rows: Rows, keep: float, before: Rows) -> Rows:
+    """Return v_t = k v_t−1 + (1 − k) u_t of rows u [n, D], with v_−1 [D].
 
-    shares = np.append(1.0, shares[1:])
-    bands = np.ones((2, len(rows)))  # v_t − (1 − share_t) v_t−1 = share_t u_t
-    bands[1, :-1] = shares[1:] - 1
-    averages: Rows = solve_banded((1, 0), bands, shares[:, None] * rows)
-    return averages.astype(np.float32)
+    By blocks of rows: v_t = k^(t + 1) v_−1 + (1 − k) Σ_i≤t k^(t − i) u_i.
+
+    Args:
+        rows: u.
+        keep: k.
+        before: v_−1.
+    """
+    places = np.arange(min(len(rows), _BLOCK))[:, None]
+    kernel, decay = (1 - keep) * np.tril(keep ** abs(places - places.T)), keep ** (places + 1)
+    averages = np.empty(rows.shape, np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        count = len(block)
+        means = kernel[:count, :count] @ block + decay[:count] * before
+        averages[start : start + count], before = means, means[-1]
+    return averages
 
 
 class RowClassifier(nn.Module):

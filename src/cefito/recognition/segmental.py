@@ -79,6 +79,7 @@ from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Past, Rows, row_steps, temporal_steps
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, made_up
 from cefito.recognition.yardsticks import unchained
+from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
@@ -601,7 +602,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 shapes += [("past-changes", times * seen, 0, True)]
             for part, size, own, causal in shapes:
                 temporal = config if own else None
-                with torch.device("meta"):  # no memory is taken before the shapes are compared
+                with weights_to_come():
                     network = RowClassifier(
                         size, count, config, temporal=temporal, rows=own, causal=causal
                     ).eval()
@@ -609,7 +610,7 @@ class SegmentalRecogniser(BaseRecogniser):
                 networks[part] = network
             networks["attention"] = None
             if header.attention and config.attention is not None:
-                with torch.device("meta"):
+                with weights_to_come():
                     attention = ASFormer(reduced, count, config.attention).eval()
                 load_weights(attention, parts.pop("attention", {}), file, copy=False)
                 networks["attention"] = attention

@@ -52,6 +52,7 @@ from cefito.recognition.settings import (
 )
 from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import fit_on_videos, video_probabilities
+from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
@@ -259,7 +260,7 @@ class VideoNetworkRecogniser(_YardstickRecogniser):
         cls, tensors: dict[str, Tensor], width: int, count: int, config: Any, place: str
     ) -> nn.Module:
         """Return the network."""
-        with torch.device("meta"):  # no memory is taken before the shapes are compared
+        with weights_to_come():
             network = cls.network(width, count, config).eval()
         load_weights(network, tensors, place, copy=False)
         return network

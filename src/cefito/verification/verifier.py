@@ -30,6 +30,7 @@ from cefito.progress import Advance
 from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.held_out import best_temperature
+from cefito.runtime import weights_to_come
 from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence
@@ -507,7 +508,7 @@ class Verifier:
                 found = replace(found, foresight=shared)
             if not weights:
                 return found
-            with torch.device("meta"):  # no memory is taken before the shapes are compared
+            with weights_to_come():
                 network = RowClassifier(StepEvidence.width(), 3, config).eval()
             load_weights(network, weights, str(path), copy=False)
         except RunError as problem:

@@ -36,6 +36,7 @@ from cefito.planners.chain.ensemble import ChainEnsemble
 from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
+from cefito.runtime import weights_to_come
 from cefito.search.prior import START
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
@@ -212,7 +213,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         cls, config: AnyLengthConfig, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     ) -> AnyLengthNetwork:
         states = TaskStates.of(tensors["states_lookup"])
-        with torch.device("meta"):  # without memory for its weights
+        with weights_to_come():
             return AnyLengthNetwork(
                 config=config,
                 states=states,

@@ -32,7 +32,7 @@ from cefito.planners.chain.method import ChainConfig, ChainSettings
 from cefito.planners.chain.network import ChainLoss, ChainNetwork
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
-from cefito.runtime import derived_seed
+from cefito.runtime import derived_seed, weights_to_come
 from cefito.search.step_costs import StepCosts
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
@@ -139,7 +139,7 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
         cls, config: ChainConfig, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     ) -> ChainNetwork:
         states = TaskStates.of(tensors["states_lookup"])
-        with torch.device("meta"):  # without memory for its weights
+        with weights_to_come():
             return ChainNetwork(
                 config=config,
                 states=states,
