@@ -56,7 +56,7 @@ def test_weights_to_come_have_shapes_alone():
     state = torch.get_rng_state()
     with weights_to_come():
         network = torch.nn.Linear(10**6, 10**6)
-        drawn = torch.nn.init.ones_(tensor=torch.zeros(2, device="cpu"))
+        drawn = torch.nn.init.normal_(tensor=torch.zeros(2, device="cpu"))
     assert network.weight.is_meta
     assert network.weight.shape == (10**6, 10**6)
     assert not drawn.any()
