@@ -27,11 +27,10 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Taxonomy
 from cefito.data.folds import FEW_VIDEOS, folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
-from cefito.data.vocabulary import find_action, find_task
+from cefito.data.vocabulary import Taxonomy, find_action, find_task
 from cefito.errors import ConfigError, RunError
 from cefito.files import (
     Expected,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from cefito.data.annotations import Step, Taxonomy
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,

@@ -23,7 +23,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -32,10 +32,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy, Video, name_or_id
-from cefito.data.vocabulary import find_action, find_task, in_words
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy, find_action, find_task, in_words, name_or_id
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import Expected, check_tensors, read_json
+from cefito.files import Expected, Stored, check_tensors, read_json
 from cefito.settings import Record, read_record
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or
 
 
 @dataclass(frozen=True, eq=False)
-class TaskOrder:
+class TaskOrder(Stored):
     """What videos of one task show of its steps, apart from errors."""
 
     actions: NDArray[np.int64]  # ids [A], ascending
@@ -262,10 +262,6 @@ class TaskOrder:
         even = np.where(precedes | precedes.T, 0.0, 1.0) * (1 - np.eye(self.size))
         before = even + _CERTAIN * precedes
         return replace(self, before=before, places=self.places[:0], given=True)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all that `of_arrays` needs."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.data.annotations import Taxonomy, folded
+from cefito.data.vocabulary import Taxonomy, folded
 from cefito.field.layers import Dropout
 from cefito.field.predictor import prepared
 from cefito.planners.chain.method import ChainConfig
