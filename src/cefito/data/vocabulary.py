@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -35,6 +35,12 @@ def folded(name: str) -> str:
     """A name without case, punctuation and repeated spaces, to compare names by."""
     letters = unicodedata.normalize("NFKC", name).casefold()
     return " ".join(re.findall(r"\w+", letters.replace("_", " ")))
+
+
+@lru_cache(maxsize=1 << 12)
+def words(name: str) -> tuple[str, ...]:
+    """Return the words and the numbers of a name in order, without case."""
+    return tuple(re.findall(r"[^\W\d]+|\d+", folded(name)))
 
 
 _REMEDY = (

@@ -20,7 +20,6 @@ reduction).
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step, Video
-from cefito.data.vocabulary import Taxonomy, find_action, find_task, in_words, name_or_id
+from cefito.data.vocabulary import Taxonomy, find_action, find_task, in_words, name_or_id, words
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import Expected, Stored, check_tensors, read_json
 from cefito.settings import Record, read_record
@@ -305,13 +304,12 @@ class TaskOrder(Stored):
 def edge_costs(names: Sequence[str]) -> Floats:
     """Return −log of the prior of an edge from a to b, by the names of A actions [A, A]."""
     size, common = len(names), {*_COMMON.split()}
-    words = [
-        {word[:_STEM] for word in {*re.findall(r"[^\W\d_]+", name.casefold())} - common}
-        for name in names
+    stems = [
+        {word[:_STEM] for word in {*words(name)} - common if not word.isdecimal()} for name in names
     ]
-    number = Counter(chain.from_iterable(words))
-    words = [{word for word in row if number[word] <= _MOST_NAMES * size} for row in words]
-    shared = np.array([[not a.isdisjoint(b) for b in words] for a in words]).reshape(size, size)
+    number = Counter(chain.from_iterable(stems))
+    stems = [{stem for stem in row if number[stem] <= _MOST_NAMES * size} for row in stems]
+    shared = np.array([[not a.isdisjoint(b) for b in stems] for a in stems]).reshape(size, size)
     tells = len({*shared[~np.eye(size, dtype=bool)].tolist()}) == 2  # some pairs, but not all
     return np.where(shared, _RELATED, _UNRELATED) if tells else np.full((size, size), _EDGE)
 
