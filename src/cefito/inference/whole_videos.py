@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Source = ArrayLike | Path | str | Recording
 """Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
 
+_SHOWN = 3  # tasks that a message names
 UNNAMED = "video"
 """Name of the video of rows."""
 
@@ -168,12 +169,10 @@ def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tupl
     )
 
 
-def limits_of_films(run: OpenedRun, most: int = 3) -> list[str]:
+def limits_of_films(run: OpenedRun) -> list[str]:
     """Return why mistakes in films may go unseen, for the tasks of which too few were in training.
 
-    Args:
-        run: A run with a recogniser and a verifier.
-        most: Most tasks; the number of the others follows.
+    Of many tasks, the first and the number of the others.
     """
     recogniser, verifier = run.recogniser, run.verifier
     if recogniser is None or verifier is None or recogniser.seen is None:
@@ -183,5 +182,5 @@ def limits_of_films(run: OpenedRun, most: int = 3) -> list[str]:
         for task in range(len(recogniser.seen))
         for limit in limits_of_film(run, verifier, task)
     ]
-    more = len(unseen) - most
-    return [*unseen[:most], *[f"the same holds for {counted(more, 'more task')}"][: max(more, 0)]]
+    more = len(unseen) - _SHOWN
+    return [*unseen[:_SHOWN], *[f"the same holds for {counted(more, 'more task')}"][: max(more, 0)]]
