@@ -22,8 +22,9 @@ import numpy as np
 
 import common
 from cefito.cli.console import progress, talk
-from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy
+from cefito.data.annotations import Annotations, Step
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
+from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner

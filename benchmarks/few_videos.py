@@ -17,7 +17,7 @@ import numpy as np
 
 import common
 from cefito.data.prepared import PreparedDataset
-from cefito.recognition.methods import find_recogniser
+from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.recogniser import AnnotatedRows
 from cefito.recognition.scores import VideoScores, summary
 
@@ -44,7 +44,7 @@ def measured(
     known, background = AnnotatedRows.of(dataset, judged), len(dataset.taxonomy.actions)
     result: dict[str, Any] = {"draw": seed, "learned": len(learned), "judged": len(judged)}
     for name in names:
-        recogniser = find_recogniser(name).kind.fit(dataset, learned, seed=seed)
+        recogniser = RECOGNISERS.named(name).kind.fit(dataset, learned, seed=seed)
         scores = []
         for rows, truth in zip(known.rows, known.labels, strict=True):
             labels = recogniser.recognise(rows).rows.argmax(axis=1)

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 import common
-from cefito.data.annotations import Taxonomy, Video
+from cefito.data.annotations import Video
 from cefito.data.source import read_common
+from cefito.data.vocabulary import Taxonomy
 from cefito.files import write_json
 from cefito.verification.order import TaskOrder, likeliest_order, log_likelihood
 

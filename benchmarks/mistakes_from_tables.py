@@ -32,7 +32,7 @@ from rapidfuzz.distance import Levenshtein
 
 import common
 from cefito.files import write_json
-from cefito.inference.verifiers import open_verifier
+from cefito.inference.verification import open_verifier
 from cefito.study.verifiers import VERIFIERS, Judge, RightVideos, auc, compare_verifiers, scores
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read

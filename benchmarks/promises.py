@@ -28,7 +28,7 @@ from cefito.data.source import read_common
 from cefito.errors import ConfigError
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
-from cefito.inference.verifiers import open_verifier
+from cefito.inference.verification import open_verifier
 from cefito.study.promises import HOURLY, kept_promises
 from cefito.study.verifiers import compare_verifiers, right_parts
 from cefito.tracks import Track

@@ -27,8 +27,9 @@ import torch
 import common
 from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset, write_dataset
-from cefito.data.annotations import Annotations, Step, Taxonomy, Video
+from cefito.data.annotations import Annotations, Step, Video
 from cefito.data.simulation.observations import ObservationKnobs, observe
+from cefito.data.vocabulary import Taxonomy
 from cefito.field.fields import incremental_field, make_field
 from cefito.files import write_json
 from cefito.planners.cefito.planner import CefitoPlanner

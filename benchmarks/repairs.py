@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 import common
-from cefito.data.annotations import Action
+from cefito.data.vocabulary import Action
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
-from cefito.inference.verifiers import open_verifier
+from cefito.inference.verification import open_verifier
 from cefito.verification.findings import present, repair
 from cefito.verification.order import TaskOrder
 

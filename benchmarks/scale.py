@@ -29,8 +29,8 @@ import torch
 import common
 from cefito.batch.batch import plan_batch
 from cefito.cli.console import talk
-from cefito.data.annotations import Taxonomy
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import Windows
 from cefito.files import write_json
 from cefito.planners.base import Queries

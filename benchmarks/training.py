@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 import common
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.prefixes import prefix_counts

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 import common
-from cefito.data.annotations import Taxonomy, Video
+from cefito.data.annotations import Video
 from cefito.data.readers.procedure import orders_value, read_procedures, taxonomy_of
 from cefito.data.source import read_common
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json

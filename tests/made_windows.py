@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 
 

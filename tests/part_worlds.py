@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cefito.data import Annotations, PreparedDataset, Video
-from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.prepared import write_dataset
+from cefito.data.vocabulary import Action, Task, Taxonomy
 
 
 def part_of(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError, RunError
 from cefito.files import append_lines, file_names, parse_json
 from odd_names import ODD

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from cefito.field.energy import EnergyField as EnergyField
     from cefito.inference.answer import Answer as Answer
     from cefito.inference.session import Session as Session
-    from cefito.inference.whole_videos import VerifiedVideo as VerifiedVideo
-    from cefito.inference.whole_videos import graph as graph
+    from cefito.inference.verification import VerifiedVideo as VerifiedVideo
+    from cefito.inference.verification import graph as graph
+    from cefito.inference.verification import verify as verify
     from cefito.inference.whole_videos import recognise as recognise
-    from cefito.inference.whole_videos import verify as verify
     from cefito.planners.cefito.planner import CefitoPlanner as CefitoPlanner
     from cefito.planners.methods import RunConfig as RunConfig
     from cefito.planners.methods import load_config as load_config
@@ -60,7 +60,8 @@ _NAMES = {
     "field.energy": ("EnergyField",),
     "inference.answer": ("Answer",),
     "inference.session": ("Session",),
-    "inference.whole_videos": ("VerifiedVideo", "graph", "recognise", "verify"),
+    "inference.verification": ("VerifiedVideo", "graph", "verify"),
+    "inference.whole_videos": ("recognise",),
     "planners.cefito.planner": ("CefitoPlanner",),
     "planners.methods": ("RunConfig", "load_config"),
     "planners.queries": ("Queries",),

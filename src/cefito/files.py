@@ -14,8 +14,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained, reason
 from cefito.locks import file_locked, temporary_beside
@@ -479,11 +480,15 @@ def load_weights(
 
 
 class Expected(NamedTuple):
-    """Shape, kind and bounds of a tensor."""
+    """Shape, kind and bounds of a tensor.
 
-    shape: tuple[int, ...]
+    A size of the shape may be a name, of sizes that are equal. As the upper bound, its numbers are
+    below this size.
+    """
+
+    shape: tuple[int | str, ...]
     low: float
-    high: float
+    high: float | str
     kind: str = "f"  # of NumPy's types: "f", "i" or "b"
     nan: bool = False  # whether it may hold NaN
 
@@ -501,13 +506,39 @@ def check_tensors(
     for name in sorted({*tensors} ^ {*expected}):
         where = "is missing" if name in expected else "is unknown"
         raise RunError(f"{place}: tensor '{name}' {where}.")
-    for name, (shape, low, high, kind, nan) in expected.items():
+    sizes: dict[int | str, int] = {}  # of names, by the first tensor that has each
+    for name, (named_shape, low, highest, kind, nan) in expected.items():
         tensor = tensors[name]
-        if (tensor.shape, tensor.dtype.kind) != (shape, kind):
+        for size, actual in zip(named_shape, tensor.shape, strict=False):
+            sizes.setdefault(size, actual if isinstance(size, str) else size)
+        shape = [sizes.get(size, size) for size in named_shape]
+        if ([*tensor.shape], tensor.dtype.kind) != (shape, kind):
             fault = f"has shape {list(tensor.shape)} and type {tensor.dtype}"
-            raise RunError(f"{place}: tensor '{name}' {fault}; expected {list(shape)}.")
+            raise RunError(f"{place}: tensor '{name}' {fault}; expected {shape}.")
+        high = sizes[highest] - 1 if isinstance(highest, str) else highest
         if not ((tensor >= low) & (tensor <= high) | (nan & (tensor != tensor))).all():
             raise RunError(f"{place}: tensor '{name}' is not from {low:g} to {high:g} throughout.")
+
+
+class Stored:
+    """Base of dataclasses that are kept as arrays, one a field."""
+
+    expected: ClassVar[Mapping[str, Expected]]
+    """What `loaded` expects of each field."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the fields as arrays."""
+        import numpy as np
+
+        return {
+            field.name: np.asarray(getattr(self, field.name)) for field in fields(cast("Any", self))
+        }
+
+    @classmethod
+    def loaded(cls, arrays: Mapping[str, NDArray[Any]], place: str) -> Self:
+        """Build from what `arrays` returned; RunError for others, `place` is their file."""
+        check_tensors(arrays, cls.expected, place)
+        return cls(**arrays)
 
 
 def sha256(path: Path) -> str:

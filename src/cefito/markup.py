@@ -26,6 +26,7 @@ TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1
 _SECONDS = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
 _CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
 _LONGEST = 40  # characters of a time
+_LATEST = 1e7  # seconds of a video; more are Unix times
 _IN_MARKDOWN = str.maketrans(
     {sign: "\\" + sign for sign in "\\|*_`~$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
 )
@@ -278,6 +279,28 @@ def as_seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{str(value)[:_LONGEST]!r} is not a time")
     return float(value)
+
+
+def step_times(start: Any, end: Any, *, place: str) -> tuple[float, float]:
+    """Return start and end of a step in seconds, if a step can have them.
+
+    Args:
+        start: Start in seconds, a number or text.
+        end: End in seconds, not before the start.
+        place: Where the step was read; begins messages.
+
+    Raises:
+        DataError: Other values, or times that are not in order or are dates.
+    """
+    times = f"the step runs from {start!r} to {end!r}"
+    expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
+    with explained(place, times, expected, TypeError, ValueError, OverflowError):
+        start, end = as_seconds(start), as_seconds(end)
+        if not (0 <= start <= end and math.isfinite(end)):
+            raise ValueError("the times are not in order")
+        if end > _LATEST:
+            raise ValueError("they seem to be dates; a video starts at 0")
+    return start, end
 
 
 Seconds = Annotated[float, BeforeValidator(as_seconds)]

@@ -92,6 +92,13 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def named(self, name: Any, setting: str = "") -> Entry:
+        """Return the entry of a name that the user chose by a setting (ConfigError)."""
+        if not isinstance(name, str) or name not in self:
+            problem = f"no {self.what} '{name}'; there are {', '.join(self)}"
+            raise ConfigError(f"{problem}.", setting=setting)
+        return self[name]
+
     def package(self, name: str) -> tuple[str, str] | None:
         """Return name and version of the package that adds an entry; None for this one."""
         if name in self._own or name not in self.points:

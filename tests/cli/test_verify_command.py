@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cefito.cli.verify import show_verified
-from cefito.inference.whole_videos import VerifiedVideo
+from cefito.inference.verification import VerifiedVideo
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]

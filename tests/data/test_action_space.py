@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data.annotations import Task
+from cefito.data.vocabulary import Task
 from cefito.data.windows import ActionSpace, action_space, cut_windows, extended_space
 from cefito.errors import DataError
 from made_windows import taxonomy_of, windows_of

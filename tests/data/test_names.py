@@ -5,8 +5,16 @@ import unicodedata
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Action, Task, Taxonomy, name_or_id
-from cefito.data.vocabulary import find_action, find_actions, find_task, similar_names
+from cefito.data.vocabulary import (
+    Action,
+    Task,
+    Taxonomy,
+    find_action,
+    find_actions,
+    find_task,
+    name_or_id,
+    similar_names,
+)
 from cefito.errors import ConfigError
 from odd_names import ODD
 

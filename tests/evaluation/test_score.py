@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rapidfuzz.distance import Levenshtein
 
-from cefito.data.annotations import Taxonomy
 from cefito.data.readers.custom import prepare_custom
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics, read_plans, training_orders

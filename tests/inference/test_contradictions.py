@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.inference.contradictions import contradictions
 from cefito.planners.base import Marginals
 from cefito.planners.base_planner import BasePlanner

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import ValidationError
 
-from cefito.data.annotations import Action, Taxonomy
+from cefito.data.vocabulary import Action, Taxonomy
 from cefito.errors import ConfigError
 from cefito.inference.constraints import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints

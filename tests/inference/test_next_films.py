@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.inference.next_films import (
     FilmToLabel,
     LabelledFilms,

@@ -9,7 +9,8 @@ import cefito
 from cefito.cli import main
 from cefito.data.annotations import Step
 from cefito.errors import CefitoError, ConfigError, DataError
-from cefito.inference.verifiers import learned_verifier, open_verifier
+from cefito.inference.verification import open_verifier
+from cefito.inference.verifiers import learned_verifier
 from cefito.tracks.document import Choices
 from cefito.verification.settings import VerifierConfig
 

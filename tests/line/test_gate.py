@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
 from cefito.line.events import Event, Telling

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError
 from cefito.parts.matching import extended_taxonomy, match_vocabulary
 from made_windows import windows_of

@@ -9,7 +9,7 @@ from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
-from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, find_recogniser
+from cefito.recognition.methods import RECOGNISERS, RecogniserMethod
 from cefito.recognition.settings import (
     ASFormerConfig,
     MSTCNConfig,
@@ -84,7 +84,7 @@ def films(tmp_path_factory):
 )
 def test_settings_of_another_recogniser_are_refused(films, name, config):
     with pytest.raises(ConfigError, match=f"expected those of {name}"):
-        find_recogniser(name).kind.fit(films, [0, 1], config=config)
+        RECOGNISERS.named(name).kind.fit(films, [0, 1], config=config)
 
 
 def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
@@ -143,4 +143,4 @@ OTHER = RecogniserMethod(name="mine", recogniser="", settings=NearestConfig, row
 
 def test_names():
     assert [*RECOGNISERS] == ["segmental", "mstcn", "asformer", "online", "nearest"]
-    assert find_recogniser("mstcn").settings().method == "mstcn"
+    assert RECOGNISERS.named("mstcn").settings().method == "mstcn"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cefito.data.annotations import nfc
+from cefito.data.vocabulary import nfc
 from cefito.errors import CefitoError
 from cefito.tracks import reading
 from cefito.tracks.document import Choices

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.study.promises import KeptPromise, kept_promises, right_part, verified_split
 from cefito.verification.promise import HeldOutFindings
 from cefito.verification.verifier import Verifier

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from cefito.cli import main
-from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import write_dataset
 from cefito.data.timeline import Timeline, row_labels
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow

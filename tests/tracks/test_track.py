@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
-from cefito.inference.whole_videos import VerifiedStep, VerifiedVideo
+from cefito.inference.verification import VerifiedStep, VerifiedVideo
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices, Format
 from cefito.tracks.formats import FORMATS, WRITERS

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import Windows
 from made_windows import windows_of
 

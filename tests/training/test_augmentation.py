@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
 from cefito.training.augmentation import ActionMeans, Observations

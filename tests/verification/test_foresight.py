@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.verification import foresight

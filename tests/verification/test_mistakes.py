@@ -2,7 +2,8 @@
 
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.verification.findings import Deviation
 from cefito.verification.mistakes import KINDS, OmittedMistake, StepMistake
 from cefito.verification.verifier import Verifier

@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
 from cefito.verification.order import TaskOrder, graph_text, reached, read_orders

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, RunError
 from cefito.recognition.recogniser import HeldFilm
 from cefito.tracks import TimedStep
@@ -137,8 +138,8 @@ def test_thousands_of_videos_are_held_out_in_parts():
 
 def test_arrays_of_other_shapes_are_refused():
     arrays = made([0.5], []).arrays()
-    again = HeldOutFindings.of_arrays(arrays, "FILE")
+    again = HeldOutFindings.loaded(arrays, "FILE")
     assert again.alarms(0.5).tolist() == [1, 0]
     for name, other in (("video", arrays["video"] + 2), ("steps", arrays["steps"][:1])):
         with pytest.raises(RunError, match=f"FILE: tensor '{name}'"):
-            HeldOutFindings.of_arrays(arrays | {name: other}, "FILE")
+            HeldOutFindings.loaded(arrays | {name: other}, "FILE")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.verification.findings import present, repair
 from cefito.verification.order import TaskOrder
 

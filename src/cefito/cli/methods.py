@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Settings, known_settings
 from cefito.cli.values import Flag, Json, said_as_json
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.planners.methods import METHODS, SERVER, Method, PlannerVariant, listed_methods
 
 

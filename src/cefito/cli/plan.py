@@ -36,7 +36,7 @@ from cefito.inference.question import Question
 from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
-    from cefito.data.annotations import Taxonomy
+    from cefito.data.vocabulary import Taxonomy
     from cefito.inference.answer import Answer
     from cefito.inference.sets import PlanSets, StepSet
 

@@ -19,8 +19,8 @@ from cefito.cli.options import (
     settings,
 )
 from cefito.cli.values import said_as_json
-from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import open_dataset
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import Errors
 from cefito.executors.processes import cores
 from cefito.inference.question import steps_range

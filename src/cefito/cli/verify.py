@@ -22,7 +22,7 @@ from cefito.markup import percent
 from cefito.verification.order import graph_text
 
 if TYPE_CHECKING:
-    from cefito.inference.whole_videos import VerifiedVideo
+    from cefito.inference.verification import VerifiedVideo
     from cefito.verification.verifier import Verifier
 
 FOUND = 3
@@ -74,8 +74,7 @@ def verify(
             leave open whether all was right: a step is not sure, or such mistakes went unseen in
             training.
     """
-    from cefito.inference.verifiers import open_verifier
-    from cefito.inference.whole_videos import promised, verified_videos
+    from cefito.inference.verification import open_verifier, promised, verified_videos
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -201,8 +200,8 @@ def graph(
         out: File to write: .json, which --order reads, .dot (Graphviz) or .svg (a picture). By
             default JSON is printed.
     """
-    from cefito.inference.verifiers import open_verifier
-    from cefito.inference.whole_videos import edited_orders
+    from cefito.inference.verification import open_verifier
+    from cefito.inference.verifiers import edited_orders
     from cefito.report.picture import graph_picture
 
     form = "json"

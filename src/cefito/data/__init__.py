@@ -3,16 +3,9 @@
 Taxonomy and videos, the prepared data set, its sources, the embedded world, simulated observations.
 """
 
-from cefito.data.annotations import (
-    Action,
-    Annotations,
-    Step,
-    Task,
-    Taxonomy,
-    Video,
-    read_annotations,
-)
+from cefito.data.annotations import Annotations, Step, Video, read_annotations
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
+from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.data.windows import Windows, cut_windows
 
 __all__ = [

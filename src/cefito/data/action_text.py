@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import is_pickled, load_npy
-from cefito.data.annotations import Taxonomy
 from cefito.data.pickles import load_pickled
 from cefito.data.prepared import (
     PreparedDataset,
@@ -20,6 +19,7 @@ from cefito.data.prepared import (
     video_folder_entry,
     write_dataset,
 )
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError
 from cefito.files import check_array, read_bytes
 

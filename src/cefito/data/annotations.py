@@ -1,25 +1,21 @@
-"""Annotations: the vocabulary of tasks and actions, and the annotated videos, with their files."""
+"""Annotated videos and their file: steps in time, in the words of a taxonomy."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
+from cefito.data.vocabulary import Name, Taxonomy, nfc
 from cefito.errors import DataError, explained
-from cefito.files import MAX_JSON, read_json, read_text, write_text
-from cefito.markup import as_seconds, counted
-from cefito.settings import Record, parse_record, read_record
+from cefito.files import MAX_JSON, read_text, write_text
+from cefito.markup import counted, step_times
+from cefito.settings import Record, parse_record
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
@@ -34,260 +30,7 @@ def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None
     return explained(place, f"not {kind}", expected, *kinds)
 
 
-def nfc(text: str) -> str:
-    """Convert to Unicode's normal form C, where "é" is one letter (two in Apple's file names)."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def folded(name: str) -> str:
-    """A name without case, punctuation and repeated spaces, to compare names by."""
-    letters = unicodedata.normalize("NFKC", name).casefold()
-    return " ".join(re.findall(r"\w+", letters.replace("_", " ")))
-
-
-_REMEDY = (
-    'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", '
-    '"name"}]}.'
-)
-
-_Name = Annotated[str, AfterValidator(nfc), Field(pattern=r"\S")]
-_AUTHORS_TASK = re.compile(r"([0-9]+)_(?:[0-9]+_)?(.*\S.*)", re.DOTALL)
-_MOST_IDS = 10_000
-_Names = dict[int, str]
-"""Names by id."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action of the vocabulary; ids run from 0 to K − 1."""
-
-    id: int
-    name: _Name
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task and the ids of the actions that it may take, ascending."""
-
-    id: int
-    name: _Name
-    actions: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Taxonomy:
-    """The closed vocabulary of a data set; position = id.
-
-    `shared` is a coarser vocabulary, in which equal actions of different tasks share an id
-    (CrossTask's 105).
-    """
-
-    dataset: str  # its name
-    tasks: tuple[Task, ...]
-    actions: tuple[Action, ...]
-    shared: tuple[Action, ...] | None = None
-    to_shared: tuple[int, ...] | None = None  # id of each action in `shared`
-
-    def __repr__(self) -> str:
-        parts = counted(len(self.tasks), "task"), counted(len(self.actions), "action")
-        return f"Taxonomy({self.dataset!r}, {', '.join(parts)})"
-
-    @classmethod
-    def from_names(
-        cls, dataset: str, tasks: Iterable[tuple[str, Iterable[int]]], actions: Iterable[str]
-    ) -> Taxonomy:
-        """Build from the names and action ids of tasks and the names of actions, in id order.
-
-        Args:
-            dataset: Name of the data set.
-            tasks: Name and action ids of each task.
-            actions: Name of each action.
-        """
-        return cls(
-            dataset=dataset,
-            tasks=tuple(
-                Task(id=number, name=name, actions=tuple(sorted(ids)))
-                for number, (name, ids) in enumerate(tasks)
-            ),
-            actions=named_actions(actions),
-        )
-
-    @classmethod
-    def from_ids(
-        cls, dataset: str, tasks: _Names, actions: _Names, owned: dict[int, set[int]], place: Path
-    ) -> Taxonomy:
-        """Build from names by id and the action ids of each task.
-
-        An id that does not occur gets a made-up name; one above 9,999 is refused (DataError).
-
-        Args:
-            dataset: Name of the data set.
-            tasks: Names of tasks by id.
-            actions: Names of actions by id.
-            owned: Action ids of each task.
-            place: File, for messages.
-        """
-        names = _padded(tasks, "task", place)
-        rows = [(name, owned.get(number, ())) for number, name in enumerate(names)]
-        return cls.from_names(dataset, rows, _padded(actions, "action", place))
-
-    @classmethod
-    def read(cls, path: Path | str) -> Taxonomy:
-        """Read a `taxonomy.json`."""
-        path = Path(path)
-        return cls.from_dict(read_json(path, _REMEDY), place=str(path))
-
-    @classmethod
-    def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
-        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors.
-
-        The form of the paper's authors is read, too.
-        """
-        if _is_authors(value):
-            value = _common_form(value, place)
-        file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
-        actions = _by_id(file.actions, "action", place)
-        sets = [replace(task, actions=tuple(sorted(set(task.actions)))) for task in file.tasks]
-        tasks = _by_id(sets, "task", place)
-        for task in tasks:
-            _check_ids(task.actions, len(actions), f"{place}: task {task.id} ('{task.name}')")
-        shared, to_shared = _shared_space(value, len(actions), place)
-        return cls(file.dataset, tasks, actions, shared, to_shared)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to the content of a `taxonomy.json`."""
-        value: dict[str, Any] = {
-            "dataset": self.dataset,
-            "tasks": [asdict(task) | {"actions": list(task.actions)} for task in self.tasks],
-            "actions": [asdict(action) for action in self.actions],
-        }
-        if self.shared is not None and self.to_shared is not None:
-            value[f"map_{len(self.actions)}_to_{len(self.shared)}"] = list(self.to_shared)
-            value[f"actions_{len(self.shared)}"] = [asdict(action) for action in self.shared]
-        return value
-
-    def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
-        """Names of a sequence of action ids."""
-        return [self.actions[action].name for action in np.asarray(actions).tolist()]
-
-    def sequence(self, actions: Sequence[int], *, ids: bool = False) -> str:
-        """Return the names of actions, separated by arrows; `ids` follow the names if asked."""
-        names = [self.actions[action].name for action in actions]
-        if ids:
-            names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]
-        return " → ".join(names)
-
-
-def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
-    """Actions with the given names, in id order."""
-    return tuple(Action(id=number, name=name) for number, name in enumerate(names))
-
-
-def name_or_id(entries: Sequence[Task] | Sequence[Action], number: int) -> str:
-    """Return text that `find_task`, or `find_action` with a task, reads as one of these entries."""
-    names = {entry.id: entry.name for entry in entries}
-    if [name.strip() for name in names.values()].count(names[number].strip()) > 1:
-        return f"id:{number}"
-    return "name:" * names[number].startswith("name:") + names[number]
-
-
-def _padded(names: _Names, kind: str, place: object) -> list[str]:
-    """Names in the order of ids, with a made-up name for each id that does not occur."""
-    if wrong := [number for number in names if not 0 <= number < _MOST_IDS]:
-        expected = f"expected 0 to {_MOST_IDS - 1:,}"
-        raise DataError(f"{place}: {kind} id {wrong[0]}; {expected}. Renumber them.")
-    return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]
-
-
-class _File(Record, extra="ignore"):
-    dataset: _Name
-    tasks: list[Task] = Field(min_length=1)
-    actions: list[Action] = Field(min_length=1)
-
-
-class _Shared(Record):
-    names: list[Action] = Field(min_length=1)
-    ids: list[int]
-
-
-_Named = TypeVar("_Named", Action, Task)
-
-
-def _by_id(entries: list[_Named], kind: str, place: str) -> tuple[_Named, ...]:
-    entries = sorted(entries, key=lambda entry: entry.id)
-    if [entry.id for entry in entries] != list(range(len(entries))):
-        expected = f"0 to {len(entries) - 1} without gap or repeat"
-        raise DataError(f"{place}: {kind} ids must run from {expected}. Renumber them.")
-    return tuple(entries)
-
-
-def _check_ids(ids: Iterable[int], size: int, place: str) -> None:
-    unknown = [number for number in ids if not 0 <= number < size]
-    if unknown:
-        expected = f"which is not among the {size} actions"
-        raise DataError(f"{place} names action {unknown[0]}, {expected}. Correct the id.")
-
-
-def _shared_space(
-    value: dict[str, Any], size: int, place: str
-) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
-    maps = [key for key in value if re.fullmatch(r"map_\d+_to_\d+", key)]
-    if not maps:
-        return None, None
-    place, names = f"{place}: '{maps[0]}'", "actions_" + maps[0].rsplit("_", 1)[1]
-    entries = {"names": value.get(names), "ids": value[maps[0]]}
-    expected = f"Expected one id for each of the {size} actions, and '{names}' as 'actions'."
-    space = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
-    shared = _by_id(space.names, "shared action", place)
-    _check_ids(space.ids, len(shared), place)
-    if len(space.ids) != size:
-        raise DataError(f"{place}: has {len(space.ids)} ids. {expected}")
-    return shared, tuple(space.ids)
-
-
-def _is_authors(value: Any) -> bool:
-    """Whether JSON is a taxonomy as the paper's authors write it.
-
-    It is {"0_23521_Make Jello Shots": {"0": "pour water", …}, …}: id, the data set's own number of
-    the task (CrossTask alone) and its name, and the names of its actions by their ids.
-    """
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(_AUTHORS_TASK.fullmatch(key) for key in value)
-        and all(isinstance(actions, dict) for actions in value.values())
-    )
-
-
-def _common_form(value: dict[str, dict[str, Any]], place: str) -> dict[str, Any]:
-    """Return a taxonomy in the authors' form as the content of a `taxonomy.json`.
-
-    Ids that no task has get made-up names.
-    """
-    names: _Names = {}
-    tasks = []
-    for key, actions in value.items():
-        number, name = _AUTHORS_TASK.fullmatch(key).groups()  # type: ignore[union-attr]
-        for action, called in actions.items():
-            if not re.fullmatch(r"[0-9]{1,4}", action) or not isinstance(called, str):
-                expected = f"expected an id from 0 to {_MOST_IDS - 1:,}, and a name"
-                raise DataError(f"{place}: '{key}' has the action {action!r}; {expected}.")
-            if names.setdefault(int(action), called) != called:
-                both = f"'{names[int(action)]}' and '{called}'"
-                raise DataError(f"{place}: action {action} is {both}. Keep one name.")
-        tasks.append({"id": int(number), "name": name, "actions": list(map(int, actions))})
-    return {
-        "dataset": Path(place).stem.partition("_taxonomy")[0],
-        "tasks": tasks,
-        "actions": [
-            {"id": action, "name": name}
-            for action, name in enumerate(_padded(names, "action", place))
-        ],
-    }
-
-
 SPLITS = ("train", "val", "test")
-_LONGEST = 1e7  # seconds of a video; more are Unix times
 _SHAPE = 'Expected {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …]}.'
 
 
@@ -307,23 +50,15 @@ class Step:
 
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
-    """Make a step of times in seconds (numbers or text), which are checked.
+    """Make a step of times that are checked.
 
     Args:
-        start: Start in seconds.
-        end: End in seconds, not before the start.
+        start: Start, as of `step_times`.
+        end: End, as of `step_times`.
         action: Id of the action.
         place: Where the step was read; begins messages.
     """
-    times = f"the step runs from {start!r} to {end!r}"
-    expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
-    with explained(place, times, expected, TypeError, ValueError, OverflowError):
-        step = Step(start=as_seconds(start), end=as_seconds(end), action=action)
-        if not (0 <= step.start <= step.end and math.isfinite(step.end)):
-            raise ValueError("the times are not in order")
-        if step.end > _LONGEST:
-            raise ValueError("they seem to be dates; a video starts at 0")
-    return step
+    return Step(*step_times(start, end, place=place), action)
 
 
 @dataclass(frozen=True)
@@ -455,7 +190,7 @@ class _VideoEntry(Record, extra="ignore", strict=True):
     steps: list[tuple[float, float, int]]
     in_protocol: bool = True
     group: Annotated[str, AfterValidator(nfc)] = ""
-    errors: list[tuple[_Name, ...]] | None = None
+    errors: list[tuple[Name, ...]] | None = None
     missing: tuple[int, ...] = ()
     predicted_tasks: dict[int, list[int | None]] = Field(default_factory=dict)
 

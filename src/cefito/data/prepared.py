@@ -22,8 +22,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
+from cefito.data.annotations import Annotations, Video, read_annotations, write_videos
 from cefito.data.timeline import TIMELINE_FILE, Timeline
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,

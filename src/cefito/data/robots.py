@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PositiveFloat
 
-from cefito.data.annotations import nfc
+from cefito.data.vocabulary import nfc
 from cefito.errors import DataError, explained, install_command
 from cefito.files import check_binary, read_json
 from cefito.markup import listed

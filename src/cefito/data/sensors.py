@@ -26,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from cefito.data.annotations import Video, nfc
+from cefito.data.annotations import Video
 from cefito.data.prepared import open_dataset
 from cefito.data.robots import RobotDataset, episode_name, find_episode, is_robot, open_robot
 from cefito.data.source import Source
 from cefito.data.timeline import RATES
+from cefito.data.vocabulary import nfc
 from cefito.errors import DataError
 from cefito.files import file_names, has_ending, read_bytes, write_json
 from cefito.markup import check_columns, counted, decoded, listed, table_start

@@ -13,15 +13,13 @@ from cefito.data.annotations import (
     Annotations,
     Step,
     Video,
-    folded,
     json_lines,
-    make_step,
-    nfc,
     read_annotations,
 )
 from cefito.data.folds import FEW_VIDEOS, drawn_groups
+from cefito.data.vocabulary import folded, nfc
 from cefito.errors import DataError
-from cefito.markup import counted
+from cefito.markup import counted, step_times
 from cefito.settings import Record, parse_record
 
 ERRORS_FILE = "errors.jsonl"
@@ -65,7 +63,7 @@ def read_common(folder: Path | str) -> Source:
         notes += [note] * bool(note)
     for video in annotations.videos:
         for number, step in enumerate(video.steps, 1):
-            make_step(step.start, step.end, 0, place=f"{place}, '{video.video_id}', step {number}")
+            step_times(step.start, step.end, place=f"{place}, '{video.video_id}', step {number}")
     return Source(
         annotations=annotations,
         form="taxonomy.json and videos.jsonl",

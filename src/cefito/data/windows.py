@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import row_numbers
-from cefito.data.annotations import SPLITS, Taxonomy, Video
+from cefito.data.annotations import SPLITS, Video
 from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError
 from cefito.files import aligned
 from cefito.markup import counted

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import in_words
+from cefito.data.vocabulary import Taxonomy, in_words
 from cefito.errors import ConfigError
 from cefito.inference.contradictions import contradictions
 from cefito.inference.query import check_width

@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import StrictBool, StrictInt, StrictStr, create_model
 
-from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import find_action, find_actions
+from cefito.data.vocabulary import Taxonomy, find_action, find_actions
 from cefito.errors import ConfigError
 from cefito.search.constraints import (
     Constraints,

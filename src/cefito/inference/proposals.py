@@ -41,10 +41,7 @@ class Corrections(Record):
         return 1 - self.edits / max(3 * self.steps, 1)
 
 
-def compare(
-    pairs: Iterable[tuple[Sequence[TimedStep], Sequence[TimedStep]]],
-    tolerance: float = TOLERANCE,
-) -> Corrections:
+def compare(pairs: Iterable[tuple[Sequence[TimedStep], Sequence[TimedStep]]]) -> Corrections:
     """Count what was changed in videos, given the proposed and the corrected steps of each."""
     sums = dict.fromkeys(("videos", "steps", "kept", "moved", "added", "removed"), 0)
     for proposed, corrected in pairs:
@@ -57,7 +54,7 @@ def compare(
                 sums["removed"] += 1
             else:
                 off = max(abs(proposal.start - step.start), abs(proposal.end - step.end))
-                sums["kept" if off <= tolerance else "moved"] += 1
+                sums["kept" if off <= TOLERANCE else "moved"] += 1
     return Corrections(**sums)
 
 

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import Border, load_npy
-from cefito.data.annotations import nfc
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.feature_files import FeatureArray, load_features
 from cefito.data.readers.observing import observe
-from cefito.data.vocabulary import similar_names
+from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array
 from cefito.parts.matching import DatasetMatch, match_dataset

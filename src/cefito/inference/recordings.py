@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import is_features
 from cefito.data.robots import Film, all_episodes, find_episode, is_robot
 from cefito.data.timeline import RATES
+from cefito.data.vocabulary import nfc
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_regular
 from cefito.inference.query import features_of, find_video, run_rate

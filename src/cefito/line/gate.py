@@ -9,7 +9,7 @@ from typing import Any, Literal, TextIO
 
 from pydantic import Field
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.inference.following import Followed
 from cefito.line.events import MISSING, beyond
 from cefito.settings import Record

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Action, Annotations, Task, Taxonomy, Video, nfc
+from cefito.data.annotations import Annotations, Video
 from cefito.data.prepared import PreparedDataset, name_and_fingerprint
+from cefito.data.vocabulary import Action, Task, Taxonomy, nfc
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError
 from cefito.markup import counted, listed, shortened

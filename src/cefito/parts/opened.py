@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
@@ -58,7 +58,7 @@ from cefito.planners.methods import (
     run_config,
 )
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.recognition.methods import find_recogniser
+from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
@@ -446,7 +446,7 @@ def _parts(
 
     def recogniser(copies: Path) -> Recogniser:
         name = info.config.get("recogniser", {}).get("method", "segmental")
-        return find_recogniser(name).kind.load(copies, taxonomy)
+        return RECOGNISERS.named(name, "recogniser.method").kind.load(copies, taxonomy)
 
     def verifier(copies: Path) -> Verifier:
         section = info.config.get("verifier", {})

@@ -28,7 +28,7 @@ from pydantic import Field, create_model
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner, Shape
 from cefito.plugins import Registry
-from cefito.recognition.methods import RECOGNISERS, find_recogniser
+from cefito.recognition.methods import RECOGNISERS
 from cefito.runtime import Precision, weights_to_come
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -224,9 +224,7 @@ METHODS: Registry[Method] = Registry(
 
 def find_method(name: str) -> Method:
     """Return a method by its name."""
-    if name not in METHODS:
-        raise ConfigError(f"no method '{name}'; there are {', '.join(METHODS)}.")
-    return METHODS[name]
+    return METHODS.named(name)
 
 
 def methods_with(ability: str) -> str:
@@ -236,6 +234,7 @@ def methods_with(ability: str) -> str:
 
 
 PRESETS = resources.files("cefito.planners") / "presets"
+_CHOICE = "recogniser.method"  # setting
 _OF_TRAINING = re.compile(r"(^|[._])training\.|dropout$")  # settings that planning never reads
 
 logger = logging.getLogger(__name__)
@@ -264,7 +263,7 @@ def _parts(method: Method, recogniser: str) -> dict[str, type[Settings]]:
     if not (method.abilities or method.planner.abilities).any_length:
         return {}
     parts: dict[str, type[Settings]] = {
-        "recogniser": find_recogniser(recogniser).settings,
+        "recogniser": RECOGNISERS.named(recogniser, _CHOICE).settings,
         "verifier": VerifierConfig,
     }
     return {name: kind for name, kind in parts.items() if name not in method.settings.model_fields}
@@ -285,7 +284,7 @@ def _recogniser_of(values: Mapping[str, Any]) -> Any:
     """Return the name of the recogniser that nested settings choose."""
     section = values.get("recogniser")
     own = section.get("method", "segmental") if isinstance(section, Mapping) else "segmental"
-    return find_recogniser(own).name
+    return RECOGNISERS.named(own, _CHOICE).name
 
 
 @cache

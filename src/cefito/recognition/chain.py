@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import RunError
-from cefito.files import Expected, check_tensors
+from cefito.files import Expected, Stored, check_tensors
 from cefito.recognition.scores import Segment, segments
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, eq=False)
-class StepChain:
+class StepChain(Stored):
     """Distribution of the labels of the rows of a video, before the rows are seen."""
 
     actions: NDArray[np.int64]  # action at each place of each task [C, A]; K if there is none
@@ -481,10 +481,6 @@ class StepChain:
         """Sum values of places [C, A] by their actions [K]."""
         sums = np.bincount(self.actions.ravel(), places.ravel(), self.background + 1)
         return sums[:-1].astype(np.float64)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all that `of_arrays` needs."""
-        return {one.name: np.asarray(getattr(self, one.name)) for one in fields(self)}
 
     @classmethod
     def of_arrays(

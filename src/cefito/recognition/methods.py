@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, cast
 
-from cefito.errors import ConfigError
 from cefito.plugins import Registry
 from cefito.recognition.settings import (
     ASFormerConfig,
@@ -128,11 +127,3 @@ RECOGNISERS: Registry[RecogniserMethod] = Registry(
     _fault,
 )
 """Recognisers by the setting `recogniser.method`."""
-
-
-def find_recogniser(name: Any) -> RecogniserMethod:
-    """Return a recogniser by its name (ConfigError)."""
-    if not isinstance(name, str) or name not in RECOGNISERS:
-        problem = f"no recogniser '{name}'; there are {', '.join(RECOGNISERS)}"
-        raise ConfigError(f"{problem}.", setting="recogniser.method")
-    return RECOGNISERS[name]

@@ -11,9 +11,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy
+from cefito.data.annotations import Step
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES, row_labels
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Floats
 from cefito.recognition.plan_chain import aligned

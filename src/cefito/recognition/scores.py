@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.markup import counted
 from cefito.settings import Record
 from cefito.tracks import TimedStep

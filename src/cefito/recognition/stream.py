@@ -12,8 +12,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy
-from cefito.data.vocabulary import find_task
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowClassifier, RowMemory, Standard

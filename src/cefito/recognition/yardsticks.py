@@ -18,10 +18,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
-from cefito.data.vocabulary import find_task
+from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, RunError
 from cefito.files import (
     Expected,

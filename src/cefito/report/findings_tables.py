@@ -11,7 +11,7 @@ from typing import Any
 
 from cefito.errors import ConfigError, explained, install_command
 from cefito.files import check_target, write_bytes, write_text
-from cefito.inference.whole_videos import VerifiedVideo
+from cefito.inference.verification import VerifiedVideo
 from cefito.markup import in_csv
 from cefito.report.page import UNFIT
 from cefito.report.verification import durations

@@ -18,7 +18,7 @@ from cefito.encoders.frames import VideoInfo, decoded, opened_video, probe, upri
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_target, file_names, write_atomic
 from cefito.inference.recordings import Recording
-from cefito.inference.whole_videos import verified
+from cefito.inference.verification import verified
 from cefito.markup import percent, plain, shortened
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.markup import plain, shortened
 from cefito.tracks import TimedStep, Track
 from cefito.verification.order import Edges

@@ -19,8 +19,7 @@ import numpy as np
 
 from cefito.errors import CefitoError
 from cefito.files import check_target, write_text
-from cefito.inference.verifiers import Right, steps_file
-from cefito.inference.whole_videos import VerifiedVideo
+from cefito.inference.verification import Right, VerifiedVideo, steps_file
 from cefito.parts.opened import OpenedRun
 from cefito.report.frames import EACH, TOTAL, films_in, find_video_files
 from cefito.report.page import UNFIT, environment

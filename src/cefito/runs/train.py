@@ -27,7 +27,7 @@ from cefito.parts.folder import (
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import prefixed
-from cefito.recognition.methods import find_recogniser
+from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import Run, open_run
@@ -161,7 +161,7 @@ def _fit_parts(
     parts: dict[str, Any] = {}
     if "recogniser" in names:
         settings = config.parts.get("recogniser") or RecogniserConfig()
-        parts["recogniser"] = find_recogniser(settings.method).kind.fit(
+        parts["recogniser"] = RECOGNISERS.named(settings.method).kind.fit(
             dataset,
             chosen,
             config=settings,

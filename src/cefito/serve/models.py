@@ -11,9 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
-from cefito.data.vocabulary import find_task
+from cefito.data.vocabulary import find_task, nfc
 from cefito.encoders.video import INSTALLED
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import value_digest

@@ -13,8 +13,7 @@ import numpy as np
 from asgi_correlation_id import correlation_id
 from numpy.typing import NDArray
 
-from cefito.data.annotations import nfc
-from cefito.data.vocabulary import similar_names
+from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import DataError, RunError
 from cefito.inference.answer import Answer, Asked
 from cefito.inference.query import query_from_window

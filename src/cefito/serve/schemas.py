@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from cefito.data.annotations import Action, Task
+from cefito.data.vocabulary import Action, Task
 from cefito.inference import constraints
 from cefito.inference.answer import Answer, PlannedSequence
 from cefito.inference.constraints import NamedConstraints
@@ -26,7 +26,7 @@ from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
-from cefito.inference.whole_videos import VerifiedVideo
+from cefito.inference.verification import VerifiedVideo
 from cefito.markup import Seconds
 from cefito.search.constraints import (
     Constraints,

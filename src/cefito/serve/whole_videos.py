@@ -14,7 +14,8 @@ from starlette.requests import Request
 from cefito.arrays import load_npy
 from cefito.errors import CefitoError
 from cefito.inference.recordings import Recording, recording_of, row_rate
-from cefito.inference.whole_videos import recognise, verify
+from cefito.inference.verification import verify
+from cefito.inference.whole_videos import recognise
 from cefito.runs.run import Run
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError

@@ -15,17 +15,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.feature_files import FeatureError, FileFolder
 from cefito.data.readers.step_source import source_of
 from cefito.data.source import Source
-from cefito.data.vocabulary import similar_names
+from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
-from cefito.inference.whole_videos import VerifiedVideo, verified_videos
+from cefito.inference.verification import VerifiedVideo, verified_videos
 from cefito.markup import counted, in_csv, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent

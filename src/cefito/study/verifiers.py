@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
 from cefito.files import write_json, write_text
-from cefito.inference.verifiers import open_verifier
-from cefito.inference.whole_videos import verified
+from cefito.inference.verification import open_verifier, verified
 from cefito.markup import counted
 from cefito.study.figures import draw_missed
 from cefito.study.promises import (

@@ -15,7 +15,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.timeline import Timeline, row_labels
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.recognition.methods import find_recogniser
+from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE, Recogniser
 from cefito.recognition.settings import RecogniserSettings
 from cefito.training.trainer import TrainingContext
@@ -54,7 +54,7 @@ class RecogniserContract:
     def fit(cls, films: PreparedDataset, **given: Any) -> Recogniser:
         """Train on all videos but those of test."""
         videos = [place for place, video in enumerate(films.videos) if video.split != "test"]
-        kind: Any = find_recogniser(cls.method).kind
+        kind: Any = RECOGNISERS.named(cls.method).kind
         recogniser: Recogniser = kind.fit(films, videos, config=cls.config, seed=3, **given)
         return recogniser
 
@@ -99,7 +99,7 @@ class RecogniserContract:
     ) -> None:
         recogniser.save(tmp_path)
         assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"recogniser"}
-        kind, expected = find_recogniser(self.method).kind, recogniser.recognise(rows)
+        kind, expected = RECOGNISERS.named(self.method).kind, recogniser.recognise(rows)
         found = kind.load(tmp_path, films.taxonomy).recognise(rows)
         np.testing.assert_allclose(found.rows, expected.rows, rtol=0, atol=1e-9)
         np.testing.assert_allclose(found.tasks, expected.tasks, rtol=0, atol=1e-9)

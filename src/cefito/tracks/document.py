@@ -23,7 +23,7 @@ from xml.parsers import expat
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from cefito.data.annotations import nfc
+from cefito.data.vocabulary import nfc
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import NOT_JSON, parse_json, read_bytes
 from cefito.markup import counted, decoded, parse_seconds, table_columns

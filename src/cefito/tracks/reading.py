@@ -17,8 +17,9 @@ from operator import eq, mul
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import SPLITS, make_step, nfc
+from cefito.data.annotations import SPLITS
 from cefito.data.robots import INFO
+from cefito.data.vocabulary import nfc
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_bytes
 from cefito.markup import (
@@ -31,6 +32,7 @@ from cefito.markup import (
     listed,
     listed_places,
     parse_seconds,
+    step_times,
     table_start,
 )
 from cefito.tracks.document import (
@@ -182,12 +184,11 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
         elif row.origin != first.origin:
             twice[row.origin, first.origin][f"'{row.video}'"] = None
         try:
-            times = make_step(row.start, row.end, 0, place=row.place)
+            start, end = step_times(row.start, row.end, place=row.place)
         except DataError as problem:
             faults.add("times", row.place, str(problem).removeprefix(f"{row.place}: "))
             continue
-        span = {"start": times.start, "end": times.end}
-        steps.append(TimedStep(name=row.step, **span, errors=row.errors))
+        steps.append(TimedStep(name=row.step, start=start, end=end, errors=row.errors))
     faults.check()
     for (origin, before), names in twice.items():
         both = f"annotates video {_shown(names)}, as {before} does"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, PlainSerializer, ValidationError
 
-from cefito.data.annotations import Step, Taxonomy
-from cefito.data.vocabulary import find_actions, find_task
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy, find_actions, find_task
 from cefito.errors import ConfigError, explained
 from cefito.markup import plain
 from cefito.settings import Record, first_error

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from cefito.data.annotations import Step, Taxonomy
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy, words
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,
@@ -250,23 +250,18 @@ def present(
         taxonomy: Names of the actions.
     """
     done, undone = list[int](), list[int]()
-    words = {place: _words(taxonomy.actions[action].name) for action, place in order.index.items()}
+    named = {place: words(taxonomy.actions[action].name) for action, place in order.index.items()}
     for action in steps:
         place = order.index.get(action)
         if place is not None and (order.occurs[place] or not order.videos):
             done = [*(other for other in done if other != place), place]
             undone = [other for other in undone if other != place]
             continue
-        name = _words(taxonomy.actions[action].name)
-        taken = [other for other in done if _are_opposite(words[other], name)]
+        name = words(taxonomy.actions[action].name)
+        taken = [other for other in done if _are_opposite(named[other], name)]
         done = [other for other in done if other not in taken]
         undone += taken
     return done, undone
-
-
-@lru_cache(maxsize=1 << 12)
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"[^\W_]+", name.casefold()))
 
 
 def _are_opposite(name: tuple[str, ...], other: tuple[str, ...]) -> bool:

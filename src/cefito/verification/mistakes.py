@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from cefito.data.annotations import Step, Taxonomy
-from cefito.data.vocabulary import similar_names, tasks_of
+from cefito.data.annotations import Step
+from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log

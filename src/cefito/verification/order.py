@@ -20,10 +20,9 @@ reduction).
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -32,10 +31,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy, Video, name_or_id
-from cefito.data.vocabulary import find_action, find_task, in_words
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy, find_action, find_task, in_words, name_or_id, words
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import Expected, check_tensors, read_json
+from cefito.files import Expected, Stored, check_tensors, read_json
 from cefito.settings import Record, read_record
 
 Floats = NDArray[np.float64]
@@ -67,7 +66,7 @@ _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or
 
 
 @dataclass(frozen=True, eq=False)
-class TaskOrder:
+class TaskOrder(Stored):
     """What videos of one task show of its steps, apart from errors."""
 
     actions: NDArray[np.int64]  # ids [A], ascending
@@ -263,10 +262,6 @@ class TaskOrder:
         before = even + _CERTAIN * precedes
         return replace(self, before=before, places=self.places[:0], given=True)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all that `of_arrays` needs."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:
         """Build from what `arrays` returned, for a task of these actions.
@@ -309,13 +304,12 @@ class TaskOrder:
 def edge_costs(names: Sequence[str]) -> Floats:
     """Return −log of the prior of an edge from a to b, by the names of A actions [A, A]."""
     size, common = len(names), {*_COMMON.split()}
-    words = [
-        {word[:_STEM] for word in {*re.findall(r"[^\W\d_]+", name.casefold())} - common}
-        for name in names
+    stems = [
+        {word[:_STEM] for word in {*words(name)} - common if not word.isdecimal()} for name in names
     ]
-    number = Counter(chain.from_iterable(words))
-    words = [{word for word in row if number[word] <= _MOST_NAMES * size} for row in words]
-    shared = np.array([[not a.isdisjoint(b) for b in words] for a in words]).reshape(size, size)
+    number = Counter(chain.from_iterable(stems))
+    stems = [{stem for stem in row if number[stem] <= _MOST_NAMES * size} for row in stems]
+    shared = np.array([[not a.isdisjoint(b) for b in stems] for a in stems]).reshape(size, size)
     tells = len({*shared[~np.eye(size, dtype=bool)].tolist()}) == 2  # some pairs, but not all
     return np.where(shared, _RELATED, _UNRELATED) if tells else np.full((size, size), _EDGE)
 

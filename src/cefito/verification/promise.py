@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.files import Expected, check_tensors
+from cefito.files import Expected, Stored
 from cefito.markup import counted, percent
 from cefito.settings import Record
 
@@ -59,7 +59,7 @@ def amount(alarms: float, per_steps: int | None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOutFindings:
+class HeldOutFindings(Stored):
     """Findings in right videos that are not learned from, false alarms all."""
 
     hours: Floats  # of each video [n]
@@ -67,6 +67,14 @@ class HeldOutFindings:
     video: NDArray[np.int64]  # place of its video, of each finding [m]
     probability: Floats  # [m]
     done: NDArray[np.bool_]  # whether it is of a step that was done, else of a missing one [m]
+
+    expected: ClassVar[dict[str, Expected]] = {
+        "hours": Expected(("n",), 0, _MANY),
+        "steps": Expected(("n",), 0, _MANY),
+        "video": Expected(("m",), 0, "n", "i"),
+        "probability": Expected(("m",), 0, 1),
+        "done": Expected(("m",), 0, 1, "b"),
+    }
 
     @classmethod
     def of(cls, videos: Sequence[RightFindings]) -> Self:
@@ -132,23 +140,3 @@ class HeldOutFindings:
         """Return Σ A_i + B."""
         alarms = self.alarms(least)
         return float(alarms.sum() + alarms.max(initial=1))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all that `of_arrays` needs."""
-        return {column.name: getattr(self, column.name) for column in fields(self)}
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[Any]], place: str) -> Self:
-        """Build from what `arrays` returned; RunError for others, `place` is their file."""
-        videos, findings = (
-            arrays.get(name, np.zeros(0)).shape[:1] for name in ("hours", "probability")
-        )
-        expected = {
-            "hours": Expected(videos, 0, _MANY),
-            "steps": Expected(videos, 0, _MANY),
-            "video": Expected(findings, 0, sum(videos) - 1, "i"),
-            "probability": Expected(findings, 0, 1),
-            "done": Expected(findings, 0, 1, "b"),
-        }
-        check_tensors(arrays, expected, place)
-        return cls(**arrays)

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Step, Taxonomy, Video
+from cefito.data.annotations import Step, Video
 from cefito.data.folds import folds_of
-from cefito.data.vocabulary import find_task, in_words
+from cefito.data.vocabulary import Taxonomy, find_task, in_words
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.progress import Advance
@@ -495,7 +495,7 @@ class Verifier:
                 for task in taxonomy.tasks
             )
             held_out: dict[str, Any] = {
-                mode: HeldOutFindings.of_arrays(parts.pop(mode), str(path))
+                mode: HeldOutFindings.loaded(parts.pop(mode), str(path))
                 for mode in _MODES
                 if mode in parts
             }

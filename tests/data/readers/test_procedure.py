@@ -13,7 +13,7 @@ from cefito.data.annotations import Step
 from cefito.data.readers.procedure import read_procedures
 from cefito.errors import DataError
 from cefito.inference.constraints import parse_constraints
-from cefito.inference.verifiers import open_verifier
+from cefito.inference.verification import open_verifier
 from cefito.verification.order import reached
 
 TEA = """\ufeff

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cefito.data.annotations import Task
+from cefito.data.vocabulary import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.planners.cefito.hypotheses import ENERGY, Hypotheses, Hypothesis, TaskSpaces, merged

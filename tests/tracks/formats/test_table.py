@@ -8,7 +8,7 @@ import pytest
 from cefito.data.annotations import Step, Video, read_videos, write_videos
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.errors import DataError
-from cefito.inference.verifiers import open_verifier
+from cefito.inference.verification import open_verifier
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from refusals import refusal

@@ -21,12 +21,13 @@ from pydantic import Field, field_validator
 
 from cefito.arrays import Border
 from cefito.data.action_text import read_action_text
-from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
+from cefito.data.annotations import Annotations, Video
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.data.readers.feature_files import FeatureArray, FeatureError, FileFolder, load_features
 from cefito.data.readers.observing import Beyond, check_layout, is_beyond, kept_steps, observe
 from cefito.data.source import Source
 from cefito.data.timeline import Timeline
+from cefito.data.vocabulary import Taxonomy, nfc
 from cefito.errors import DataError, explained
 from cefito.files import read_json
 from cefito.locks import check_new

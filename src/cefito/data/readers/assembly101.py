@@ -15,11 +15,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cefito.data.annotations import make_step
 from cefito.data.downloads import find_places
 from cefito.errors import DataError, explained
 from cefito.files import MAX_BYTES, read_bytes, read_text
-from cefito.markup import decoded
+from cefito.markup import decoded, step_times
 from cefito.tracks.track import TimedStep, Track
 
 DOWNLOAD = "assembly101"
@@ -109,7 +108,7 @@ def _step(row: list[str], place: str) -> TimedStep:
     if not all(frame.isdecimal() for frame in frames) or label not in _LABELS or not part.strip():
         raise DataError(f"{place}: {_SHAPE}; the label is one of {', '.join(_LABELS)}.")
     start, end = (round(int(frame) / _RATE, 2) for frame in frames)
-    make_step(start, end, 0, place=place)
+    step_times(start, end, place=place)
     verb = _VERBS.get(verb.strip(), verb.strip())
     errors = (cause.strip() or "error",) if label == "mistake" else ()
     name = f"{verb}-{part.strip().replace(' ', '_')}"

@@ -18,16 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import (
-    Annotations,
-    Step,
-    Taxonomy,
-    Video,
-    make_step,
-    named_actions,
-    nfc,
-    parsing,
-)
+from cefito.data.annotations import Annotations, Step, Video, make_step, parsing
 from cefito.data.readers.windows_json import (
     WINDOWS,
     is_windows,
@@ -36,6 +27,7 @@ from cefito.data.readers.windows_json import (
     split_named,
 )
 from cefito.data.source import UNPUBLISHED, Source, check_repeats, read_common
+from cefito.data.vocabulary import Taxonomy, named_actions, nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import MAX_BYTES, read_json, read_text
 

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, make_step, nfc, parsing
+from cefito.data.annotations import SPLITS, Annotations, Video, make_step, parsing
 from cefito.data.downloads import Place, find_place, find_places
 from cefito.data.pickles import load_pickled
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.source import Source, check_repeats
+from cefito.data.vocabulary import Taxonomy, nfc
 from cefito.errors import DataError
 from cefito.files import MAX_BYTES, check_array, read_bytes, read_json
 from cefito.locks import check_new

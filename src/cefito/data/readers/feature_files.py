@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import load_npy, load_npz, load_torch
-from cefito.data.annotations import nfc
+from cefito.data.vocabulary import nfc
 from cefito.errors import DataError, RunError, explained
 from cefito.files import check_binary, has_ending
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.annotations import nfc
 from cefito.data.readers.feature_files import FeatureError, FileFolder, load_features
 from cefito.data.readers.step_source import read_steps
 from cefito.data.source import Source
+from cefito.data.vocabulary import nfc
 from cefito.errors import DataError
 from cefito.files import read_bytes
 from cefito.markup import counted, listed

@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import Taxonomy, nfc
+from cefito.data.vocabulary import Taxonomy, nfc
 from cefito.errors import DataError
 from cefito.files import read_text
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Annotations, Taxonomy, Video, folded
+from cefito.data.annotations import Annotations, Video
 from cefito.data.folds import FEW_VIDEOS, are_grouped, group_numbers
 from cefito.data.source import Source, draw_split
+from cefito.data.vocabulary import Taxonomy, folded
 from cefito.errors import DataError
 from cefito.markup import listed, word_vectors
 from cefito.tracks.document import Choices

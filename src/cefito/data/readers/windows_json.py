@@ -14,19 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cefito.data.annotations import (
-    SPLITS,
-    Annotations,
-    Step,
-    Taxonomy,
-    Video,
-    folded,
-    make_step,
-    nfc,
-    parsing,
-)
+from cefito.data.annotations import SPLITS, Annotations, Step, Video, make_step, parsing
 from cefito.data.readers.feature_files import feature_name
 from cefito.data.source import Source, check_repeats
+from cefito.data.vocabulary import Taxonomy, folded, nfc
 from cefito.errors import DataError
 from cefito.markup import counted
 

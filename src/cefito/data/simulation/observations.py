@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.action_text import read_folder_text
-from cefito.data.annotations import Annotations, Taxonomy, Video
+from cefito.data.annotations import Annotations, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.source import read_common
-from cefito.data.vocabulary import tasks_of
+from cefito.data.vocabulary import Taxonomy, tasks_of
 from cefito.files import sha256
 from cefito.locks import check_new
 from cefito.runtime import SimulationStream, check_seed

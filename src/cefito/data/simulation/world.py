@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cefito.data.annotations import Annotations, Step, Taxonomy, Video
+from cefito.data.annotations import Annotations, Step, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
+from cefito.data.vocabulary import Taxonomy
 from cefito.runtime import SimulationStream, check_seed
 
 WORLD_NAME = "synthetic world (simulated)"

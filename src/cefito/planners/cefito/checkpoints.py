@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from cefito.arrays import load_torch
 from cefito.data.action_text import read_action_text
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import DataError, RunError, explained
 from cefito.field.classifier import TaskClassifier

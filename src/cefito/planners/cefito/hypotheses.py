@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries

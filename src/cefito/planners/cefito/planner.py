@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import ActionSpace, Windows, extended_space
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField

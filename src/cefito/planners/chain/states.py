@@ -7,7 +7,6 @@ the weights of the states.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.data.annotations import Taxonomy, folded
+from cefito.data.vocabulary import Taxonomy, words
 from cefito.field.layers import Dropout
 from cefito.field.predictor import prepared
 from cefito.planners.chain.method import ChainConfig
@@ -174,16 +173,10 @@ def shared_words(names: Sequence[str]) -> Tensor:
     Words weigh the logarithm of their inverse frequency among names; rows have length 1/2, or are
     zero where a name has no such word.
     """
-    words = [{word[:_STEM] for word in re.findall(r"[^\W\d]+", folded(name))} for name in names]
-    number = {
-        word: sum(word in name_words for name_words in words)
-        for word in sorted(set().union(*words))
-    }
-    kept = [word for word, count in number.items() if count > 1]
-    weights = [
-        [(word in name_words) * log(len(names) / number[word]) for word in kept]
-        for name_words in words
-    ]
+    stems = [{word[:_STEM] for word in words(name) if not word.isdecimal()} for name in names]
+    number = {stem: sum(stem in row for row in stems) for stem in sorted(set().union(*stems))}
+    kept = [stem for stem, count in number.items() if count > 1]
+    weights = [[(stem in row) * log(len(names) / number[stem]) for stem in kept] for row in stems]
     return _LENGTH * F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
 
 

@@ -19,7 +19,8 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from cefito.data.annotations import Video, nfc
+from cefito.data.annotations import Video
+from cefito.data.vocabulary import nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
 from cefito.runs.run import Run

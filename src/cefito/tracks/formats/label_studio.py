@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from pydantic import Field
 
-from cefito.data.annotations import folded
+from cefito.data.vocabulary import folded
 from cefito.errors import DataError, explained
 from cefito.markup import Seconds, parse_seconds
 from cefito.settings import Record

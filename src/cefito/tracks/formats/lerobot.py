@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Strict
 
-from cefito.data.annotations import nfc
 from cefito.data.robots import SUBTASK, TASK, episode_name, open_robot
+from cefito.data.vocabulary import nfc
 from cefito.tracks.document import Document, Format, LooseRecord, StepRow
 from cefito.tracks.formats.frame_labels import BACKGROUND, names_of_no_step
 

@@ -17,8 +17,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cefito.data.annotations import SPLITS, nfc
-from cefito.data.vocabulary import similar_names
+from cefito.data.annotations import SPLITS
+from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import DataError, explained, install_command
 from cefito.files import check_binary
 from cefito.markup import TIME_FORMS, Faults, check_columns, csv_rows, in_csv, is_number

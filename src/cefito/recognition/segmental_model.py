@@ -1,0 +1,408 @@
+"""A trained segmental recogniser: which step each row of a video shows.
+
+A row x_t says p(x_t | label) ∝ (p(label | x_t) / p(label)^γ)^λ + ε, by networks that see either the
+whole video or the past alone; `StepChain` joins the rows. The probabilities of labels are then
+raised to a power 1 / T. A label is that of chain and networks,
+p ∝ p(label | chain)^(1 − w) p(label | networks)^w. A further network of the past, its mean and the
+time says which step comes next, beside the chain.
+
+Of whole videos, log p(label | x) is (1 − a) that of these networks + a that of an attention network
+(`attention`); with networks of changes (`changes`), (1 − s) that of the usual ones + s theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cefito.data.timeline import RATES
+from cefito.data.vocabulary import Taxonomy, find_action, find_task
+from cefito.errors import ConfigError, RunError
+from cefito.files import (
+    Expected,
+    check_tensors,
+    load_tensors,
+    load_weights,
+    read_json,
+    write_json,
+    write_tensors,
+)
+from cefito.recognition.asformer import ASFormer
+from cefito.recognition.attention import attended
+from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
+from cefito.recognition.changes import Changes, change_features
+from cefito.recognition.classifier import (
+    RowClassifier,
+    Standard,
+    past_features,
+    whole_features,
+)
+from cefito.recognition.held_out import (
+    joined,
+    mixed,
+)
+from cefito.recognition.plan_chain import PlanChain
+from cefito.recognition.recogniser import (
+    RECOGNISER_FILE,
+    SETTINGS_FILE,
+    BaseRecogniser,
+    HeldFilm,
+    Recognition,
+)
+from cefito.recognition.scores import HeldOutScores
+from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.stream import StepStream
+from cefito.recognition.temporal import Past, Rows
+from cefito.recognition.trials import SeenMistakes
+from cefito.recognition.yardsticks import unchained
+from cefito.runtime import weights_to_come
+from cefito.settings import Record, read_record, validated
+
+_REMEDY = "Train the run again."
+_KEPT = "rate", "trusts", "temperatures", "shares", "weights", "seen", "held_out"  # in both
+
+_Power = Annotated[float, Field(ge=1e-3, le=1e3)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Header(Record):
+    config: dict[str, Any]  # of `RecogniserConfig`
+    rate: float = Field(ge=RATES[0], le=RATES[1])
+    width: int = Field(ge=1, le=1 << 20)
+    trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
+    temperatures: tuple[_Power, _Power]  # T
+    shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
+    weights: tuple[_Share, _Share] = (0.0, 0.0)  # w
+    attention: _Share = 0.0  # a
+    chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
+    # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
+    doubt: tuple[_Share, _Power, _Share] | None = None
+    seen: tuple[SeenMistakes, ...] | None = None  # of each task
+    held_out: HeldOutScores | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentalModel(BaseRecogniser):
+    """Networks of rows and the chain of steps, of one taxonomy."""
+
+    config: RecogniserConfig
+    chain: StepChain
+    standard: Standard
+    whole: RowClassifier
+    past: RowClassifier
+    ahead: RowClassifier | None  # of the next step to begin, by the past; None in folds
+    changes: Changes | None  # None if its settings have none, or the run is of before
+    attention: ASFormer | None  # of whole videos; None if it has no share
+    log_prior: Floats  # log p(label) [K + 1]
+    trusts: tuple[float, float]  # λ of whole videos, and of the past alone
+    temperatures: tuple[float, float]  # T of both
+    shares: tuple[float, float]  # s of both
+    weights: tuple[float, float]  # w of both
+    attention_share: float  # a
+    chained: tuple[float, float]  # T of both by the chain alone, w = 0
+    # s, λ, and the share of steps in any order, when videos are verified
+    doubt: tuple[float, float, float]
+    rate: float  # rows a second
+    taxonomy: Taxonomy
+    # by task, in videos held out; None if none was
+    seen: tuple[SeenMistakes, ...] | None = None
+    held_out: HeldOutScores | None = None
+    films: Mapping[int, HeldFilm] = field(default_factory=dict)
+
+    def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
+        """Return a recogniser to which steps against the orders of their task are unlikely.
+
+        Of each pair (a, b) of a task, b right before a becomes less probable.
+        """
+        if not self.config.chain:
+            return super().given_orders(orders)
+        return replace(self, chain=self.chain.with_orders(orders))
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row, D."""
+        return len(self.standard.mean)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it recognises row by row, too."""
+        return self.config.chain
+
+    def stream(self, task: int | None = None) -> StepStream:
+        """Return a stream of rows of a video."""
+        return StepStream(self, task) if self.follows else super().stream(task)
+
+    def recognise(
+        self,
+        rows: NDArray[np.floating[Any]],
+        *,
+        rate: float | None = None,
+        task: int | None = None,
+        plan: Sequence[int] | None = None,
+        doubt: bool = False,
+    ) -> Recognition:
+        """Recognise the steps of a video; see `Recogniser.recognise`.
+
+        A plan is refused without its task, with actions of another one, or for a video that is too
+        short for it (ConfigError).
+        """
+        rows = self.checked_rows(rows, rate)
+        known = None if task is None else find_task(self.taxonomy, task)
+        if plan is not None:
+            plan = [find_action(self.taxonomy, one, setting="steps_known") for one in plan]
+        if plan is None:
+            chain = self.chain if known is None else self.chain.given([known])
+        elif not self.config.chain:
+            raise self._refused("align steps that are known")
+        elif known is None or not plan or not {*plan} <= {*self.taxonomy.tasks[known].actions}:
+            problem = "the steps known are not steps of one task. Give the task, too"
+            raise ConfigError(f"{problem}.", setting="steps_known")
+        elif len(rows) < (line := PlanChain.of(self.chain, plan, known)).fewest:
+            problem = f"a video of {len(rows)} rows is too short for the steps known, which need"
+            raise ConfigError(
+                f"{problem} {line.fewest}, at {self.rate:g} rows a second.", setting="steps_known"
+            )
+        if not self.config.chain:
+            logs = self.whole.log_probabilities(self._features(rows, past=False))
+            return unchained(np.exp(logs), self.taxonomy, self.rate, known)
+        if doubt and plan is None:
+            return self._doubted(self.both_logs(rows, past=False), chain)
+        logs = self.log_seen(rows, past=False)
+        seen = self.likelihoods(logs, past=False)
+        if plan is None:
+            smoothed = chain.smoothed(seen)
+            return self._recognition(smoothed, smoothed.tasks, logs)
+        alone = np.eye(len(self.taxonomy.tasks))[known]
+        return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
+
+    def doubted_so_far(self, scaled: Rows) -> Floats:
+        """Return p(x | label) of rows so far with doubt, as if they were a whole video [n, K + 1].
+
+        Args:
+            scaled: Rows as `Standard.scaled` returns them [n, P].
+        """
+        features = whole_features(scaled, self.config, self.rate)
+        return self._doubtful(self._logs(features, past=False, both=True))
+
+    def _doubtful(self, both: tuple[Floats, Floats]) -> Floats:
+        share, trust, _ = self.doubt
+        return likelihoods(mixed(both, share), trust, self.config.unexpected)
+
+    def _doubted(self, both: tuple[Floats, Floats], chain: StepChain) -> Recognition:
+        """Recognise steps with doubt in the usual order, by which the task is recognised first.
+
+        Args:
+            both: `both_logs` of a whole video.
+            chain: The chain of steps.
+        """
+        usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
+        tasks: Floats = chain.filtered(usual).tasks[-1]
+        task = int(tasks.argmax())
+        loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
+        filtered, generator = loose.filtered(seen), np.random.default_rng(0)
+        drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
+        return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
+
+    def _recognition(
+        self, smoothed: Smoothed, tasks: Floats, logs: Floats | None = None, **more: Any
+    ) -> Recognition:
+        """Return what rows say, by `log_seen`, too, if it is given."""
+        rows = softened(smoothed.rows, self.chained[0])
+        if logs is not None:
+            rows = softened(
+                self.with_networks(smoothed.rows, logs, past=False), self.temperatures[0]
+            )
+        return Recognition(
+            rows=rows,
+            begin=smoothed.begin,
+            tasks=tasks,
+            rate=self.rate,
+            taxonomy=self.taxonomy,
+            **more,
+        )
+
+    def log_seen(self, rows: Rows, *, past: bool) -> Floats:
+        """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
+        usual, changes = self._logs(self._features(rows, past=past), past=past)
+        if not past:
+            usual = mixed((usual, self._attended(rows, usual)), self.attention_share)
+        return mixed((usual, changes), self.shares[past])
+
+    def _attended(self, rows: Rows, usual: Floats) -> Floats:
+        """Return `log_seen` by the attention network alone; the usual one without it."""
+        if self.attention is None:
+            return usual
+        logs = attended(self.attention, self.standard.scaled(rows))
+        return logs - self.config.prior_power * self.log_prior
+
+    def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
+        """Return the same of features of rows.
+
+        Args:
+            features: Features of n rows [n, F].
+            past: Whether they are of the rows so far, else of the whole video.
+            seen: What the network keeps of the rows before; then of the next row alone.
+        """
+        return mixed(self._logs(features, past=past, seen=seen), self.shares[past])
+
+    def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
+        """Return `log_seen` by the usual networks, and by those of changes."""
+        return self._logs(self._features(rows, past=past), past=past, both=True)
+
+    def _logs(
+        self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
+    ) -> tuple[Floats, Floats]:
+        """Return the same of features [n, F]; of networks without a share, that of the others."""
+        share, logs = self.shares[past], list[Floats]()
+
+        def told(network: RowClassifier, features: Rows) -> Floats:
+            if seen is None:
+                return network.log_probabilities(features)
+            return network.ahead(features[0], seen)[None]
+
+        if both or share < 1:
+            logs.append(told(self.past if past else self.whole, features))
+        if self.changes is not None and (both or share):
+            network = self.changes.past if past else self.changes.whole
+            logs.append(told(network, change_features(features, self.changes.directions)))
+        prior = self.config.prior_power * self.log_prior
+        return logs[0] - prior, logs[-1] - prior
+
+    def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats:
+        """Return p(label) [..., K + 1] by the chain and by networks.
+
+        Args:
+            rows: p(label) by the chain [..., K + 1].
+            logs: `log_seen` of the rows [..., K + 1].
+            past: Whether they are seen by the rows up to each.
+        """
+        return joined(rows, logs + self.config.prior_power * self.log_prior, self.weights[past])
+
+    def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
+        """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""
+        return likelihoods(logs, self.trusts[past], self.config.unexpected)
+
+    def _features(self, rows: Rows, *, past: bool) -> Rows:
+        features = past_features if past else whole_features
+        return features(self.standard.scaled(rows), self.config, self.rate)
+
+    def save(self, folder: Path) -> None:
+        """Write the weights and settings into a run folder."""
+        arrays = {f"chain.{name}": one for name, one in self.chain.arrays().items()}
+        arrays |= {"log_prior": self.log_prior}
+        arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
+        networks = {part: getattr(self, part) for part in ("whole", "past", "ahead")}
+        if self.changes is not None:
+            arrays["changes.directions"] = self.changes.directions
+            networks |= {
+                f"{part}-changes": getattr(self.changes, part) for part in ("whole", "past")
+            }
+        tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
+        networks["attention"] = self.attention
+        for part, network in networks.items():
+            if network is not None:
+                own = network.state_dict()
+                tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
+        write_tensors(folder / RECOGNISER_FILE, tensors)
+        header = _Header(
+            config=self.config.model_dump(mode="json"),
+            width=self.width,
+            attention=self.attention_share,
+            chained=self.chained,
+            doubt=self.doubt,
+            **{name: getattr(self, name) for name in _KEPT},
+        )
+        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
+        """Read what `save` wrote into a run folder (RunError)."""
+        place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
+        header = read_record(
+            _Header, read_json(folder / SETTINGS_FILE, _REMEDY), place, _REMEDY, RunError
+        )
+        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
+        parts: dict[str, dict[str, torch.Tensor]] = {}
+        for name, tensor in tensors.items():
+            part, dot, rest = name.partition(".")
+            parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
+        networks: dict[str, Any] = {}
+        count, width = len(taxonomy.actions) + 1, header.width
+        arrays = {
+            part: {name: one.numpy() for name, one in parts.pop(part, {}).items()}
+            for part in ("", "chain", "standard", "changes")
+        }
+        try:
+            config = validated(RecogniserConfig, header.config, place=place)
+            shape = arrays["standard"].get("directions", np.zeros(())).shape
+            times, reduced = len(config.memories), min((*shape[1:], width, config.directions))
+            standard = {
+                "mean": Expected((width,), -1e9, 1e9),
+                "deviation": Expected((width,), 1e-9, 1e9),
+                "directions": Expected((width, reduced), -1e9, 1e9),
+            }
+            check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)
+            check_tensors(arrays["standard"], standard, file)
+            rows = {part: _single(arrays[part]) for part in ("standard", "changes")}
+            own_actions = [task.actions for task in taxonomy.tasks]
+            chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
+            changing = len(arrays["changes"]) > 0
+            shapes = [
+                (part, own + averages * reduced, own, part != "whole")
+                for part, own, averages in (
+                    ("whole", reduced, 2 * times),
+                    ("past", reduced, times),
+                    ("ahead", 2 * reduced + 1, times),
+                )
+            ]
+            if changing:
+                shape = arrays["changes"].get("directions", np.zeros(())).shape
+                seen = min(shape[-1] if shape else 0, reduced, config.changes)
+                directions = {"directions": Expected((reduced, seen), -1e9, 1e9)}
+                check_tensors(arrays["changes"], directions, file)
+                shapes += [("whole-changes", 2 * times * seen, 0, False)]
+                shapes += [("past-changes", times * seen, 0, True)]
+            for part, size, own, causal in shapes:
+                temporal = config if own else None
+                with weights_to_come():
+                    network = RowClassifier(
+                        size, count, config, temporal=temporal, rows=own, causal=causal
+                    ).eval()
+                load_weights(network, parts.pop(part, {}), file, copy=False)
+                networks[part] = network
+            networks["attention"] = None
+            if header.attention and config.attention is not None:
+                with weights_to_come():
+                    attention = ASFormer(reduced, count, config.attention).eval()
+                load_weights(attention, parts.pop("attention", {}), file, copy=False)
+                networks["attention"] = attention
+            if parts:
+                raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
+        except (ConfigError, RunError) as problem:
+            raise RunError(f"{problem} {_REMEDY}") from problem
+        seeing = [networks.pop(f"{part}-changes") for part in ("whole", "past") if changing]
+        return cls(
+            config=config,
+            chain=chain,
+            changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
+            attention_share=header.attention,
+            chained=header.chained or header.temperatures,
+            doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
+            standard=Standard(**rows["standard"]),
+            log_prior=arrays[""]["log_prior"],
+            taxonomy=taxonomy,
+            **networks,
+            **{name: getattr(header, name) for name in _KEPT},
+        )
+
+
+def _single(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
+    """Return arrays in the precision of rows."""
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
