@@ -1,11 +1,12 @@
 """Kinds of mistakes: what each declares, and that none can be declared in part."""
 
 import pytest
+from scipy.special import stdtr
 
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.verification.findings import Deviation
-from cefito.verification.mistakes import KINDS, OmittedMistake, StepMistake
+from cefito.verification.mistakes import KINDS, OmittedMistake, StepMistake, share_within
 from cefito.verification.verifier import Verifier
 
 TAXONOMY = Taxonomy.from_names("made", [("tea", range(3))], ["boil", "pour", "stir"])
@@ -72,3 +73,9 @@ def test_a_declared_kind_is_found_with_its_words(verifier):
     assert (deviation.kind, deviation.words) == ("wrong tool", "done with a wrong tool")
     assert (deviation.probability, deviation.evidence) == (0.75, "only step 3")
     assert (deviation.step, deviation.name) == (3, "stir")
+
+
+@pytest.mark.parametrize("freedom", [0.5, 1, 3.5, 9.5, 60, 2000])
+def test_the_share_within_is_that_of_student_s_t(freedom):
+    for score in (0.0, 0.01, 0.7, 2.0, 6.0, 40.0):
+        assert share_within(score, freedom) == pytest.approx(1 - 2 * stdtr(freedom, -score))

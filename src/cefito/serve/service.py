@@ -406,8 +406,6 @@ def open_service(settings: ServiceSettings) -> Service:
     if settings.processes > 1:
         torch.set_num_threads(1)  # a forked process cannot use the threads of its parent
     models = open_models(settings)
-    if any(served.run.verifier is not None for served in models.runs):
-        import scipy.special  # noqa: F401  # otherwise the first finding of a session waits for it
     return Service(settings, models, Metrics())
 
 

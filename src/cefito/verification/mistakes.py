@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import atan, exp, lgamma, pi, sqrt
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_leng
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,18 @@ class BrokenOrder:
     kept: int  # videos that keep it
     seen: int  # videos with both actions
     done: bool  # whether `early` came
+
+
+def share_within(score: float, freedom: float) -> float:
+    """Return p(|t| ≤ score) of Student's t with ν degrees of freedom.
+
+    2 Γ((ν + 1) / 2) / (√π Γ(ν / 2)) ∫ cos^(ν − 1) from 0 to arctan(score / √ν), by Gauss-Legendre;
+    to import it from scipy.special takes a third of a second.
+    """
+    end = atan(score / sqrt(freedom))
+    integral = end / 2 * float(_WEIGHTS @ np.cos(end / 2 * (_NODES + 1)) ** (freedom - 1))
+    gammas = lgamma((freedom + 1) / 2) - lgamma(freedom / 2)
+    return 2 * exp(gammas) / sqrt(pi) * integral
 
 
 def step_keys(steps: Iterable[Step]) -> list[tuple[int, int]]:
@@ -203,11 +217,9 @@ class SeenStep:
         """
         if self.index is None:
             return 0.0
-        from scipy.special import stdtr
-
         done = float(self.video.order.follows[:, self.index].sum())
         score = abs(self.length_score) / np.sqrt(1 + 1 / max(done, 1e-9))
-        chance = 2 * float(stdtr(max(done - 0.5, 0.5), -score))
+        chance = 1 - share_within(score, max(done - 0.5, 0.5))
         return max(0.0, 1 - len(self.video.steps) * chance)
 
     @cached_property
