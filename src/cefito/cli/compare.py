@@ -372,6 +372,9 @@ def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None
     trials = missing_trials(study)
     if not trials:
         return None
+    if replaced := [trial.label for trial in trials if trial.is_of_others]:
+        listed = "; ".join(replaced[:3]) + "; …" * (len(replaced) > 3)
+        talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
 
