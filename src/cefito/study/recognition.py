@@ -371,4 +371,5 @@ def _differences(films: _Films, rows: dict[str, dict[str, Any]], against: str) -
         title=f"{_title(films)}: scores less those of {against}",
         heads=("recogniser", *_heads()[:-1]),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in others),
+        legend="90 % intervals, for which both are scored on the same drawn videos.",
     )
