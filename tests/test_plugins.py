@@ -175,7 +175,7 @@ def test_a_metric_of_recognisers_of_a_package(install, monkeypatch, caplog, tmp_
     again(RECOGNISER_METRICS, monkeypatch)
     (tmp_path / "films").mkdir()
     films = prepared_films(tmp_path / "films")
-    table, found = compare_recognisers(films, tmp_path / "out", ["nearest"], [0])
+    (table,), found = compare_recognisers(films, tmp_path / "out", ["nearest"], [0])
     short = [len(films.timeline.videos[place]) < 60 for place in range(10, 16)]
     assert found["rows"]["nearest"]["short"]["mean"] == pytest.approx(100 * np.mean(short), abs=0.1)
     assert "short" in table.heads

@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_330,
+    "study": 3_390,
     "testing": 650,
     "tests": 55_440,
     "tracks": 4_110,

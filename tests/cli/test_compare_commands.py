@@ -77,6 +77,15 @@ def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, mo
     assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
+def test_scores_of_other_settings_are_named_before_they_are_replaced(world, tmp_path, ran):
+    given = ["compare", world.folder, "--out", tmp_path, *CHEAP]
+    assert "replaced" not in ran(*given, "--seed", 0).err
+    other = ["--set", "classifier_training.optimiser.epochs=1"]
+    said = f"replaced, since {tmp_path} has them of other settings or data: "
+    assert f"{said}frequent, T = 2, seed 0; frequent, T = 3, seed 0\n" in ran(*given, *other).err
+    assert "frequent, T = 2, seed 1; …\n" in ran(*given).err
+
+
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):
     ran("compare", world.folder, "--out", tmp_path, *CHEAP[:4], "--seeds", 1, *TINY)
 

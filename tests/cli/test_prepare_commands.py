@@ -117,6 +117,7 @@ def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
         ("custom steps.csv --videos features --weights gone.pth", "gone.pth: no such file"),
         ("custom gone.csv --features features", "gone.csv: no such file"),
         ("custom gone.csv --videos features", "gone.csv: no such file"),
+        ("custom source", "or simulate them: cefito data simulate."),
         ("custom nowhere", "nowhere: no such folder or table. Give a folder with"),
     ],
 )

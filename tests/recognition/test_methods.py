@@ -1,6 +1,8 @@
 """Recognisers by name: each keeps the contract, and trains a run."""
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +67,25 @@ class TestRule(RecogniserContract):
 class TestNearest(RecogniserContract):
     method = "nearest"
     config = NearestConfig()
+
+
+PAGE: dict[str, Any] = {"__name__": "window"}
+text = (Path(__file__).parents[2] / "docs" / "own-planners.md").read_text(encoding="utf-8")
+exec(text.partition("```python\n")[2].partition("```")[0], PAGE)
+
+
+class TestOfThePage(RecogniserContract):
+    """The recogniser that docs/own-planners.md writes."""
+
+    method = "window"
+    config = PAGE["WindowConfig"](epochs=4)
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def added(cls):
+        RECOGNISERS["window"] = PAGE["METHOD"]
+        yield
+        del RECOGNISERS["window"]
 
 
 @pytest.fixture(scope="module")

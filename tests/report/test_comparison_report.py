@@ -39,6 +39,12 @@ def page(made):
     return rendered(made)
 
 
+def test_a_comparison_of_recognisers_has_tables_alone(tmp_path, capsys):
+    (tmp_path / "recognition.json").write_text("{}")
+    assert main(["report", str(tmp_path), "--json"]) == 2
+    assert "whose tables are recognition.md and .tex." in capsys.readouterr().err
+
+
 def test_numbers_are_those_of_the_results(folder, made):
     results = Results.read(folder / "results.json")
     assert list(made.rows) == [2, 3]

@@ -60,7 +60,7 @@ def pauses():
 @pytest.mark.usefixtures("pauses")
 def test_scores_of_recognisers(films, tmp_path):
     names = ["recogniser", "nearest", "pauses"]
-    table, found = compare_recognisers(
+    tables, found = compare_recognisers(
         films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
     )
     rows, videos = found["rows"], found["videos"]
@@ -74,22 +74,37 @@ def test_scores_of_recognisers(films, tmp_path):
     pauses = 100 * (np.concatenate(labels) == 6).mean()
     assert rows["pauses"]["frame"]["mean"] == pytest.approx(pauses, abs=0.01)
     assert rows["pauses"]["edit"]["mean"] == rows["pauses"]["f1_10"]["mean"] == 0
-    less = rows["pauses"]["frame"]["recogniser_less_it"]["mean"]
-    assert less == pytest.approx(rows["recogniser"]["frame"]["mean"] - pauses, abs=0.02)
+    less = rows["pauses"]["frame"]["difference"]
+    assert less["mean"] == pytest.approx(pauses - rows["recogniser"]["frame"]["mean"], abs=0.02)
+    assert less["low"] < less["mean"] < less["high"] < 0
+    assert "difference" not in rows["recogniser"]["frame"]
     assert "next" not in rows["pauses"]
     sums = videos["recogniser"]["0"]["sums"]
     asked = [sorted(own, key=lambda one: one.start)[-1].start for own in steps]
     assert [divisor for _, divisor in sums["next"]] == asked
     assert [divisor for _, divisor in sums["count"]] == [len(own) for own in steps]
     assert 90 < rows["recogniser"]["done"]["mean"] < 110
-    assert table.lines[2][0].text == "pauses (2 seeds)"
-    assert (tmp_path / "recognition.md").read_text().count("\n|") >= 5
+    assert tables[0].lines[2][0].text == "pauses (2 seeds)"
+    assert tables[1].title == f"{tables[0].title}: scores less those of recogniser"
+    assert [line[0].text for line in tables[1].lines] == ["nearest", "pauses"]
+    assert tables[1].lines[1][1].text.startswith(f"{less['mean']:.1f} ({less['low']:.1f} to ")
+    assert "ECE" not in tables[1].heads
+    assert (tmp_path / "recognition.md").read_text().count("\n|") >= 9
+    assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
     # results are kept
     RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
     again, same = compare_recognisers(
         films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
     )
-    assert (again, same) == (table, found)
+    assert (again, same) == (tables, found)
+    turned, other = compare_recognisers(
+        films,
+        *(tmp_path, names, [0, 1]),
+        changes=SMALL.model_dump(exclude_unset=True),
+        against="pauses",
+    )
+    assert other["rows"]["recogniser"]["frame"]["difference"]["mean"] == -less["mean"]
+    assert [line[0].text for line in turned[1].lines] == ["recogniser", "nearest"]
 
 
 def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):
@@ -98,7 +113,7 @@ def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):
 
     monkeypatch.setitem(RECOGNISERS, "online", replace(RECOGNISERS["online"], settings=Short))
     names = ["tcn", "lstm", "rule"]
-    table, report = compare_recognisers(films, tmp_path, names, [0])
+    (table, _), report = compare_recognisers(films, tmp_path, names, [0])
     for name in names:
         row, sums = report["rows"][name], report["videos"][name]["0"]["sums"]
         assert row["frame"]["mean"] > 80
@@ -119,6 +134,9 @@ def test_the_command(films, tmp_path, capsys):
         assert "and --json alone; the other options are of planners" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
+    assert main([*given, "--recognisers", "nearest,lstm", "--against", "tcn"]) == 2
+    said = "against tcn: is not among the rows nearest, lstm. (--against)"
+    assert said in capsys.readouterr().err
 
 
 def test_columns_of_recognisers_are_chosen_and_refused_by_their_own_heads(films, tmp_path, capsys):
@@ -280,7 +298,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
         replace(video, group=group) for video, group in zip(films.videos, groups, strict=True)
     )
     data = replace(films, annotations=replace(films.annotations, videos=videos))
-    table, found = compare_recognisers(data, tmp_path / "three", ["pauses"], [0], by="group")
+    (table,), found = compare_recognisers(data, tmp_path / "three", ["pauses"], [0], by="group")
     without = [{groups[video] for video in fit} for fit in Counted.fits]
     assert sorted(map(sorted, without)) == [["anna", "ben"], ["anna", "chris"], ["ben", "chris"]]
     assert found["folds"] == [7, 5, 4]

@@ -152,12 +152,12 @@ def compare(
             by default one worker works in this process, and several in their own processes.
         address: Address of a running Ray cluster, for the executor ray; by default it works on this
             machine.
-        against: The planner that the others are compared with; the first one by default.
+        against: The row that the others are compared with; the first one by default.
         published: Show published results below the rule.
         recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
             recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
             packages; with --out, --seeds, --seed, --only, --device, --set recogniser.KEY=VALUE,
-            --columns, --by, --folds and --json alone.
+            --columns, --by, --folds, --against and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, after-first, unseen-step, unseen-pair,
@@ -168,15 +168,15 @@ def compare(
         json: Print the results as JSON instead of tables.
     """
     if (rows_of := recognisers or verifiers) is not None:
-        others = (planners, horizons, steps, executor, address, against, recognisers and verifiers)
-        of_folds = (by, folds) if verifiers else ()
+        others = (planners, horizons, steps, executor, address, recognisers and verifiers)
+        of_recognisers = (by, folds, against) if verifiers else ()
         of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
         used = (*of_training, "columns")
         plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
-        if options != plain or not published or any((*others, *of_folds)):
+        if options != plain or not published or any((*others, *of_recognisers)):
             kind = "verifiers" if verifiers else "recognisers"
             taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
-            taken += ["--by", "--folds"] * (not verifiers)
+            taken += ["--by", "--folds", "--against"] * (not verifiers)
             problem = (
                 f"takes {', '.join(taken)} and --json alone; the other options are of planners"
             )
@@ -190,6 +190,7 @@ def compare(
             verifiers=not recognisers,
             json=json,
             held=(by, folds),
+            against=against,
         )
     if by is not None or folds is not None:
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
@@ -286,14 +287,16 @@ def _compare_others(
     verifiers: bool,
     json: bool,
     held: tuple[By | None, int | None],
+    against: str | None,
 ) -> int:
     """Compare recognisers or verifiers, and return the exit code; `held` are `by` and `folds`."""
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
-        shown, report = compare_verifiers(
+        whole, report = compare_verifiers(
             source, options.out, names, columns=options.chosen_columns
         )
+        tables = [whole]
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device
@@ -304,7 +307,7 @@ def _compare_others(
         seeds, (by, folds) = range(options.seeds), held
         share = seeds if options.seed is None else [options.seed]
         check_share(only, names, options.seed, seeds)
-        shown, report = compare_recognisers(
+        tables, report = compare_recognisers(
             open_dataset(source),
             options.out,
             names,
@@ -316,13 +319,15 @@ def _compare_others(
             by=by,
             folds=folds,
             columns=options.chosen_columns,
+            against=against,
         )
     if json:
         print_json(report)
     else:
-        table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-        for note in shown.remarks:
-            talk(note)
+        for shown in tables:
+            table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
+            for note in shown.remarks:
+                talk(note)
     files = (
         "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"
     )
@@ -372,6 +377,9 @@ def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None
     trials = missing_trials(study)
     if not trials:
         return None
+    if replaced := [trial.label for trial in trials if trial.is_of_others]:
+        listed = "; ".join(replaced[:3]) + "; …" * (len(replaced) > 3)
+        talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
 

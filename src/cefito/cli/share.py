@@ -183,6 +183,9 @@ def report(
         document: RunReport | ComparisonReport
         if (place / RESULTS).exists():
             document = report_comparison(place)
+        elif (place / "recognition.json").exists():
+            problem = "is a comparison of recognisers, whose tables are recognition.md and .tex"
+            raise ConfigError(f"{place} {problem}. There are reports of planners and runs.")
         else:
             document = report_run(
                 run_for_steps(place, horizon=horizon, steps=steps, device=pick_device(device)),

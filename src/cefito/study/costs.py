@@ -42,8 +42,9 @@ _WINDOWS, _QUERIES = 400, 16  # most that are tried
 
 @dataclass(frozen=True, kw_only=True)
 class _OneEpoch(TrainingContext):
-    """Trains each network for an epoch, twice, and notes the seconds, by what is trained."""
+    """Trains each network for an epoch, and notes the seconds, by what is trained."""
 
+    warm: set[type] = field(default_factory=set)  # losses whose libraries are loaded
     tried: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # of all epochs
 
@@ -53,9 +54,10 @@ class _OneEpoch(TrainingContext):
         begun = time.monotonic()
         epoch = training.optimiser.model_copy(update={"epochs": 1})
         short = training.model_copy(update={"optimiser": epoch})
-        for _ in range(2):  # the first time, libraries are loaded
+        for _ in range(1 if type(loss) in self.warm else 2):  # the first loads libraries
             started = time.monotonic()
             result = super().train(name, loss, short, seed=seed, settings=settings)
+        self.warm.add(type(loss))
         key = json.dumps([name, seed, determining(settings)])
         self.seconds[key] = (time.monotonic() - started) * training.optimiser.epochs
         self.tried[key] = time.monotonic() - begun

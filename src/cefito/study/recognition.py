@@ -35,7 +35,7 @@ from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, Recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import changed, check_key, validated
-from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown
+from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown, signed
 from cefito.training.trainer import TrainingContext
 
 
@@ -94,8 +94,9 @@ def compare_recognisers(
     by: By | None = None,
     folds: int | None = None,
     columns: Sequence[str] | None = None,
-) -> tuple[Table, dict[str, Any]]:
-    """Train and score recognisers, and write recognition.json, .md and .tex; the table and scores.
+    against: str | None = None,
+) -> tuple[list[Table], dict[str, Any]]:
+    """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
 
     Args:
         dataset: A data set with rows of whole videos.
@@ -108,7 +109,8 @@ def compare_recognisers(
         device: Where they are trained.
         by: Score all videos in folds, which keep this together, instead of the split test.
         folds: Number of folds, as of `split_folds`.
-        columns: Heads of the columns of the table; all by default.
+        columns: Heads of the columns of the tables; all by default.
+        against: The row that the others are compared with; the first one by default.
 
     Raises:
         ConfigError: An unknown recogniser, setting or column, or a folder of another data set,
@@ -118,8 +120,13 @@ def compare_recognisers(
     changes, rows = changed({}, changes or {}), recogniser_rows()
     if not names or not {*names} <= rows.keys():
         unknown = ", ".join(name for name in names if name not in rows) or "none"
-        raise ConfigError(f"recognisers {unknown}: expected some of {', '.join(rows)}.")
+        problem = f"recognisers {unknown}: expected some of {', '.join(rows)}"
+        raise ConfigError(f"{problem}.", setting="recognisers")
     check_columns(columns, _heads())
+    against = against or names[0]
+    if against not in names:
+        problem = f"against {against}: is not among the rows {', '.join(names)}"
+        raise ConfigError(f"{problem}.", setting="against")
     for key in changes:
         check_key(key, *(rows[name][0].settings for name in names), place="recogniser")
     films, file = _Films.of(dataset, by, folds), out / "recognition.json"
@@ -156,15 +163,17 @@ def compare_recognisers(
                 scores = videos.setdefault(name, {})
                 if method.seeded or not scores:  # another job may have scored it meanwhile
                     scores[str(seed)] = measured
-                summaries = _summaries(videos, films.units)
-                write_json(file, {**about, "rows": summaries, "videos": videos})
+                summaries = _summaries(videos, films.units, against)
+                report = {**about, "against": against, "rows": summaries, "videos": videos}
+                write_json(file, report)
             shutil.rmtree(trainings, ignore_errors=True)
-    summaries = _summaries(videos, films.units)
-    table = _table(films, {name: summaries[name] for name in names if name in summaries})
-    table = table.of_columns(columns)
-    write_text(file.with_suffix(".md"), markdown(table))
-    write_text(file.with_suffix(".tex"), latex(table))
-    return table, {**about, "rows": summaries, "videos": videos}
+    summaries = _summaries(videos, films.units, against)
+    rows_here = {name: summaries[name] for name in names if name in summaries}
+    tables = [_table(films, rows_here), _differences(films, rows_here, against)]
+    tables = [table.of_columns(columns) for table in tables if table.lines]
+    write_text(file.with_suffix(".md"), "\n".join(map(markdown, tables)))
+    write_text(file.with_suffix(".tex"), "\n".join(map(latex, tables)))
+    return tables, {**about, "against": against, "rows": summaries, "videos": videos}
 
 
 def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
@@ -268,23 +277,23 @@ def _calibration_error(films: _Films, probabilities: Sequence[Floats]) -> float:
 
 
 def _summaries(
-    videos: dict[str, dict[str, Any]], units: NDArray[np.int64]
+    videos: dict[str, dict[str, Any]], units: NDArray[np.int64], against: str
 ) -> dict[str, dict[str, Any]]:
-    """Return each score of each recogniser with its interval, and the first one's less it.
+    """Return each score of each recogniser with its interval, and it less that of one of them.
 
     `units` are what intervals resample, by scored video.
     """
     seeds = {name: list(results.values()) for name, results in videos.items() if results}
-    ours, summaries = seeds.get("recogniser"), {}
+    others, summaries = seeds.get(against, []), {}
     for name, results in seeds.items():
         row: dict[str, Any] = {"seeds": len(results)}
         for metric in RECOGNISER_METRICS:
             if all(metric in seed["sums"] for seed in results):
                 value, draws = _scores(results, metric, units)
                 row[metric] = _interval(value, draws)
-                if ours not in (None, results) and all(metric in seed["sums"] for seed in ours):
-                    first, drawn = _scores(ours, metric, units)
-                    row[metric]["recogniser_less_it"] = _interval(first - value, drawn - draws)
+                if name != against and others and all(metric in seed["sums"] for seed in others):
+                    other, drawn = _scores(others, metric, units)
+                    row[metric]["difference"] = _interval(value - other, draws - drawn)
         if "ece" in results[0]:
             row["ece"] = round(float(np.mean([result["ece"] for result in results])), 2)
         summaries[name] = row
@@ -315,6 +324,11 @@ def _heads() -> list[str]:
     return [*(metric.head for metric in RECOGNISER_METRICS.values()), "ECE"]
 
 
+def _title(films: _Films) -> str:
+    how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
+    return f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}"
+
+
 def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
@@ -327,14 +341,35 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
         yield str(rows[name].get("ece", NONE))
 
     kind = "group" if are_grouped(films.units) else "video"
-    how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
     listed = recogniser_rows()
     meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
     return Table(
-        title=f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}",
+        title=_title(films),
         heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
         legend=f"Per cent unless said, 90 % intervals ({kind}s resampled).",
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
+    )
+
+
+def _differences(films: _Films, rows: dict[str, dict[str, Any]], against: str) -> Table:
+    """Return each score less that of one recogniser; without lines if there is none."""
+
+    def cells(name: str) -> Iterator[str]:
+        yield name
+        for metric in RECOGNISER_METRICS:
+            less = rows[name].get(metric, {}).get("difference")
+            if less is None or less["low"] is None:
+                yield NONE
+            else:
+                mean, low, high = (signed(less[end], 1) for end in ("mean", "low", "high"))
+                yield f"{mean} ({low} to {high})"
+
+    others = [name for name in rows if name != against and against in rows]
+    return Table(
+        title=f"{_title(films)}: scores less those of {against}",
+        heads=("recogniser", *_heads()[:-1]),
+        lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in others),
+        legend="90 % intervals, for which both are scored on the same drawn videos.",
     )

@@ -84,9 +84,9 @@ def explained(meanings: Mapping[str, str]) -> str:
     return " ".join(f"{head}: {meaning}." for head, meaning in meanings.items())
 
 
-def signed(value: float) -> str:
-    """A number with its sign, to two digits."""
-    return f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, to some digits."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # never -0.00
 
 
 def markdown(table: Table) -> str:

@@ -6,6 +6,7 @@ The horizon may also be a range of lengths, which planners are not told: see `Tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -124,6 +125,13 @@ class Trial:
             return record
         error = "not scored yet. Repeat the command." if record is None else record.error
         return FailedTrial(**self.place, error=error)
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether its file is of another data set, selection, or other settings."""
+        with suppress(RunError):
+            return read_trial(self) is None and self.path.exists()
+        return False
 
     def write_failure(self, error: str, traceback: str | None = None) -> None:
         """Write why it has no scores, and the traceback of a defect."""

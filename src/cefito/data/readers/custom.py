@@ -42,7 +42,7 @@ _FEATURES_FILE = "features.npz"
 _TIMELINE_FILE = "timeline.npz"
 _FEATURES_REMEDY = (
     "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
-    "and of its steps."
+    "and of its steps, or simulate them: cefito data simulate."
 )
 
 
