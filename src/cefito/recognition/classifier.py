@@ -176,12 +176,7 @@ def _exponential(rows: Rows, time: float) -> Rows:
 def _averages(rows: Rows, keep: float, before: Rows) -> Rows:
     """Return v_t = k v_t−1 + (1 − k) u_t of rows u [n, D], with v_−1 [D].
 
-    By blocks of rows: v_t = k^(t + 1) v_−1 + (1 − k) Σ_i≤t k^(t − i) u_i.
-
-    Args:
-        rows: u.
-        keep: k.
-        before: v_−1.
+    By blocks of rows: v_t = k^(t + 1) v_−1 + (1 − k) Σ_i≤t k^(t − i) u_i; `keep` is k.
     """
     places = np.arange(min(len(rows), _BLOCK))[:, None]
     kernel, decay = (1 - keep) * np.tril(keep ** abs(places - places.T)), keep ** (places + 1)
