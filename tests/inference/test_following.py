@@ -277,6 +277,7 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [step["name"] for step in events[-1]["done"]][:2] == names(world, video[0].steps)[:2]
     assert all(event["plan"]["actions"] for event in events)
+    assert [event["over"] for event in events] == [False] * (len(events) - 1) + [True]
     assert main(["follow", run, "--features", str(tmp_path / "new.npy"), "--plan"]) == 0
     said = capsys.readouterr().err
     assert "remaining: " + " → ".join(events[-1]["plan"]["actions"]) + "\n" in said

@@ -247,6 +247,11 @@ class _Film:
         """Whether a step waits for a person."""
         return self.gate is not None and self.gate.shown is not None and self.gate.shown.waits
 
+    @property
+    def over(self) -> bool:
+        """Whether the film is over, rather than its camera off."""
+        return self.ended and self.whole
+
     def observe(self, at: float, row: NDArray[Any] | None) -> None:
         """Take the row of a time."""
         self.session.observe(row, at=at)
@@ -267,7 +272,8 @@ class _Film:
                 self._confirmed(confirmed)
         going = followed.now.action if followed.now else followed.ended >= _ENDED
         gate = self.gate and (self.gate.shown, len(self.gate.confirmed))
-        state = (going, followed.now is None, [step.action for step in followed.done], gate)
+        done = [step.action for step in followed.done]
+        state = (going, followed.now is None, done, gate, self.over)
         if state != self.shown or news.findings:
             self._show(followed)
             if not self.as_json:
@@ -313,7 +319,7 @@ class _Film:
             raise DataError("no row was seen: the source is empty or the camera gave no picture.")
         if not self.ended:
             self.ended = True
-            if self.whole:
+            if self.over:
                 self.session.finish()
             self.take(self._followed())
 
@@ -335,26 +341,26 @@ class _Film:
 
     def _show(self, followed: Followed) -> None:
         """Print what goes on; of a gate, the step to be done instead of the next ones."""
-        over = followed.now is None and followed.ended >= _ENDED
-        steps = self.session.plans_by_next(1)[0] if self.plan and not over else None
+        finished = followed.now is None and followed.ended >= _ENDED
+        steps = self.session.plans_by_next(1)[0] if self.plan and not finished else None
         names = [] if steps is None else self.session.run.taxonomy.names(list(steps.actions))
         if self.as_json:
-            value = followed.model_dump(mode="json")
+            value = followed.model_dump(mode="json") | {"over": self.over}
             if steps is not None:
                 value["plan"] = {"actions": names, "probability": steps.probability}
             if self.gate is not None:
                 value["gate"] = self.gate.to_dict()
             print_json(value, indent=None)
             return
-        now = f"finished ({percent(followed.ended)})" if over else "pause"
-        if self.ended and self.whole:
+        now = f"finished ({percent(followed.ended)})" if finished else "pause"
+        if self.over:
             now = "the film is over"
         elif followed.now is not None:
             now = f"{followed.now.name} ({percent(followed.now.probability)})"
         head = f"{followed.seconds:7.1f} s  "
         if self.gate is None:
             ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
-            coming = "" if over or self.ended else f"; next: {ahead}"
+            coming = "" if finished or self.ended else f"; next: {ahead}"
             talk(f"{head}now: {now}; done: {len(followed.done)}{coming}")
         else:
             do, count = self._to_do(), len(self.gate.confirmed)
