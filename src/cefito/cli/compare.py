@@ -293,10 +293,10 @@ def _compare_others(
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
-        whole, report = compare_verifiers(
+        comparison, report = compare_verifiers(
             source, options.out, names, columns=options.chosen_columns
         )
-        tables = [whole]
+        tables = [comparison]
     else:
         from cefito.data.prepared import open_dataset
         from cefito.runtime import pick_device

@@ -173,7 +173,7 @@ def follow(
             hint=_HINTS[_hand(stdin)],
             least=least,
             lag=lag,
-            whole=camera is None,
+            ends=camera is None,
             plan=plan,
             as_json=json,
         )
@@ -233,7 +233,7 @@ class _Film:
     hint: str  # how a person confirms
     least: float  # probability of a finding
     lag: float
-    whole: bool  # whether the film is over once no row follows
+    ends: bool  # whether the film is over once no row follows
     plan: bool
     as_json: bool
     facts: dict[str, str] = field(default_factory=dict)  # of all events
@@ -250,7 +250,7 @@ class _Film:
     @property
     def over(self) -> bool:
         """Whether the film is over, rather than its camera off."""
-        return self.ended and self.whole
+        return self.ended and self.ends
 
     def observe(self, at: float, row: NDArray[Any] | None) -> None:
         """Take the row of a time."""

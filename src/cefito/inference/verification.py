@@ -1,6 +1,7 @@
 """What was wrong in whole videos: steps that are given, or recognised first, against a verifier.
 
-The verifier is that of a run, of a written procedure, or of a table of right or labelled videos.
+A verifier is part of a run, or learned from a written procedure or a table of right or labelled
+videos.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The segmental recogniser: how `SegmentalModel` is trained, and its settings are chosen.
 
-λ is chosen by training videos that are held out in turn, for the best steps (edit score and F1@50)
-or the best present label, w and s like it, a first, and T by the Brier score of their labels. With
-few videos, networks learn the usual order more than the steps; those of changes do not know it.
+Training videos that are held out in turn choose a, then λ, w and s, for the best steps (edit score
+and F1@50) or the best present label, and T by the Brier score of the labels. With few videos, the
+usual networks learn the order more than the steps; networks of changes do not see it.
 """
 
 from __future__ import annotations
