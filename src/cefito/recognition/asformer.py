@@ -38,12 +38,10 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
         values: Values [n, C].
         reach: Rows to each side.
     """
-    count, scale = len(queries), queries.shape[1] ** -0.5
+    count, queries = len(queries), queries * queries.shape[1] ** -0.5
     if reach >= count - 1 or count <= _FEW:
-        scores = queries @ keys.T * scale
-        if reach < count - 1:
-            places = torch.arange(count, device=queries.device)
-            scores = scores.masked_fill((places - places[:, None]).abs() > reach, UNSEEN)
+        away = queries.new_ones(count, count).tril_(reach).triu_(-reach).sub_(1)
+        scores = torch.addmm(away, queries, keys.T, beta=-UNSEEN)
         everywhere: Tensor = scores.softmax(dim=1) @ values
         return everywhere
     size = min(max(2 * reach, _SMALLEST), count)
@@ -58,7 +56,7 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
     rows = places + size * torch.arange(blocks, device=queries.device)[:, None]
     seen = (away.abs() <= reach) & ((rows >= 0) & (rows < count))[:, None]
     asked = F.pad(queries, (0, 0, 0, missing)).view(blocks, size, -1)
-    scores = (asked @ near(keys) * scale).masked_fill(~seen, UNSEEN)
+    scores = (asked @ near(keys)).masked_fill(~seen, UNSEEN)
     means: Tensor = scores.softmax(dim=2) @ near(values).transpose(1, 2)
     return means.flatten(0, 1)[:count]
 
@@ -83,7 +81,7 @@ class _Block(nn.Module):
         means = window_attention(
             self.queries(rows), self.keys(rows), self.values(of_values), self.reach
         )
-        made = self.joined(made + self.share * self.attended(means).T)
+        made = self.joined(torch.add(made, self.attended(means).T, alpha=self.share))
         return hidden + cast(Tensor, self.dropout(made))
 
 

@@ -42,8 +42,9 @@ def take_steps(
         RunError: The loss became NaN or infinite.
     """
     rate, device = steps.learning_rate, next(network.parameters()).device.type
+    weights = _joined(network)
     optimiser = torch.optim.AdamW(
-        network.parameters(),
+        [weights],
         lr=rate,
         weight_decay=steps.weight_decay,
         fused=device in ("cpu", "cuda"),  # one call for all weights
@@ -56,7 +57,7 @@ def take_steps(
         )
     reduced = steps.precision == "bfloat16"
     for step in range(steps.count):
-        optimiser.zero_grad()
+        optimiser.zero_grad(set_to_none=False)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=reduced):
             value = loss()
         if not bool(value.isfinite()):
@@ -67,8 +68,24 @@ def take_steps(
             )
         value.backward()
         if steps.clip:
-            nn.utils.clip_grad_norm_(network.parameters(), steps.clip)
+            nn.utils.clip_grad_norm_([weights], steps.clip)
         optimiser.step()
         if schedule is not None:
             schedule.step()
         advance(1)
+    for weight in network.parameters():
+        weight.data, weight.grad = weight.data.clone(), None
+
+
+def _joined(network: nn.Module) -> Tensor:
+    """Return all weights, and their gradients, as one vector, of which each becomes a part.
+
+    One call for all of them takes a fraction of the time of one call for each.
+    """
+    parts = [*network.parameters()]
+    joined = torch.cat([part.data.flatten() for part in parts])
+    joined.grad, start = torch.zeros_like(joined), 0
+    for part in parts:
+        place = slice(start, start := start + part.numel())
+        part.data, part.grad = joined[place].view_as(part), joined.grad[place].view_as(part)
+    return joined
