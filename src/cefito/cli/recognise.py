@@ -154,11 +154,13 @@ def _overlay(
     reading: RecordingOptions | None,
 ) -> None:
     """Write films with their steps drawn in, and what was wrong; nothing was in steps known."""
-    from cefito.report.overlay import findings_of, overlay_film, overlay_targets
+    from cefito.inference.verification import verified_film
+    from cefito.report.overlay import overlay_film, overlay_targets
 
     targets = overlay_targets(out, [track.video for track in tracks])
     for film, track, target in zip(films, tracks, targets, strict=True):
-        findings = () if reading is None else findings_of(run, film, reading.task)
+        verified = None if reading is None else verified_film(run, film, reading.task)
+        findings = () if verified is None else verified.deviations
         strange = overlay_film(
             Path(track.media), target, track, findings, progress=passing_progress
         )
@@ -230,10 +232,17 @@ def annotate(
     if format_ != "csv":
         _write_tasks(tracks, out / TASKS)
     rows = [
-        (film.film, film.task, film.steps, film.why, ", ".join(part.words for part in film.parts))
+        (
+            film.film,
+            film.task,
+            film.steps,
+            film.why,
+            ", ".join(part.words for part in film.parts),
+            "; ".join(film.doubtful),
+        )
         for _, film in order
     ]
-    heads = ("film", "task", "steps", "why", "look first at")
+    heads = ("film", "task", "steps", "why", "look first at", "perhaps not as usual")
     table("Films, those to correct first", heads, rows)
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, Unpack
 
@@ -28,6 +28,7 @@ from cefito.errors import DataError, RunError
 from cefito.inference.constraints import Name
 from cefito.inference.proposals import doubt
 from cefito.inference.recordings import Recording, open_recordings
+from cefito.inference.verification import verified_film
 from cefito.inference.whole_videos import Reading
 from cefito.markup import counted
 from cefito.parts.opened import OpenedRun
@@ -72,6 +73,7 @@ class NextFilm(Record):
     labelled: int | None  # labelled films of its task; None likewise
     why: str
     parts: tuple[Stretch, ...]  # the most unsure ones, in the order of their times
+    doubtful: tuple[str, ...] = ()  # steps that the verifier finds wrong, or is unsure of
 
 
 def parts_of(rows: NDArray[np.floating[Any]], rate: float) -> Rows:
@@ -144,6 +146,7 @@ class FilmToLabel:
     track: Track
     parts: Rows  # as those of labelled films [m, D]; [0, 0] without these
     stretches: tuple[Stretch, ...]
+    doubtful: tuple[str, ...] = ()  # as of `NextFilm`
 
     @classmethod
     def of(
@@ -213,6 +216,7 @@ def _with_reason(
         labelled=None if new is None else count,
         why=why,
         parts=film.stretches,
+        doubtful=film.doubtful,
     )
     return film, facts
 
@@ -245,7 +249,7 @@ def stretches_of(recognition: Recognition) -> tuple[Stretch, ...]:
 def next_films(
     run: OpenedRun, inputs: Iterable[str], *, task: Name | None = None, **reading: Unpack[Reading]
 ) -> list[tuple[FilmToLabel, NextFilm]]:
-    """Recognise the steps of films, and return the films as `ordered` does.
+    """Recognise and verify the steps of films, and return the films as `ordered` does.
 
     Args:
         run: A run with a recogniser.
@@ -260,8 +264,13 @@ def next_films(
     """
     task_id = None if task is None else find_task(run.taxonomy, task)
     labelled = LabelledFilms.of_run(run)
-    films = [
-        FilmToLabel.of(recording, recording.recognition(run, task=task_id), labelled)
-        for recording in open_recordings(run, inputs, **reading)
-    ]
+    films = []
+    for recording in open_recordings(run, inputs, **reading):
+        film = FilmToLabel.of(recording, recording.recognition(run, task=task_id), labelled)
+        video = verified_film(run, recording, task_id)
+        if video is not None:
+            findings = [(each.name, each.words) for each in video.deviations]
+            findings += [(each.name, each.words) for each in video.unsure]
+            film = replace(film, doubtful=tuple(f"{name}: {words}" for name, words in findings))
+        films.append(film)
     return ordered(films, labelled)

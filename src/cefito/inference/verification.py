@@ -17,6 +17,7 @@ from pydantic import Field, PlainSerializer
 from cefito.data.vocabulary import Action, Taxonomy, find_task, name_or_id
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name
+from cefito.inference.recordings import Recording
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
 from cefito.markup import listed, step_times
@@ -316,6 +317,23 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
         problem = "is what was learned from, and has no videos of the split test"
         raise ConfigError(f"{path}: {problem}. Give another file, or a column split.")
     return kept
+
+
+def verified_film(
+    run: OpenedRun, film: Recording, task: Name | None = None
+) -> VerifiedVideo | None:
+    """Recognise the steps of a film, and verify them; None without a verifier, or without steps.
+
+    Args:
+        run: A run with a recogniser.
+        film: The film's rows.
+        task: Id or name of the task; None to have it recognised.
+    """
+    if run.verifier is None:
+        return None
+    task_id = None if task is None else find_task(run.taxonomy, task)
+    track = film.recognised(run, task=task_id, evidence=True)
+    return verified(run.own_verifier, track, least=LEAST) if track.steps else None
 
 
 def verified(

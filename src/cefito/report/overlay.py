@@ -13,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.readers.feature_files import is_features
-from cefito.data.vocabulary import find_task
 from cefito.encoders.frames import VideoInfo, decoded, opened_video, probe, upright
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_target, file_names, write_atomic
-from cefito.inference.recordings import Recording
-from cefito.inference.verification import verified
 from cefito.markup import percent, plain, shortened
-from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
 from cefito.tracks import Track
 from cefito.tracks.writing import is_folder
-from cefito.verification.findings import LEAST, Deviation
+from cefito.verification.findings import Deviation
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
@@ -77,21 +73,6 @@ def overlay_targets(out: Path, names: Sequence[str]) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     safe = file_names(names)
     return [out / f"{safe[name]}.mp4" for name in names]
-
-
-def findings_of(run: OpenedRun, film: Recording, task: int | str | None) -> tuple[Deviation, ...]:
-    """Return what a run's verifier finds in a film; nothing if it has none.
-
-    Args:
-        run: The run.
-        film: The film's rows.
-        task: Id or name of the task; None to have it recognised.
-    """
-    if run.verifier is None:
-        return ()
-    task_id = None if task is None else find_task(run.taxonomy, task)
-    track = film.recognised(run, task=task_id, evidence=True)
-    return verified(run.own_verifier, track, least=LEAST).deviations if track.steps else ()
 
 
 def overlay_film(
