@@ -12,7 +12,6 @@ from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.recognition.chain import StepChain, softened
-from cefito.recognition.classifier import ahead_features
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
@@ -359,25 +358,6 @@ def test_what_a_person_tells(recogniser, video):
     free.correct(1)
     assert np.argmax(free.tasks) == 0
     assert free.next_actions[[3, 4, 5]].sum() < 1e-9
-
-
-def test_next_steps_by_chain_and_network(recogniser, video):
-    """p(next) ∝ √(p by the chain · p by the network), of which single rows are a quarter."""
-    rows = video[0][:30].astype(np.float32)
-    streams = [StepStream(one) for one in (recogniser, replace(recogniser, ahead=None))]
-    for row in rows:
-        for stream in streams:
-            stream.observe(row)
-    network, config = recogniser.ahead, recogniser.config
-    features = ahead_features(recogniser.standard.scaled(rows), config, recogniser.rate)
-    features = torch.from_numpy(features)
-    with torch.inference_mode():
-        logs = network(features)[-1]
-        temporal = network.temporal(features[:, : network.rows].T[None])[0, :, -1]
-    logs = (0.25 * logs + 0.75 * temporal.log_softmax(dim=0)).double().numpy()[:-1]
-    wanted = np.sqrt(streams[1].next_actions * np.exp(logs))
-    wanted /= wanted.sum()
-    np.testing.assert_allclose(streams[0].next_actions, wanted, atol=1e-5)
 
 
 def test_short_steps_are_done_only_if_they_go_on_or_were_told(recogniser, video):

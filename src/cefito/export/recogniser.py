@@ -20,7 +20,6 @@ from cefito.recognition.asformer import UNSEEN, ASFormer
 from cefito.recognition.chain import StepChain
 from cefito.recognition.classifier import RowClassifier
 from cefito.recognition.segmental import SegmentalRecogniser
-from cefito.recognition.stream import SINGLE
 from cefito.recognition.temporal import TemporalNetwork
 
 _CLIPPED = 5.0  # standard deviations, as of `Standard`
@@ -59,13 +58,8 @@ class _Networks:
         clipped = graph("Clip", graph("Div", centred, standard.deviation), *_limits())
         return graph("MatMul", clipped, standard.directions)
 
-    def logs(
-        self, network: RowClassifier, features: str, seen: str | None, single: float = 0.5
-    ) -> str:
-        """Log p(label) [n, K + 1] by features [n, F], and by the temporal network's logits.
-
-        `single` is the share of the networks of single rows beside it.
-        """
+    def logs(self, network: RowClassifier, features: str, seen: str | None) -> str:
+        """Log p(label) [n, K + 1] by features [n, F], and by the temporal network's logits."""
         graph = self.graph
         shifted = graph("Sub", features, _array(network.mean))
         scaled = graph("Div", shifted, _array(network.deviation))
@@ -81,8 +75,7 @@ class _Networks:
         if seen is None:
             return logs
         temporal = graph("LogSoftmax", seen, axis=-1)
-        logs = graph("Mul", logs, _float(single))
-        return graph("Add", logs, graph("Mul", temporal, _float(1 - single)))
+        return graph("Div", graph("Add", logs, temporal), _float(2.0))
 
     def linear(self, values: str, layer: Any) -> str:
         """Values [n, …] through a linear layer."""
@@ -479,9 +472,8 @@ def follower(model: SegmentalRecogniser) -> tuple[Graph, dict[str, NDArray[Any]]
         known = graph("Concat", *parts, axis=1)
         plain = graph("Slice", known, _ints(0), _ints(2 * width + 1), _ints(1))
         seen, after["ahead"] = _next_logits(graph, model.ahead.temporal, plain, state["ahead"])
-        logs = nodes.logs(model.ahead, known, seen, SINGLE)
-        logs = graph("Squeeze", graph("Cast", logs, to=_kind(_DOUBLE)), _ints(0))
-        ahead = graph("Exp", logs)
+        logs_ahead = graph("Cast", nodes.logs(model.ahead, known, seen), to=_kind(_DOUBLE))
+        ahead = graph("Exp", graph("Squeeze", logs_ahead, _ints(0)))
     coming = chain.next_actions(graph, present, sums, ahead)
     single = _kind(np.float32)
     for name, value, size in (

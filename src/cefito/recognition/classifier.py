@@ -264,18 +264,14 @@ class RowClassifier(nn.Module):
         joined = np.concatenate(first[0]), np.concatenate(first[1])
         return mean, deviation, *joined, np.stack(last[0]), np.stack(last[1])
 
-    def ahead(self, row: Rows, past: Past, single: float = 0.5) -> NDArray[np.float64]:
-        """Return log p(label | rows) [K + 1] of the next row [F], which is added to the past.
-
-        `single` is the share of the networks of single rows.
-        """
+    def ahead(self, row: Rows, past: Past) -> NDArray[np.float64]:
+        """Return `log_probabilities` [K + 1] of the next row [F], which is added to the past."""
         mean, deviation, inner, inner_bias, outer, outer_bias = self._arrays
         hidden = np.maximum(inner @ ((row - mean) / deviation) + inner_bias, 0)
         logits = (outer @ hidden.reshape(len(outer), -1, 1))[:, :, 0] + outer_bias
         logs = np.logaddexp.reduce(log_softmax(logits), axis=0) - np.log(len(outer))
         if self.temporal is not None:
-            temporal = log_softmax(self.temporal.ahead(row[: self.rows], past))
-            logs = single * logs + (1 - single) * temporal
+            logs = (logs + log_softmax(self.temporal.ahead(row[: self.rows], past))) / 2
         return np.asarray(logs)
 
 

@@ -44,7 +44,10 @@ from cefito.recognition.classifier import (
     past_features,
     whole_features,
 )
-from cefito.recognition.held_out import joined, mixed
+from cefito.recognition.held_out import (
+    joined,
+    mixed,
+)
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,

@@ -26,7 +26,6 @@ LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""
 LOST_MORE = 10
 """Further ones for each row that was observed."""
-SINGLE = 0.25  # share of networks of single rows in next steps; they learn films by heart
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
@@ -269,7 +268,7 @@ class StepStream:
             features = self._memory.features(scaled)
             if recogniser.ahead is not None:
                 ahead = self._memory.ahead(features, self.seconds)
-                self._ahead = recogniser.ahead.ahead(ahead, self._seen_ahead, SINGLE)[:-1]
+                self._ahead = recogniser.ahead.ahead(ahead, self._seen_ahead)[:-1]
             logs = recogniser.of_features(features[None], past=True, seen=self._past)
             seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
             if self._doubt is not None:
