@@ -57,8 +57,9 @@ def setup(app: Any) -> None:
         content[0] = re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", moved, content[0])
 
     def inside(_app: Any, _document: str, content: list[str]) -> None:
-        pages = content[0].replace("](../README.md", "](index.md")
-        content[0] = pages.replace("](../CHANGELOG.md", "](changelog.md")
+        content[0] = content[0].replace("](../README.md", "](index.md")
+        for name in ("CHANGELOG.md", "SECURITY.md"):
+            content[0] = content[0].replace(f"](../{name}", f"]({name.lower()}")
 
     def shorten(app: Any, *_: Any) -> None:
         for kinds in app.env.current_document.autodoc_annotations.values():

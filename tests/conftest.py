@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import logging
 import os
 import shutil
 import warnings
@@ -296,7 +297,7 @@ def ray_cluster():
     """A Ray cluster of two workers on this machine, which the executor "ray" finds and leaves."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: make test-ray installs it and runs these tests")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "180"}
     import ray
 
     with warnings.catch_warnings():
@@ -304,10 +305,11 @@ def ray_cluster():
         ray.init(
             address="local",
             num_cpus=2,
+            num_gpus=2,  # as Ray counts them
             object_store_memory=128 << 20,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
         )
     yield
     ray.shutdown()

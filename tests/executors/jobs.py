@@ -27,6 +27,17 @@ def double(number):
     return 2 * number
 
 
+def gpus(seconds):
+    """Wait, and tell which GPUs the worker may use."""
+    time.sleep(seconds)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def remove(folder):
+    """Remove an empty folder."""
+    Path(folder).rmdir()
+
+
 def process(_):
     return os.getpid()
 

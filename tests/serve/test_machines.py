@@ -21,7 +21,7 @@ from cefito.serve.stores import ValkeyStore
 from serve.live_sessions import sent
 from serve.test_operate import PAGE, ROOT, options
 from serve.test_process import Lines
-from serve.test_supervisor import Client, Server, until, workers
+from serve.test_supervisor import Client, Server, metrics, until, workers
 from serve.valkey_servers import ValkeyServer, needs_server, program
 from tiny_runs import rows_of
 
@@ -210,6 +210,10 @@ class TestRay:
     def test_a_session_goes_on_when_a_ray_replica_is_killed(
         self, run_with_recogniser, world, valkey, tmp_path
     ):
+        second = tmp_path / "second" / run_with_recogniser.folder.name
+        shutil.copytree(run_with_recogniser.folder, second)
+        info = run_with_recogniser.info.model_copy(update={"seed": 99})
+        run_with_recogniser.changed(folder=second, info=info).written()
         content = yaml.safe_load(RAY.read_text("utf-8"))
         content["http_options"]["port"] = port = free_port()
         (application,) = content["applications"]
@@ -219,12 +223,19 @@ class TestRay:
             "hosts": ["127.0.0.1", "localhost"],
         }
         del application["args"]["stations"]
-        (tmp_path / "ray.yaml").write_text(yaml.safe_dump(content))
-        places = os.pathsep.join(sys.path)
-        start = f"from ray.serve.scripts import cli; cli(['run', {str(tmp_path / 'ray.yaml')!r}])"
-        command = [sys.executable, "-c", f"import sys; {start}"]
-        environment = os.environ | {"PYTHONPATH": places, "RAY_raylet_start_wait_time_s": "180"}
-        with Lines(command, env=environment | {"RAY_USAGE_STATS_ENABLED": "0"}) as cluster:
+        file = tmp_path / "deploy" / "ray.yaml"
+        file.parent.mkdir()
+        file.write_text(yaml.safe_dump(content))
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "RAY_raylet_start_wait_time_s": "180",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        how = {"env": environment, "cwd": tmp_path}
+        (begin,), (deploy,) = (
+            re.findall(rf"\b(serve {word} .*?ray.yaml)\b", PAGE) for word in ("run", "deploy")
+        )
+        with Lines(called(begin), **how) as cluster:
             try:
                 until(lambda: len(replicas(cluster)) == 2 and reachable(port), 300)
                 client, seen = Client(port), rows_of(world, 0)
@@ -237,8 +248,29 @@ class TestRay:
                     status, told = answered(client, "POST", f"{path}/events", row(seen, at))
                     assert (status, told["number"]) == (200, at + 1)
                     assert answered(client, "GET", path) == (200, told)
+                application["args"]["runs"] = [str(second)]
+                file.write_text(yaml.safe_dump(content))
+                subprocess.run(called(deploy), **how, check=True, timeout=180)
+                until(lambda: replaced(client, state), 300)
+                status, told = answered(client, "POST", f"{path}/events", row(seen, 12))
+                assert (status, told["number"], told["digest"]) == (200, 13, state["digest"])
+                assert ("cefito_sessions_older", "") in metrics(port)
             finally:
                 cluster.end(signal.SIGINT)
+
+
+def called(command):
+    """A call of Ray Serve as a process that Ctrl-C ends; one in the background may ignore that."""
+    end = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"import signal; from ray.serve.scripts import cli; {end}; cli()"
+    return [sys.executable, "-c", script, *command.split()[1:]]
+
+
+def replaced(client, state):
+    """Whether new sessions are of another version than one."""
+    status, told = answered(client, "POST", "/v1/sessions", {})
+    answered(client, "DELETE", f"/v1/sessions/{told['id']}")
+    return status == 201 and told["digest"] != state["digest"]
 
 
 def replicas(cluster):

@@ -285,7 +285,13 @@ BEGIN = message(
 def slow_server(*messages):
     """A server in another process whose calls take as long as they ask; it has begun."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", SERVER], **pipes) as process:
+    # one in the background, or of nohup, would inherit that signals are ignored
+    numbers = (signal.SIGINT, signal.SIGHUP)
+    inherited = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    process = subprocess.Popen([sys.executable, "-c", SERVER], **pipes)
+    for number, handler in inherited.items():
+        signal.signal(number, handler)
+    with process:
         send(process, BEGIN, *messages)
         assert json.loads(process.stdout.readline())["id"] == 0
         yield process

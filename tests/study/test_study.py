@@ -355,6 +355,16 @@ def test_another_executor(world, tmp_path, monkeypatch):
         run_study(ours, executor="abacus")
 
 
+@pytest.mark.usefixtures("ray_cluster")
+def test_scores_on_a_ray_cluster_are_those_of_this_process(world, tmp_path):
+    def scores(name, **how):
+        ours = made(world, tmp_path / name, ("frequent",), seeds=(0, 1))
+        assert run_study(ours, **how) == []
+        return [trial.result.model_dump(exclude={"seconds_per_query"}) for trial in ours.trials]
+
+    assert scores("ray", workers=2, executor="ray") == scores("serial")
+
+
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
     class Dies(SerialExecutor):
         def map(self, function, arguments, *, groups=(), advance=print):

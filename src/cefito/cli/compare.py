@@ -196,10 +196,12 @@ def compare(
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
     changes = known_settings(options.set_)
     options.check_columns()
+    from cefito.executors import make_executor
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
 
+    make_executor(executor, workers=options.workers, address=address)  # refused before it is paid
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
     rows = _named_rows(planners, dataset, options.preset, changes)
@@ -320,6 +322,7 @@ def _compare_others(
             folds=folds,
             columns=options.chosen_columns,
             against=against,
+            say=talk,
         )
     if json:
         print_json(report)

@@ -280,9 +280,8 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
     except DataError as problem:
         if problem.setting != "task":
             raise
-        tasks, first = proposals.parent / TASKS, next(iter(proposed.values()), None)
-        known = {"video_table": tasks} if tasks.exists() else {"task": first and first.task}
-        corrected = read(files, choices.model_copy(update=known))
+        first = next(iter(proposed.values()), None)  # of any task: steps alone are compared
+        corrected = read(files, choices.model_copy(update={"task": first and first.task}))
     left, pairs = [], []
     table = all(file.suffix.lower() in TABLES for file in files)
     for track in corrected.tracks:

@@ -157,7 +157,7 @@ def _fold_scores(
         )
     parts = split_folds(data, videos, folds, least=0)
     method = find_method(info.method)
-    settings = method.settings.model_validate(_single(run.config.sections))
+    settings = method.settings.model_validate(_single(run.config.settings.model_dump(mode="json")))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
     found = []
     for fold, held in enumerate(parts):

@@ -5,8 +5,10 @@ Files that jobs read and write must have the same paths on all machines of a clu
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
+import re
 import socket
 import sys
 from collections import deque
@@ -28,6 +30,7 @@ from cefito.executors.processes import (
 )
 
 _STORE_BYTES = 128 << 20  # shared memory of a cluster on this machine; jobs and values are small
+_ADDRESS = re.compile(r"auto|(ray://)?[^\s/]+:\d{1,5}")
 _PATIENCE = 10.0  # seconds in which a cluster must answer
 
 
@@ -45,6 +48,9 @@ class RayExecutor(Executor):
         if find_spec("ray") is None:
             remedy = f"Run {install_command('ray')}, or choose 'processes'."
             raise ConfigError(f"Ray is not installed. {remedy}", setting="executor")
+        if self.address is not None and not _ADDRESS.fullmatch(self.address):
+            problem = f"address {self.address}: expected HOST:PORT of a Ray cluster, or auto"
+            raise ConfigError(f"{problem}.", setting="address")
 
     def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
         pickled = bytes(ForkingPickler.dumps(function))
@@ -134,11 +140,14 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
     remedy = (
         "Choose one of this version of Ray; for one that requires a token, set RAY_AUTH_MODE=token."
     )
-    place, kinds = f"Ray at {address or 'local'}", (OSError, RuntimeError, ValueError)
+    place, kinds = (
+        f"Ray at {address or 'local'}",
+        (OSError, OverflowError, RuntimeError, ValueError),
+    )
     with explained(place, "no cluster answers", remedy, *kinds, error=RunError, setting="address"):
         if address is not None:
             _check_reachable(address)
-        ray.init(**options, log_to_driver=False, logging_level="ERROR")
+        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     try:
         yield ray
     finally:
@@ -148,5 +157,5 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
 def _check_reachable(address: str) -> None:
     """Raise an OSError if nobody listens at HOST:PORT; Ray itself takes minutes to find out."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
+    if host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()

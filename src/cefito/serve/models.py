@@ -238,7 +238,7 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
     opened: list[tuple[Path, Path, Run]] = []
     device = pick_device(settings.device)
     for path in settings.runs:
-        place = path.resolve()
+        place = Path(os.path.realpath(path))  # also of a loop of links, which cannot be opened
         try:
             horizons: list[int | None] = [*horizons_in(path)] or [None]
             opened += [

@@ -39,4 +39,6 @@ def application(args: dict[str, Any]) -> Application:
     def replica() -> FastAPI:
         return create_app(settings)
 
-    return serve.deployment(serve.ingress(replica)(), name="service").bind()
+    service: Any = serve.deployment(serve.ingress(replica)(), name="service")
+    bound: Application = service.bind()
+    return bound
