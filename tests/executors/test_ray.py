@@ -74,15 +74,15 @@ def test_plan_batch_on_a_running_ray_cluster_with_a_token(world, tmp_path):
         ) as cluster,
     ):
         try:
-            call = [sys.executable, "-m", "cefito", "plan-batch", run.folder]
-            call += [world.folder, "--split", "test", "--out"]
+            call = [sys.executable, "-m", "cefito", "plan-batch", str(run.folder)]
+            call += [str(world.folder), "--split", "test", "--out"]
             ours, theirs = tmp_path / "serial.jsonl", tmp_path / "ray.jsonl"
-            subprocess.run([*call, ours], env=environment, check=True)
-            call += [theirs, "--executor", "ray", "--workers", "2", "--address", address]
+            subprocess.run([*call, str(ours)], env=environment, check=True)
+            call += [str(theirs), "--executor", "ray", "--workers", "2", "--address", address]
 
             def planned(mode):
                 return subprocess.run(
-                    list(map(str, call)),
+                    call,
                     env=environment | {"RAY_AUTH_MODE": mode},
                     capture_output=True,
                     text=True,
