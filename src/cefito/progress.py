@@ -16,8 +16,12 @@ PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress without a terminal."""
 
 
+class EnoughSteps(Exception):  # noqa: N818 – no error
+    """The caller wants no more steps of a network; those that are left are reported as one."""
+
+
 class Advance(Protocol):
-    """Reports completed work."""
+    """Reports completed work; it may raise `EnoughSteps`."""
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:
         """Add `count` to the completed work; show `note` (say, a loss) beside the bar."""

@@ -5,16 +5,19 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from cefito.data.windows import fitting_windows
+from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.methods import CLASSIFIER
 from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from cefito.study import costs
-from cefito.study.costs import StudyCosts, estimated_costs
+from cefito.study.costs import StudyCosts, estimated_costs, recogniser_costs
 from cefito.study.running import missing_trials, run_study
 from cefito.study.study import Study
 from cefito.study.trials import find_rows
+from cefito.training.steps import Steps, take_steps
 
 EPOCHS = 7
 SETTINGS = {"classifier_training.optimiser.epochs": EPOCHS, "classifier.hidden": [8, 16, 8]}
@@ -124,6 +127,58 @@ def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, est
         "frequent, T = 2, seed 1",
     }
     assert len(fits) == 3
+
+
+def test_steps_of_recognisers(monkeypatch):
+    """Of each network a few are taken; a fifth of all steps speaks for the rest."""
+    now, taken = [0.0], []
+
+    def step(name, seconds):
+        now[0] += seconds
+        taken.append(name)
+        return weight.square().sum()
+
+    network = torch.nn.Linear(1, 1)
+    weight = network.weight
+
+    def in_folds(context):
+        with context.progress("networks", total=10 * (100 + 50)) as advance:
+            for _ in range(10):
+                for count, seconds in ((100, 1), (50, 4)):
+                    steps = Steps(count=count, learning_rate=0.0, setting="")
+                    take_steps(network, partial(step, "in_folds", seconds), steps, advance)
+                now[0] += 30
+
+    def in_a_loop(context):
+        now[0] += 2
+        with context.progress("loop", total=1000) as advance:
+            for _ in range(1000):
+                step("in_a_loop", 3)
+                advance(1)
+
+    def without_steps(context):
+        now[0] += 7
+
+    def failing(context):
+        raise ConfigError("no")
+
+    monkeypatch.setattr(costs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    fits = {fit.__name__: fit for fit in (in_folds, in_a_loop, without_steps, failing)}
+    missing = [(name, f"{name} {seed}") for seed in (0, 1) for name in fits]
+    told = recogniser_costs(fits, missing, "cpu", folds=2)
+    whole = 10 * (100 * 1 + 50 * 4 + 30)
+    assert told.seconds["in_folds 1"] == pytest.approx(2 * whole, rel=0.1)
+    assert told.seconds["in_a_loop 0"] == 2 * (2 + 3 * 1000)
+    assert told.rows["without_steps"] == 2 * 2 * 7
+    assert {name: taken.count(name) for name in fits} == {
+        "in_folds": 2 * 2 * costs._STEPS,
+        "in_a_loop": costs._STEPS,
+        "without_steps": 0,
+        "failing": 0,
+    }
+    assert told.words.startswith("estimate for 8 scores: ")
+    basis = "It is of a few steps of each network on this machine, without what scoring takes"
+    assert told.words.endswith(f". {basis}; not estimated: failing.")
 
 
 def test_words_and_what_remains():

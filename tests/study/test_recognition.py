@@ -168,6 +168,7 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
         said = capsys.readouterr()
         here = f"done here: 1 of 1 score; missing in all: {missing} of 3. {remedy}"
         assert said.err.endswith(here) == bool(share)
+        assert said.err.count("estimate for 1 score: under a minute. It is of a few steps") == 1
         found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
     assert {name: [*seeds] for name, seeds in found.items()} == {
         "tcn": ["1", "0"],
@@ -177,6 +178,7 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     assert not [*(tmp_path / "trainings").iterdir()]
     before = (tmp_path / "recognition.json").read_bytes()
     assert main(given) == 0
+    assert "estimate" not in capsys.readouterr().err
     assert (tmp_path / "recognition.json").read_bytes() == before
 
 

@@ -322,6 +322,7 @@ def _compare_others(
             folds=folds,
             columns=options.chosen_columns,
             against=against,
+            say=talk,
         )
     if json:
         print_json(report)

@@ -3,7 +3,7 @@
 Each network of a row is trained for one epoch, on some of the windows, and a few queries are
 planned. Trainings may stop early, so that most estimates are too high. What was measured is kept in
 OUT/costs, so that several jobs that share the folder, and a command that is repeated, measure it
-once.
+once. Each network of a recogniser takes a few steps, of as many as the progress of a training says.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +29,7 @@ from cefito.locks import locked
 from cefito.markup import counted
 from cefito.parts.folder import RunInfo, window_sizes
 from cefito.planners.methods import SERVER, PlannerVariant, find_method
-from cefito.progress import Progress, silent
+from cefito.progress import Advance, EnoughSteps, Progress, silent
 from cefito.runtime import determining, pick_device
 from cefito.study.study import Study
 from cefito.study.trials import Trial
@@ -38,6 +39,8 @@ from cefito.training.trainer import TrainingContext
 logger = logging.getLogger(__name__)
 
 _WINDOWS, _QUERIES = 400, 16  # most that are tried
+_STEPS = 8  # of each network of a recogniser; the first one loads libraries
+_SHARE = 0.2  # of all steps, after which the rest of a recogniser is taken to be alike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,7 @@ class StudyCosts:
     unknown: tuple[str, ...]  # rows that are not estimated
     workers: int = 1
     kept: bool = False  # whether some of it was measured by an earlier command
+    basis: str = "one epoch of each network {where}, and most trainings stop earlier"
     estimated: float = 0.0  # seconds of what is done
     taken: float = 0.0
 
@@ -97,11 +101,10 @@ class StudyCosts:
         lengths = ", ".join(f"T = {name} {_minutes(part)}" for name, part in self.horizons.items())
         said = f"estimate for {count}: {_minutes(total / self.workers)}"
         said += f", by {counted(self.workers, 'worker')}" * (self.workers > 1)
-        said += f"; of rows {rows}; of {lengths}" * (total >= 60)
+        said += (f"; of rows {rows}" + f"; of {lengths}" * bool(lengths)) * (total >= 60)
         where = "measured here, or by an earlier command" if self.kept else "on this machine"
-        said += f". It is of one epoch of each network {where}"
         left = f"; not estimated: {', '.join(self.unknown)}" * bool(self.unknown)
-        return f"{said}, and most trainings stop earlier{left}."
+        return f"{said}. It is of {self.basis.format(where=where)}{left}."
 
     def finished(self, label: str, seconds: float) -> str:
         """Note the seconds that a score took, and say what remains, corrected by those done."""
@@ -162,6 +165,86 @@ def estimated_costs(
             horizons[steps_text(trial.horizon, trial.shortest)] += cost
             advance(1)
     return StudyCosts(seconds, dict(rows), dict(horizons), tuple(unknown), workers, kept)
+
+
+class _FewSteps:
+    """Progress of a recogniser's training, of which each network takes a few steps."""
+
+    def __init__(self) -> None:
+        self.total: float | None = 0
+        self.done = 0.0  # of these steps, with those that were left out
+        self.seconds = 0.0  # that they take
+        self.times: list[float] = []  # of a step of the present network
+        self.ended = False  # whether its other steps are left out
+        self.last = time.monotonic()
+
+    @contextmanager
+    def __call__(self, description: str, *, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002
+        self.total = total
+        yield self._advance
+
+    def _advance(self, count: float = 1, *, note: str = "") -> None:  # noqa: ARG002
+        now = time.monotonic()
+        self.seconds += now - self.last
+        self.done += count
+        if self.ended:
+            self.seconds += count * fmean(self.times[1:])
+            self.times, self.ended = [], False
+            if self.total and self.done >= _SHARE * self.total:
+                raise EnoughSteps
+        elif count:
+            self.times.append((now - self.last) / count)
+            self.ended = len(self.times) == _STEPS
+        self.last = time.monotonic()
+        if self.ended:
+            raise EnoughSteps
+
+    @property
+    def whole(self) -> float:
+        """The seconds of all steps, with what was done between them."""
+        if self.ended:  # by a loop of its own
+            return self.seconds + ((self.total or 0) - self.done) * fmean(self.times[1:])
+        return self.seconds * max(1.0, (self.total or 0) / (self.done or 1))
+
+
+def recogniser_costs(
+    fits: Mapping[str, Callable[..., Any]],
+    missing: Sequence[tuple[str, str]],
+    device: str,
+    *,
+    folds: int = 1,
+    progress: Progress = silent,
+) -> StudyCosts:
+    """Measure what the missing scores of recognisers will take.
+
+    Args:
+        fits: What trains each row, on the videos of the first fold.
+        missing: Row and label of each score.
+        device: Where they are trained.
+        folds: Trainings of a score.
+        progress: Shows progress in rows.
+    """
+    measured, unknown = dict[str, float](), list[str]()
+    with progress("estimating", total=len(fits)) as advance:
+        for name, fit in fits.items():
+            steps = _FewSteps()
+            try:
+                with suppress(EnoughSteps):
+                    fit(context=TrainingContext(device=device, progress=steps))
+                    steps._advance(0)
+                if steps.total is None:
+                    raise RunError("its progress has no end")
+                measured[name] = folds * steps.whole
+            except Exception as problem:
+                logger.info("%s is not estimated: %s", name, problem)
+                unknown.append(name)
+            advance(1)
+    seconds = {label: measured.get(name, 0.0) for name, label in missing}
+    rows = {
+        name: taken * [row for row, _ in missing].count(name) for name, taken in measured.items()
+    }
+    basis = "a few steps of each network {where}, without what scoring takes"
+    return StudyCosts(seconds, rows, {}, tuple(unknown), basis=basis)
 
 
 def _kept_or_measured(study: Study, run: Trial) -> tuple[_Measured | None, bool]:

@@ -10,6 +10,7 @@ on, and networks that are trained are kept in OUT/trainings until then.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, Recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import changed, check_key, validated
+from cefito.study.costs import recogniser_costs
 from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown, signed
 from cefito.training.trainer import TrainingContext
 
@@ -74,6 +76,10 @@ class _Films:
         """All videos that are scored, fold by fold."""
         return [video for videos in self.test for video in videos]
 
+    def learned(self, held: Sequence[int]) -> list[int]:
+        """All videos that are trained on if some are held out."""
+        return [video for video in self.among if video not in held]
+
     @property
     def units(self) -> NDArray[np.int64]:
         """The group of each scored video, of several, else the video: what intervals resample."""
@@ -95,6 +101,7 @@ def compare_recognisers(
     folds: int | None = None,
     columns: Sequence[str] | None = None,
     against: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
 
@@ -111,6 +118,7 @@ def compare_recognisers(
         folds: Number of folds, as of `split_folds`.
         columns: Heads of the columns of the tables; all by default.
         against: The row that the others are compared with; the first one by default.
+        say: Is told what the missing scores will take, and after each one what remains.
 
     Raises:
         ConfigError: An unknown recogniser, setting or column, or a folder of another data set,
@@ -141,32 +149,59 @@ def compare_recognisers(
         "folds": None if by is None else list(map(len, films.test)),
     }
     videos = _scored_before(file, about)
-    for seed in seeds:
-        for name in names if only is None else only:
-            method, row = rows[name]
-            if str(seed) in videos.get(name, {}) or (not method.seeded and videos.get(name)):
-                continue
-            config = _changed(method.settings, {**changes, **row.settings})
-            trainings = out / "trainings" / f"{name}-{seed}"
-            context = TrainingContext(
-                device=device,
-                folder=trainings,
-                shared=True,
-                key=f"{dataset.fingerprint} {dataset.rows_digest}",
-                progress=prefixed(progress, name),
-            )
-            measured = _measured(
-                films, partial(method.kind.fit, dataset, config=config, seed=seed), context
-            )
-            with locked(out, "a comparison", wait=True):
-                videos = _scored_before(file, about)
-                scores = videos.setdefault(name, {})
-                if method.seeded or not scores:  # another job may have scored it meanwhile
-                    scores[str(seed)] = measured
-                summaries = _summaries(videos, films.units, against)
-                report = {**about, "against": against, "rows": summaries, "videos": videos}
-                write_json(file, report)
-            shutil.rmtree(trainings, ignore_errors=True)
+
+    def fit(name: str, *learned: Any, **how: Any) -> Recogniser:
+        method, row = rows[name]
+        config = _changed(method.settings, {**changes, **row.settings})
+        return method.kind.fit(dataset, *learned, config=config, **how)
+
+    def is_scored(name: str, seed: int) -> bool:
+        scores = videos.get(name, {})
+        return str(seed) in scores if rows[name][0].seeded else bool(scores)
+
+    costs = None
+    missing = [
+        (name, seed)
+        for place, seed in enumerate(seeds)
+        for name in (names if only is None else only)
+        if not is_scored(name, seed) and (rows[name][0].seeded or not place)
+    ]
+    if say is not None and missing:
+        learned = films.learned(films.test[0])
+        costs = recogniser_costs(
+            {name: partial(fit, name, learned, seed=seeds[0]) for name in dict(missing)},
+            [(name, f"{name}, seed {seed}") for name, seed in missing],
+            device,
+            folds=len(films.test),
+            progress=progress,
+        )
+        say(costs.words)
+    for name, seed in missing:
+        if is_scored(name, seed):
+            continue
+        started = time.monotonic()
+        trainings = out / "trainings" / f"{name}-{seed}"
+        context = TrainingContext(
+            device=device,
+            folder=trainings,
+            shared=True,
+            key=f"{dataset.fingerprint} {dataset.rows_digest}",
+            progress=prefixed(progress, name),
+        )
+        measured = _measured(films, partial(fit, name, seed=seed), context)
+        with locked(out, "a comparison", wait=True):
+            videos = _scored_before(file, about)
+            scores = videos.setdefault(name, {})
+            if rows[name][0].seeded or not scores:  # another job may have scored it meanwhile
+                scores[str(seed)] = measured
+            summaries = _summaries(videos, films.units, against)
+            report = {**about, "against": against, "rows": summaries, "videos": videos}
+            write_json(file, report)
+        shutil.rmtree(trainings, ignore_errors=True)
+        if costs is not None and say is not None:
+            said = costs.finished(f"{name}, seed {seed}", time.monotonic() - started)
+            if costs.seconds:
+                say(said)
     summaries = _summaries(videos, films.units, against)
     rows_here = {name: summaries[name] for name in names if name in summaries}
     tables = [_table(films, rows_here), _differences(films, rows_here, against)]
@@ -229,8 +264,7 @@ def _measured(
     """
     rows, scored, sums = list[Floats](), list[ScoredVideo](), {}
     for fold, held in enumerate(films.test):
-        learned = [video for video in films.among if video not in held]
-        fitted = fit(learned, context=context.part(f"fold-{fold + 1}"))
+        fitted = fit(films.learned(held), context=context.part(f"fold-{fold + 1}"))
         recognised = [fitted.recognise(films.raw[video]) for video in held]
         rows += [recognition.rows for recognition in recognised]
         scored += map(partial(_scored, films, fitted), held, recognised)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
-from cefito.progress import Advance
+from cefito.progress import Advance, EnoughSteps
 from cefito.runtime import Resolved
 
 
@@ -36,7 +36,7 @@ def take_steps(
         network: Network.
         loss: Is called once a step; returns a scalar.
         steps: Number of steps, learning rate and the rest.
-        advance: Is told of each step.
+        advance: Is told of each step; the training ends where it raises `EnoughSteps`.
 
     Raises:
         RunError: The loss became NaN or infinite.
@@ -72,7 +72,11 @@ def take_steps(
         optimiser.step()
         if schedule is not None:
             schedule.step()
-        advance(1)
+        try:
+            advance(1)
+        except EnoughSteps:
+            advance(steps.count - step - 1)
+            break
     for weight in network.parameters():
         weight.data, weight.grad = weight.data.clone(), None
 
