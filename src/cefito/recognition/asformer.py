@@ -40,6 +40,7 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
     """
     count, queries = len(queries), queries * queries.shape[1] ** -0.5
     if reach >= count - 1 or count <= _FEW:
+        # 0 of rows within reach, else −1 [n, n]; scores are q · k / √C + that · −UNSEEN
         away = queries.new_ones(count, count).tril_(reach).triu_(-reach).sub_(1)
         scores = torch.addmm(away, queries, keys.T, beta=-UNSEEN)
         everywhere: Tensor = scores.softmax(dim=1) @ values

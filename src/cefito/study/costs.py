@@ -200,7 +200,7 @@ class _FewSteps:
             raise EnoughSteps
 
     @property
-    def whole(self) -> float:
+    def total_seconds(self) -> float:
         """The seconds of all steps, with what was done between them."""
         if self.ended:  # by a loop of its own
             return self.seconds + ((self.total or 0) - self.done) * fmean(self.times[1:])
@@ -234,7 +234,7 @@ def recogniser_costs(
                     steps._advance(0)
                 if steps.total is None:
                     raise RunError("its progress has no end")
-                measured[name] = folds * steps.whole
+                measured[name] = folds * steps.total_seconds
             except Exception as problem:
                 logger.info("%s is not estimated: %s", name, problem)
                 unknown.append(name)

@@ -118,7 +118,7 @@ def compare_recognisers(
         folds: Number of folds, as of `split_folds`.
         columns: Heads of the columns of the tables; all by default.
         against: The row that the others are compared with; the first one by default.
-        say: Is told what the missing scores will take, and after each one what remains.
+        say: Called with what the missing scores will take, and after each with what remains.
 
     Raises:
         ConfigError: An unknown recogniser, setting or column, or a folder of another data set,

@@ -36,7 +36,7 @@ def take_steps(
         network: Network.
         loss: Is called once a step; returns a scalar.
         steps: Number of steps, learning rate and the rest.
-        advance: Is told of each step; the training ends where it raises `EnoughSteps`.
+        advance: Called after each step; if it raises `EnoughSteps`, the training ends.
 
     Raises:
         RunError: The loss became NaN or infinite.
