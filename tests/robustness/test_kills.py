@@ -5,6 +5,7 @@ Commands run in forks of this process, which have loaded the library.
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
@@ -34,6 +35,7 @@ def forked(argv):
     child = os.fork()
     if child:
         return child
+    gc.freeze()  # decoders that other tests have left wait for threads which a child lacks
     code = 70
     try:
         quiet = os.open(os.devnull, os.O_WRONLY)
