@@ -398,8 +398,8 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
 def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
     """Each page is a module; mypy's cache is kept where pytest keeps its own.
 
-    `make check` checks the package, and pages use no types of torch and transformers, which take
-    most of the time.
+    `make check` checks the package. Types of torch and transformers take most of the time, and are
+    not read: a page may derive a class from one of theirs.
     """
     pytest.importorskip("mypy", reason="mypy is not installed: pip install 'cefito[test]'")
     for page in PAGES:
@@ -411,6 +411,7 @@ def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
     (tmp_path / "wrong.py").write_text('import cefito\n\ncefito.open_run("RUN").plan(stepz=3)\n')
     (tmp_path / "mypy.ini").write_text(
         "[mypy]\nstrict = true\nplugins = pydantic.mypy\nfollow_imports = silent\n"
+        "disallow_subclassing_any = false\n"
         "[mypy-torch.*,transformers.*]\nfollow_imports = skip\n"
     )
     kept = getattr(pytestconfig, "cache", None)  # None under -p no:cacheprovider
