@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter
 
@@ -21,17 +21,11 @@ from cefito.planners.methods import check_keys
 from cefito.runtime import pick_device
 from cefito.settings import validated
 from cefito.tracks.document import Choices
-from cefito.tracks.formats import WRITERS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cefito.inference.whole_videos import Reading
-
-    Written = str
-else:
-    Written = Literal[tuple(sorted(WRITERS))]
-"""Name of a format of steps that is written."""
 
 
 def moment(text: str) -> float:

@@ -14,7 +14,6 @@ from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
 from cefito.cli.options import (
     NO_CHOICES,
     StepOptions,
-    Written,
     field_options,
     given_names,
     option_name,
@@ -27,6 +26,7 @@ from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.locks import check_new
 from cefito.markup import counted, listed
+from cefito.tracks.formats import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,6 @@ from cefito.cli.options import (
     OUTPUT,
     FileOptions,
     RecordingOptions,
-    Written,
 )
 from cefito.cli.values import Json, said_as_json
 from cefito.data.annotations import json_lines
@@ -26,7 +25,7 @@ from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, in_csv, percent
 from cefito.settings import parse_record
-from cefito.tracks.formats import WRITERS
+from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
