@@ -241,6 +241,8 @@ def run_with_recogniser(
         learning_rate=1e-2,
         folds=2,
         trusts=(0.6,),
+        temporal_steps=60,
+        temporal_passes=20,
         attention_layers=0,
     )
     recogniser = SegmentalRecogniser.fit(dataset, seen, config=config)

@@ -65,7 +65,9 @@ def make_run(folder: Path) -> Run:
     train += ["--no-recogniser", *as_arguments(TINY_LENGTHS)]
     assert main([str(part) for part in train]) == 0
     run = open_run(folder / "RUN")
-    config = RecogniserConfig(members=1, width=16, training_steps=60, folds=2)
+    config = RecogniserConfig(
+        members=1, width=16, training_steps=60, folds=2, temporal_steps=60, temporal_passes=20
+    )
     data = run.dataset()
     own = SegmentalRecogniser.fit(data, range(10), config=config, seed=0)
     films = {data.videos[place].video_id: film for place, film in own.films.items()}

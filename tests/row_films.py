@@ -15,6 +15,8 @@ SMALL = RecogniserConfig(
     folds=2,
     learning_rate=0.02,
     weight_decay=0.01,
+    temporal_steps=60,
+    temporal_passes=20,
     attention_layers=0,
 )
 PLANS = [[0, 1, 2], [3, 4, 5]]

@@ -48,6 +48,17 @@ TINY_LENGTHS: dict[str, Any] = {
 }
 """Of the method any-length."""
 
+TINY_ROWS: dict[str, Any] = {
+    "recogniser.members": 1,
+    "recogniser.width": 16,
+    "recogniser.training_steps": 40,
+    "recogniser.folds": 2,
+    "recogniser.temporal_steps": 5,
+    "recogniser.temporal_passes": 1,
+    "recogniser.attention_layers": 0,
+}
+"""Of the recogniser."""
+
 
 NARROW = {
     "field.width": 16,

@@ -140,7 +140,7 @@ def words(tmp_path_factory):
     from cefito.encoders.images import PretrainedImages
     from cefito.encoders.video import Pictures, record
     from tiny_models import tiny_clip
-    from tiny_runs import TINY_LENGTHS, as_arguments
+    from tiny_runs import TINY_LENGTHS, TINY_ROWS, as_arguments
 
     root = tmp_path_factory.mktemp("words")
     clip, features = tiny_clip(root / "clip"), root / "features"
@@ -158,7 +158,7 @@ def words(tmp_path_factory):
     custom = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--seconds", "1"]
     assert main([*custom, "--features", str(features), "--precision", "float32"]) == 0
     train = ["train", data, "--steps", "1-2", "--out", str(root / "run"), "--preset", "small"]
-    assert main([*train, *as_arguments(TINY_LENGTHS)]) == 0
+    assert main([*train, *as_arguments(TINY_LENGTHS | TINY_ROWS)]) == 0
     return root
 
 

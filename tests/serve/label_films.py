@@ -9,20 +9,11 @@ from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
 from grey_videos import draw_levels
 from tiny_models import tiny_dinov2
-from tiny_runs import TINY_LENGTHS, small_run
+from tiny_runs import TINY_LENGTHS, TINY_ROWS, small_run
 
 GREYS = {"boil": 60, "pour": 120, "wait": 180, "stir": 230}
 PLAN, LONGER = ("boil", "pour", "wait"), ("boil", "pour", "wait", "stir")
-SMALL = {
-    **TINY_LENGTHS,
-    "recogniser.members": 1,
-    "recogniser.width": 16,
-    "recogniser.training_steps": 40,
-    "recogniser.folds": 2,
-    "recogniser.temporal_steps": 5,
-    "recogniser.temporal_passes": 1,
-    "recogniser.attention_layers": 0,
-}
+SMALL = TINY_LENGTHS | TINY_ROWS
 
 
 def draw(path, plan, seed):

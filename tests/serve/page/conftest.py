@@ -102,6 +102,9 @@ def drawn(tmp_path_factory) -> Drawn:
         learning_rate=1e-2,
         folds=2,
         trusts=(0.6,),
+        temporal_steps=60,
+        temporal_passes=20,
+        attention_layers=0,
         changes=0,
     )
     recogniser = SegmentalRecogniser.fit(shown, range(10), config=small)
