@@ -42,6 +42,7 @@ LONGEST_LAG = 20.0
 """Seconds that the present step can be told later: rows are settled after more."""
 _DRAWN = 16  # sequences of steps, while a film goes on
 _SURE_END = 2.0  # seconds after which the end of a step seldom changes
+_LONGER = 1.05  # times as long, a film that goes on is judged again: then a row's share is constant
 _UNDONE = 20, 600  # most reports that can be taken back, and rows after the last of them
 
 
@@ -95,6 +96,7 @@ class FilmSession:
         # probability, steps done)
         self._drawn: tuple[tuple[Any, ...], Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation]]
+        self._wait = 0.0  # seconds of the film from which on they are drawn again
         self._judge_again()
 
     def copy(self) -> Self:
@@ -158,8 +160,9 @@ class FilmSession:
         to_goal = self._seen and self._begin.goal is not None
         told = None if to_goal else torch.from_numpy(self.stream.next_actions)
         shares = self.outlook.next_actions() if told is None else told.clone()
-        if self._seen and self.going >= 0 and float(shares.sum() - shares[self.going]) > 0:
-            shares[self.going] = 0
+        going = self.going if self._seen else -1
+        if going >= 0 and float(shares.sum() - shares[going]) > 0:
+            shares[going] = 0
             shares /= shares.sum()
         return shares
 
@@ -297,7 +300,7 @@ class FilmSession:
 
         Networks of the past alone may mistake a step for the usual one. So if rows are kept,
         networks of whole videos judge those up to the end of the last step that has been over for
-        `_SURE_END`, once; when the film is over, all of them.
+        `_SURE_END`, once the film is `_LONGER`; when it is over, all of them.
         """
         stream, over = self.stream, self._over
         until = stream.seconds - (0.0 if over else _SURE_END) + 1e-6
@@ -306,8 +309,9 @@ class FilmSession:
             return Findings()
         end = round((stream.seconds if over else done[-1].end) * stream.recogniser.rate)
         rows = (len(done), end) if stream.keeps_rows else (0, stream.doubted_rows)
-        key = task, over, *rows
-        if key != self._drawn[0]:
+        key, before = (task, over, *rows), self._drawn[0]
+        waits = key[:2] == before[:2] and key[2] >= before[2] and stream.seconds < self._wait
+        if key != before and not waits:
             count = stream.recogniser.config.drawn if over else _DRAWN
             drawn = stream.drawn_again(task, count, end) or stream.drawn_steps(task, count)
             findings = self._run.verifier.judge(
@@ -319,7 +323,7 @@ class FilmSession:
             )
             if not any(drawn):
                 return findings
-            self._drawn = key, findings
+            self._drawn, self._wait = (key, findings), _LONGER * stream.seconds
         return self._drawn[1]
 
 
