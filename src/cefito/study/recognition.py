@@ -225,7 +225,7 @@ def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, 
         return {}
     before = read_json(file, "Choose another folder.")
     if {key: before.get(key) for key in about} != about:
-        problem = "is of another data set, other rows of videos, other settings or an earlier version"
+        problem = "is of another data set, other rows of videos or settings, or an earlier version"
         raise ConfigError(f"{file} {problem}. Choose another folder.")
     videos: dict[str, dict[str, Any]] = before["videos"]
     return videos
