@@ -104,6 +104,7 @@ def test_presets_of_a_folder(presets):
         ("hot", "", 0, {"name": "plain", "oven": {"degrees": 220, "doors": 1}}),
         ("hot", "bread", 3, {"name": "plain", "oven": {"degrees": 240, "doors": 1}}),
         ("hot", "bread", 4, {"name": "plain", "oven": {"degrees": 250, "doors": 1}}),
+        ("plain", "breads", 3, {"name": "plain", "oven": {"degrees": 180, "doors": 1}}),
         ("own", "white bread", 5, {"name": "own", "oven": {"degrees": 220, "doors": 2}}),
     ],
 )

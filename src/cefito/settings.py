@@ -314,15 +314,27 @@ def preset_values(
 
 
 def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -> bool:
-    """Return whether a variant is for a data set (by the beginning of its name) and horizon.
+    """Return whether a variant is for a data set, as in `is_called`, and a horizon.
 
     Args:
         variant: Entries of the variant.
         dataset: Name of the data set.
         horizon: T.
     """
-    fits = dataset.startswith(variant.get("dataset", ""))
+    fits = "dataset" not in variant or is_called(dataset, variant["dataset"])
     return fits and variant.get("horizon", horizon) == horizon
+
+
+def is_called(dataset: str, name: str) -> bool:
+    """Return whether a data set has a name, alone or with more behind the word.
+
+    "coin-simulated" is called "coin", and "coins" is not.
+
+    Args:
+        dataset: Name of the data set.
+        name: Name of a published one.
+    """
+    return dataset.startswith(name) and not dataset[len(name) : len(name) + 1].isalnum()
 
 
 def _read(path: Traversable, preset: str) -> PresetFile:

@@ -27,7 +27,7 @@ CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", 
 # compare
 
 
-def test_compare(world, tmp_path, ran):
+def test_compare(world, tmp_path, ran, refused):
     out = tmp_path / "out"
     captured = ran("compare", world.folder, "--out", out, *CHEAP)
     results = Results.read(out / "results.json")
@@ -59,6 +59,7 @@ def test_compare(world, tmp_path, ran):
     assert "estimate" not in again.err
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
+    assert f"Give a run below it: {out}/T2/seed0/runs/frequent-" in refused("evaluate", out)
 
 
 def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, monkeypatch):

@@ -38,7 +38,7 @@ def failing(monkeypatch):
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough mem"),
         (RecursionError("maximum"), 2, "nested too deeply"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 2, "Use UTF-8"),
-        (KeyError("a\nb"), 1, "unexpected KeyError: 'a\\nb' – a defect of cefito"),
+        (KeyError("a\nb"), 1, "unexpected KeyError: 'a\\nb' – a defect of cefito or of a package"),
     ],
 )
 def test_every_error_is_one_line(problem, code, message, failing, capsys):

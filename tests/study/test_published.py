@@ -99,10 +99,10 @@ def test_every_footnote_is_of_some_row():
     assert [note for note in json.loads(text)["footnotes"] if note["text"] not in used] == []
 
 
-def test_data_sets_are_matched_by_their_beginning():
+def test_data_sets_are_matched_by_their_name():
     assert published_rows("crosstask-simulated", 3) == published_rows("crosstask", 3)
     assert {row.dataset for row in published_rows("crosstask-simulated", 3)} == {"crosstask"}
-    for dataset in ("captaincook4d", "", "cross", "my-coin"):
+    for dataset in ("captaincook4d", "", "cross", "my-coin", "coins of 1900", "niv2"):
         assert published_rows(dataset, 3) == []
     assert published_rows("coin", 5) == published_rows("coin", 0) == []
     assert published_rows("niv", 3, "oracle") == []

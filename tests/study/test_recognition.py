@@ -105,6 +105,14 @@ def test_scores_of_recognisers(films, tmp_path):
     )
     assert other["rows"]["recogniser"]["frame"]["difference"]["mean"] == -less["mean"]
     assert [line[0].text for line in turned[1].lines] == ["recogniser", "nearest"]
+    # a later command of fewer rows keeps the others in the tables
+    (few, less_few), _ = compare_recognisers(
+        films, tmp_path, ["pauses"], [0, 1], changes=SMALL.model_dump(exclude_unset=True)
+    )
+    kept = ["pauses (2 seeds)", "recogniser (2 seeds)", "nearest (1 seed)"]
+    assert [line[0].text for line in few.lines] == kept
+    assert [line[0].text for line in less_few.lines] == ["recogniser", "nearest"]
+    assert all(f"| {row} |" in (tmp_path / "recognition.md").read_text() for row in kept)
 
 
 def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):

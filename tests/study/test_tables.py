@@ -416,6 +416,7 @@ def test_latex():
         latex(table)
         == r"""\begin{table}
 \centering
+\begin{adjustbox}{max width=\linewidth}
 \begin{threeparttable}
 \caption{50 \% of \{it\}.}
 \begin{tabular}{lr}
@@ -433,6 +434,7 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 \item 5--7: 1 $-$ 2
 \end{tablenotes}
 \end{threeparttable}
+\end{adjustbox}
 \end{table}
 """
     )
@@ -443,15 +445,14 @@ def test_latex_is_compiled(crosstask, tmp_path):
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed")
     tables = "\n".join(map(latex, result_tables(crosstask)))
-    packages = (
-        r"\documentclass{article}\usepackage{booktabs,threeparttable}\usepackage[a0paper]{geometry}"
-    )
+    packages = r"\documentclass{article}\usepackage{booktabs,threeparttable,adjustbox}"
     (tmp_path / "paper.tex").write_text(
         rf"{packages}\begin{{document}}{tables}\end{{document}}", encoding="utf-8"
     )
     call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # nothing is beyond the page
     assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 

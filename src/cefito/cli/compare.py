@@ -502,6 +502,7 @@ def reproduce(
     from cefito.cli.prepare import Observed, prepare_benchmark
     from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections
+    from cefito.settings import is_called
     from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
@@ -527,7 +528,7 @@ def reproduce(
         f"Needs {experiment.needs}."
     )
     name = study.dataset.name
-    if experiment.dataset and not name.startswith(experiment.dataset):
+    if experiment.dataset and not is_called(name, experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
     against = experiment.against or None
     with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):

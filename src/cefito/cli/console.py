@@ -242,8 +242,8 @@ def explain(problem: Exception) -> tuple[str, int]:
         name = problem.filename
         return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {said}", 2
     return (
-        f"unexpected {type(problem).__name__}: {detail} – a defect of cefito; "
-        "repeat the command with --traceback to see where"
+        f"unexpected {type(problem).__name__}: {detail} – a defect of cefito or of a "
+        "package that extends it; repeat the command with --traceback to see where"
     ), 1
 
 

@@ -117,7 +117,10 @@ class RunInfo(Record):
         """Read it from a run folder."""
         path = folder / RUN_FILE
         remedy = "Expected a run folder as cefito train makes it."
-        if not path.exists() and (below := sorted(folder.glob("*/run/" + RUN_FILE))):
+        inside = ("*/run", "*/*/runs/*")  # of quickstarts, comparisons
+        if not path.exists() and (
+            below := sorted(one for place in inside for one in folder.glob(f"{place}/{RUN_FILE}"))
+        ):
             remedy = f"Give a run below it: {listed([str(one.parent) for one in below], most=3)}."
         value = read_json(path, remedy, RunError)
         newer = value.get("format_version") if isinstance(value, dict) else None

@@ -107,7 +107,7 @@ def compare_recognisers(
 
     Args:
         dataset: A data set with rows of whole videos.
-        out: Folder of the results; those that it holds are kept.
+        out: Folder of the results; those that it holds are kept, and stand in the tables, too.
         names: Rows of `recogniser_rows`.
         seeds: Seeds that each of them is trained with.
         progress: Shows the progress of each training.
@@ -135,8 +135,6 @@ def compare_recognisers(
     if against not in names:
         problem = f"against {against}: is not among the rows {', '.join(names)}"
         raise ConfigError(f"{problem}.", setting="against")
-    for key in changes:
-        check_key(key, *(rows[name][0].settings for name in names), place="recogniser")
     films, file = _Films.of(dataset, by, folds), out / "recognition.json"
     about: dict[str, Any] = {
         "format_version": 2,
@@ -149,6 +147,10 @@ def compare_recognisers(
         "folds": None if by is None else list(map(len, films.test)),
     }
     videos = _scored_before(file, about)
+    known = [name for name in {**dict.fromkeys(names), **videos} if name in rows]
+    for key in changes:
+        kinds = (rows[name][0].settings for name in known)
+        check_key(key, *kinds, place=f"recognisers {', '.join(known)}")
 
     def fit(name: str, *learned: Any, **how: Any) -> Recogniser:
         method, row = rows[name]
@@ -203,8 +205,8 @@ def compare_recognisers(
             if costs.seconds:
                 say(said)
     summaries = _summaries(videos, films.units, against)
-    rows_here = {name: summaries[name] for name in names if name in summaries}
-    tables = [_table(films, rows_here), _differences(films, rows_here, against)]
+    listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
+    tables = [_table(films, listed), _differences(films, listed, against)]
     tables = [table.of_columns(columns) for table in tables if table.lines]
     write_text(file.with_suffix(".md"), "\n".join(map(markdown, tables)))
     write_text(file.with_suffix(".tex"), "\n".join(map(latex, tables)))
@@ -223,7 +225,7 @@ def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, 
         return {}
     before = read_json(file, "Choose another folder.")
     if {key: before.get(key) for key in about} != about:
-        problem = "is of another data set, other rows or settings, or an earlier version"
+        problem = "is of another data set, other rows of videos or settings, or an earlier version"
         raise ConfigError(f"{file} {problem}. Choose another folder.")
     videos: dict[str, dict[str, Any]] = before["videos"]
     return videos

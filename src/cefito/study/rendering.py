@@ -108,7 +108,10 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A LaTeX table for `booktabs` and `threeparttable`; the best bold, the second underlined."""
+    """A LaTeX table, of the width of the line at most; the best bold, the second underlined.
+
+    It takes the packages `booktabs`, `threeparttable` and `adjustbox`.
+    """
     marks: dict[int, Callable[[str], str]] = {
         0: str,
         1: r"\textbf{{{}}}".format,
@@ -124,6 +127,7 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
+        r"\begin{adjustbox}{max width=\linewidth}",
         r"\begin{threeparttable}",
         rf"\caption{{{_in_latex(table.title)}.}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
@@ -135,6 +139,7 @@ def latex(table: Table) -> str:
         r"\end{tabular}",
         *([r"\begin{tablenotes}\footnotesize", *notes, r"\end{tablenotes}"] if notes else []),
         r"\end{threeparttable}",
+        r"\end{adjustbox}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

@@ -37,7 +37,7 @@ class Experiment:
     title: str
     rows: Callable[[PreparedDataset], tuple[PlannerVariant, ...]]
     horizons: tuple[int, ...] = (3, 4)
-    dataset: str = ""  # beginning of the name of the paper's data set; empty for any
+    dataset: str = ""  # name of the paper's data set, as in `is_called`; empty for any
     against: str = ""  # the row that others are compared with; empty for the first
     published: str = ""  # the published table to show, as in `published_rows`; empty for none
     needs: str = "a prepared data set"

@@ -24,6 +24,7 @@ from cefito.evaluation.statistics import (
     paired_difference,
     seed_interval,
 )
+from cefito.settings import is_called
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
@@ -341,7 +342,7 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
     """Published rows for one data set and horizon; perhaps none.
 
     Those of the main table by descending success rate, others in the order of the tables.
-    Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
+    Data sets match as in `is_called`: "crosstask-simulated" gives "crosstask".
 
     Args:
         dataset: Name of the data set.
@@ -355,7 +356,7 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
     chosen = [
         row
         for row in rows
-        if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
+        if row.table == table and row.horizon == horizon and is_called(dataset, row.dataset)
     ]
     if table == "main":
         chosen.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)

@@ -348,7 +348,8 @@ class AnyLengthLoss(WindowLoss):
                 right += int((actions == actual[of_length, :length]).all(dim=1).sum())
         guessed = self.module.length_logits(inputs)[0].argmax(dim=1) + self.module.lengths[0]
         accuracy = float((guessed == val.lengths).double().mean())
-        return {"success_rate": 100 * right / len(rows), "length_accuracy": 100 * accuracy}
+        rate = 100 * right / len(rows)
+        return {"success_rate_of_known_length": rate, "length_accuracy": 100 * accuracy}
 
 
 class _Rows:
