@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -59,13 +59,15 @@ from cefito.planners.methods import (
 )
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.methods import RECOGNISERS
-from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
 from cefito.settings import Settings, validated
 from cefito.training.trainer import TrainingContext
 from cefito.verification.settings import VerifierConfig
-from cefito.verification.verifier import Verifier
+
+if TYPE_CHECKING:
+    from cefito.recognition.recogniser import Recogniser, Recognition
+    from cefito.verification.verifier import Verifier
 
 _TAXONOMY = "taxonomy.json"
 _ALWAYS = (RUN_FILE, _TAXONOMY, VIDEOS_FILE)  # read on opening
@@ -449,6 +451,8 @@ def _parts(
         return RECOGNISERS.named(name, "recogniser.method").kind.load(copies, taxonomy)
 
     def verifier(copies: Path) -> Verifier:
+        from cefito.verification.verifier import Verifier  # of few commands
+
         section = info.config.get("verifier", {})
         settings = validated(VerifierConfig, section, place=place, extra="ignore")
         return Verifier.load(copies, taxonomy, config=settings)

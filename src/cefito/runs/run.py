@@ -23,15 +23,15 @@ from cefito.inference.query import (
     observation_of_step,
 )
 from cefito.inference.question import Facts, planning, steps_range
-from cefito.inference.session import Session
 from cefito.parts.folder import horizons_in
 from cefito.parts.matching import DatasetMatch, DatasetName, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.planners.queries import Queries
-from cefito.recognition.recogniser import step_stream
 
 if TYPE_CHECKING:
     import torch
+
+    from cefito.inference.session import Session
 
 __all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_steps"]
 
@@ -111,6 +111,8 @@ class Run(OpenedRun):
             DataError: A file that cannot be used.
             RunError: A goal of another kind, or a data set or an encoder is missing.
         """
+        from cefito.inference.session import Session  # plans need none
+
         match: DatasetMatch | None = None
 
         def read(name: str, source: Observation) -> NDArray[np.floating[Any]]:
@@ -231,6 +233,8 @@ def follow(
         ConfigError: A run that cannot follow, or an unknown task.
         RunError: The run has no recogniser, or a goal of another width.
     """
+    from cefito.recognition.recogniser import step_stream
+
     opened = run if isinstance(run, Run) else open_run(Path(run))
     _ = step_stream(opened.own_recogniser)  # refuses before the first row comes
     return opened.session(task=task, goal=goal)
