@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -161,7 +160,7 @@ def test_threads_parse_one_header_at_a_time(tmp_path, monkeypatch):
 
     def alone(stream):
         assert parsing.acquire(blocking=False)
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
         parsing.release()
         return parse(stream)
 
