@@ -135,6 +135,9 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     ]
     assert texts(tree).count("but that does not show that all was right") == 2
     assert "100 %" not in texts(tree)  # of the task
+    assert "can still hold a mistake" in texts(tree)  # of films, not of steps that are given
+    verified(folder, "--out", folder / "given.html")
+    assert "can still hold a mistake" not in (folder / "given.html").read_text("utf-8")
     rows = [*openpyxl.load_workbook(book)["videos"].iter_rows(values_only=True)]
     assert [row[-1] for row in rows] == [
         *("left open", None, "add leaves, missing (40.0 %)", *limits)

@@ -56,7 +56,8 @@ class SeenMistakes(Record):
     @property
     def words(self) -> str:
         """What was seen, as a sentence without its full stop."""
-        skipped, exchanged = "no step was cut out of its videos", "no neighbours were exchanged"
+        exchanged = "no neighbours were exchanged"
+        skipped = "no step was cut out of its videos in training"
         if self.of_skipped:
             seen = f"{self.skipped} of {self.of_skipped} were seen to be missing"
             skipped = f"of steps that were cut out of its videos in training, {seen}"
