@@ -1,8 +1,10 @@
 """Arrays of strangers: what their headers announce is believed only where it is there."""
 
 import os
+import threading
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -149,3 +151,19 @@ def test_the_last_row_there_is_is_repeated_as_by_the_loader(rows, seconds):
         (found,) = observed_rows([time], rows=rows, seconds=seconds, border="last").tolist()
         assert found == inside + inside[-1:] * (seconds - len(inside))
     assert observed_rows([0.0], rows=3, seconds=3, border="last").tolist() == [[0, 1, 1]]
+
+
+def test_threads_parse_one_header_at_a_time(tmp_path, monkeypatch):
+    """Python before 3.11.8 counts the depth of syntax trees for all threads together."""
+    np.save(tmp_path / "x.npy", np.arange(6.0))
+    parsing, parse = threading.Lock(), np.lib.format.read_array_header_1_0
+
+    def alone(stream):
+        assert parsing.acquire(blocking=False)
+        threading.Event().wait(0.01)
+        parsing.release()
+        return parse(stream)
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", alone)
+    with ThreadPoolExecutor(4) as pool:
+        assert [array.sum() for array in pool.map(load_npy, [tmp_path / "x.npy"] * 8)] == [15.0] * 8

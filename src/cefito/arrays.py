@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import re
+import threading
 import tokenize
 import warnings
 import zipfile
@@ -42,7 +43,7 @@ _BROKEN = (
     *(zlib.error, lzma.LZMAError),
 )
 """Errors of NumPy and zipfile on damaged and hostile files."""
-
+_HEADER = threading.Lock()  # two threads that parse headers at once fail before Python 3.11.8
 
 Border = Literal["nearest", "last"]
 """Row repeated where an observation passes a border: the nearest, or the last one available."""
@@ -133,12 +134,13 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     import numpy as np
 
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, column_major, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, column_major, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"format version {version[0]}.{version[1]}")
+    with _HEADER:
+        if version == (1, 0):
+            shape, column_major, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, column_major, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"format version {version[0]}.{version[1]}")
     if dtype.hasobject:
         raise ValueError(_PICKLED)
     claimed, there = math.prod(shape) * dtype.itemsize, size - stream.tell()

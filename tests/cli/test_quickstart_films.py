@@ -179,6 +179,9 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     write_eaf(folder / "f1.eaf", {"Steps": films["f1"]}, media="f1.mp4")
     text = refused("quickstart", "--films", folder, "--out", out)
     assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf)" in text
+    (folder / "f1.eaf").write_text("")  # its film would count as one without labels
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "f1.eaf: is empty or damaged" in text
     (folder / "f1.eaf").unlink()
     (folder / "a.csv").write_text(table_of({"other": films["f1"]}))
     text = refused("quickstart", "--films", folder, "--out", out, "--task", "tyre")

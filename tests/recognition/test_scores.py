@@ -86,6 +86,7 @@ def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
     held_out = HeldOutScores(**scores, learned=8, half=4, gain=edit - half_edit)
     assert held_out.more == more
     assert f"by 4 videos instead of 8, {half_edit:.0f}" in held_out.words
+    assert "instead" not in HeldOutScores(**scores, learned=2, half=2, gain=0.0).words
     alone = HeldOutScores(**scores)
     assert (alone.more, alone.remedy) == (None, "label more videos (cefito annotate)")
     if more is not None:

@@ -73,6 +73,14 @@ def test_what_was_seen_is_enough_if_most_was_seen_of_more_than_a_few(skipped, ex
     assert f"{skipped[0]} of {skipped[1]} were seen" in seen.words
 
 
+def test_of_what_was_not_tried_nothing_is_counted():
+    assert SeenMistakes(skipped=2, of_skipped=2, right=2).words == (
+        "of steps that were cut out of its videos in training, 2 of 2 were seen to be missing; no "
+        "neighbours were exchanged"
+    )
+    assert "0 of 0" not in SeenMistakes().words
+
+
 @pytest.mark.parametrize(
     ("seen", "tried", "more"),
     [(3, 3, 2), (4, 4, 1), (9, 10, 0), (8, 10, 4), (7, 10, None), (0, 0, None)],

@@ -3,11 +3,15 @@
 import base64
 import csv
 import re
+import sys
 
 import pytest
 
 from browsing import ELEMENT, check_file, parsed
 from cefito.cli import main
+from cefito.inference.verification import VerifiedVideo, open_verifier
+from cefito.report.findings_tables import save_table
+from cefito.report.verification import save_verification
 from grey_videos import draw_levels, read_grey
 
 pytest.importorskip("av")
@@ -107,6 +111,49 @@ def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
     assert "<img" not in page.read_text("utf-8")
 
 
+def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook(folder):
+    openpyxl = pytest.importorskip("openpyxl")
+    _, verifier = open_verifier(folder / "RIGHT.csv")
+    unsure = {"action": 2, "name": "add leaves", "kind": "missing", "words": "missing"}
+    unsure |= {"probability": 0.4}
+    limits = ["mistakes in films may go unseen"]
+    films = [
+        VerifiedVideo.model_validate(
+            {"video": name, "task": "make tea", "steps": (), "deviations": (), "repair": ()}
+            | {"seconds": 60, "task_probability": 0.9999, **facts}
+        )
+        for name, facts in (("a", {}), ("b", {"unsure": [unsure]}), ("c", {"limits": limits}))
+    ]
+    page, book = folder / "open.html", folder / "open.xlsx"
+    save_verification(films, page, verifier)
+    save_table(films, book, verifier)
+    tree = parsed(page.read_text("utf-8"))
+    assert "0 of 3 had a finding; 2 without one leave open whether all was right." in texts(tree)
+    assert table(tree, "Which leave open") == [
+        ["b", "make tea", "add leaves: perhaps missing"],
+        ["c", "make tea", "mistakes in it may have gone unseen"],
+    ]
+    assert texts(tree).count("but that does not show that all was right") == 2
+    assert "100 %" not in texts(tree)  # of the task
+    assert "can still hold a mistake" in texts(tree)  # of films, not of steps that are given
+    verified(folder, "--out", folder / "given.html")
+    assert "can still hold a mistake" not in (folder / "given.html").read_text("utf-8")
+    rows = [*openpyxl.load_workbook(book)["videos"].iter_rows(values_only=True)]
+    assert [row[-1] for row in rows] == [
+        *("left open", None, "add leaves, missing (40.0 %)", *limits)
+    ]
+
+
+def test_a_missing_library_of_workbooks_is_said_before_the_work(folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    page = folder / "never.html"
+    command = ["verify", folder / "RIGHT.csv", folder / "NEW.csv"]
+    out = ("--out", page, "--out", folder / "never.xlsx")
+    assert main([str(part) for part in (*command, *out)]) == 2
+    assert "needs openpyxl" in capsys.readouterr().err
+    assert not page.exists()
+
+
 def test_a_browser_finds_no_fault(folder):
     page = folder / "look.html"
     verified(folder, "--out", page, "--films", folder / "films")
@@ -129,7 +176,7 @@ def test_tables_for_spreadsheets(folder):
     sheets = openpyxl.load_workbook(book)
     assert sheets.sheetnames == ["videos", "findings", "steps", "durations"]
     cells = {sheet.title: [*sheet.iter_rows(values_only=True)] for sheet in sheets}
-    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves")
+    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves", None)
     assert sheets["videos"]["A3"].data_type == "s"  # no formula
     assert len(cells["findings"]) == 4
     assert len(cells["steps"]) == 1 + 4 + 3

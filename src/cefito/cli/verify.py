@@ -75,6 +75,7 @@ def verify(
             training.
     """
     from cefito.inference.verification import open_verifier, promised, verified_videos
+    from cefito.report.findings_tables import new_workbook
 
     if not inputs:
         raise ConfigError("give files of steps or features, video files, or ids of videos.")
@@ -82,6 +83,8 @@ def verify(
         raise ConfigError("--min-probability is 0 to 1, and --false-alarms at least 0.")
     for path in out:
         check_target(path, (".html", ".xlsx", ".csv"), "out")
+        if path.suffix == ".xlsx":
+            new_workbook(path)
     if log is not None:
         check_target(log, (".jsonl",), "log")
     with log_warnings():
@@ -102,7 +105,7 @@ def verify(
         return 0
     if any(result.deviations for result in verified):
         return FOUND
-    return UNSURE * any(one.unsure or one.limits for one in verified)
+    return UNSURE * any(result.left_open for result in verified)
 
 
 def _write(

@@ -20,7 +20,7 @@ from cefito.inference.constraints import Name
 from cefito.inference.recordings import Recording
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
-from cefito.markup import listed, step_times
+from cefito.markup import listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
@@ -62,6 +62,12 @@ class VerifiedVideo(Track):
     promise: Promise | None = Field(None, exclude_if=lambda promise: promise is None)
     repair: tuple[str, ...]  # names of the actions that lead to the end
     notes: tuple[str, ...] = ()
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """What is not known of it: steps that are not sure, and why mistakes may go unseen."""
+        unsure = (f"{one.name}, {one.words} ({percent(one.probability)})" for one in self.unsure)
+        return (*unsure, *self.limits)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a value for JSON."""

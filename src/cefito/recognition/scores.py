@@ -164,7 +164,7 @@ class HeldOutScores(Record):
     def words(self) -> str:
         """The scores, as a sentence without its full stop."""
         halved = ""
-        if self.half is not None and self.half_edit is not None:
+        if self.half is not None and self.half != self.learned and self.half_edit is not None:
             halved = f"; by {self.half} videos instead of {self.learned}, {self.half_edit:.0f}"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "

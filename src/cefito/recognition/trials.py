@@ -56,11 +56,15 @@ class SeenMistakes(Record):
     @property
     def words(self) -> str:
         """What was seen, as a sentence without its full stop."""
-        return (
-            f"of steps that were cut out of its videos in training, {self.skipped} of "
-            f"{self.of_skipped} were seen to be missing; of neighbours that were exchanged, "
-            f"{self.exchanged} of {self.of_exchanged}"
-        )
+        exchanged = "no neighbours were exchanged"
+        skipped = "no step was cut out of its videos in training"
+        if self.of_skipped:
+            seen = f"{self.skipped} of {self.of_skipped} were seen to be missing"
+            skipped = f"of steps that were cut out of its videos in training, {seen}"
+        if self.of_exchanged:
+            seen = f"{self.exchanged} of {self.of_exchanged}"
+            exchanged = f"of neighbours that were exchanged, {seen}"
+        return f"{skipped}; {exchanged}"
 
 
 @dataclass(frozen=True, eq=False)

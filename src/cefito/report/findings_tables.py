@@ -45,10 +45,7 @@ def save_table(
             csv.writer(text, lineterminator="\n").writerow(cells)
         write_text(path, _BOM * bom + text.getvalue())
         return
-    remedy = f"Run {install_command('excel')}, or write a .csv."
-    with explained(path, "needs openpyxl", remedy, ImportError, error=ConfigError):
-        book = import_module("openpyxl").Workbook()
-    book.remove(book.active)
+    book = new_workbook(path)
     sheets = {
         "videos": _videos(videos),
         "findings": _findings(videos),
@@ -60,6 +57,19 @@ def save_table(
     data = io.BytesIO()
     book.save(data)
     write_bytes(path, data.getvalue())
+
+
+def new_workbook(path: Path) -> Any:
+    """Return a workbook of openpyxl without a sheet, to be written to a path.
+
+    Raises:
+        ConfigError: openpyxl is not installed.
+    """
+    remedy = f"Run {install_command('excel')}, or write a .csv."
+    with explained(path, "needs openpyxl", remedy, ImportError, error=ConfigError):
+        book = import_module("openpyxl").Workbook()
+    book.remove(book.active)
+    return book
 
 
 def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
@@ -78,10 +88,11 @@ def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def _videos(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
-    yield "video", "worker", "task", "steps", "findings", "to do"
+    yield "video", "worker", "task", "steps", "findings", "to do", "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
-        yield video.video, video.group, video.task, *counts, ", ".join(video.repair)
+        texts = ", ".join(video.repair), "; ".join(video.left_open)
+        yield video.video, video.group, video.task, *counts, *texts
 
 
 def _findings(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:

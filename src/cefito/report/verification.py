@@ -169,6 +169,7 @@ def save_verification(
         .render(
             videos=videos,
             wrong=[video for video in videos if video.deviations],
+            open=[video for video in videos if video.left_open and not video.deviations],
             bars=[_bars(video, addresses[video.video]) for video in videos],
             films=addresses,
             pictures=_pictures(videos, films),

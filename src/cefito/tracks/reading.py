@@ -58,6 +58,7 @@ _ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of error
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
+_ELAN = ".eaf"  # no other program writes such files
 _WORKBOOKS = ".xlsx", ".xlsm", ".ods"
 _FACTS = "task", "split", "group"  # of a video
 _SPELLINGS = 4  # of a name in a note
@@ -250,6 +251,9 @@ def find_steps(folder: Path) -> list[Path]:
         form = next(kind for kind in FORMATS if kind.matches(document))
         if form.told is not Told.REST:
             forms[form.name].append(path)
+        elif path.suffix.lower() == _ELAN:
+            problem = "is empty or damaged: it holds nothing of ELAN"
+            raise DataError(f"{path}: {problem}. Save it again, or remove it.")
         elif path.suffix.lower() in TABLES:
             others.append(path)
     if len(forms) > 1:
