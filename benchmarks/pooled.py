@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             name: round(float(value), 2)
             for name, value in (("mean", mean[0]), ("low", low), ("high", high))
         }
-    report = {"command": "python benchmarks/pooled.py --now … --before …"}
+    report: dict[str, Any] = {"command": "python benchmarks/pooled.py --now … --before …"}
     report |= {name: [path.name for path in getattr(given, name)] for name in ("now", "before")}
     common.write_report(report | {"differences": differences}, given.out)
 
