@@ -182,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ]
         else:
             how, run = "--run RUN", open_run(given.run)
+            assert run.verifier is not None, "the run has no verifier"
             test = [place for place, video in enumerate(dataset.videos) if video.split == "test"]
             runs = [measured(dataset, [(run.own_recogniser, run.verifier, test)], skipped)]
     report = {
