@@ -81,7 +81,7 @@ def recogniser_settings(entries: Iterable[str]) -> RecogniserConfig:
 
 def about(script: str, given: argparse.Namespace, data: PreparedDataset) -> dict[str, Any]:
     """The command, its arguments without folders, and the data set."""
-    left_out = ("data", "out", "work", "known")
+    left_out = ("data", "out", "work", "known", "runs")
     return {
         "command": f"python benchmarks/{script}.py DATA",
         "arguments": {name: part for name, part in vars(given).items() if name not in left_out},

@@ -1,25 +1,24 @@
 """The present step of test videos, told some seconds later.
 
-Trains the recogniser on the training and validation videos of a prepared data set with rows of
-whole videos, follows the test videos, and counts the rows whose label is right, asked 0, 1, 2 and 5
-seconds after each of them.
+Follows the test videos of a prepared data set with rows of whole videos by the recogniser of each
+run, and counts the rows whose label is right, asked 0, 1, 2 and 5 seconds after each of them.
 
-    python benchmarks/lag.py DATA --out FILE [--seeds 1]
+    python benchmarks/lag.py DATA RUN [RUN …] --out FILE
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 import common
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.timeline import row_labels
-from cefito.files import write_json
-from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.recognition.recogniser import step_stream
 from cefito.recognition.stream import StepStream
+from cefito.runs.run import Run, open_run
 from cefito.tracks.track import stored
 
 _LAGS = (0, 1, 2, 5)  # seconds
@@ -34,19 +33,17 @@ def shown(stream: StepStream, later: int, background: int) -> int:
     return steps[-1].action if steps and steps[-1].end > end else background
 
 
-def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
-    """Train with a seed; return the share of right labels by lag, in per cent."""
-    timeline, splits = dataset.timeline, [video.split for video in dataset.videos]
+def measured(dataset: PreparedDataset, run: Run) -> dict[str, float]:
+    """Return the share of right labels by lag, in per cent."""
+    timeline = dataset.timeline
     assert timeline is not None, "the data set needs rows of whole videos"
-    learned = [place for place, split in enumerate(splits) if split != "test"]
-    recogniser = SegmentalRecogniser.fit(dataset, learned, seed=seed)
     background, right, count = len(dataset.taxonomy.actions), dict.fromkeys(_LAGS, 0), 0
     for place, video in enumerate(dataset.videos):
         if video.split != "test":
             continue
         rows = timeline.videos[place].astype(np.float32)
         truth = row_labels(video.steps, len(rows), timeline.rate, background).tolist()
-        stream, count = recogniser.stream(), count + len(rows)
+        stream, count = step_stream(run.own_recogniser), count + len(rows)
         for row_number, row in enumerate(rows):
             stream.observe(row)
             for lag in _LAGS:
@@ -60,17 +57,15 @@ def measured(dataset: PreparedDataset, seed: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = common.parser(__doc__, data="one")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("runs", type=Path, nargs="+")
     given = parser.parse_args(arguments)
     dataset = open_dataset(given.data)
-    report = common.about("lag", given, dataset)
-    report |= {
+    report = common.about("lag", given, dataset) | {
+        "command": "python benchmarks/lag.py DATA RUN …",
         "machine": common.machine(),
-        "runs": [measured(dataset, seed) for seed in range(given.seeds)],
+        "runs": [measured(dataset, run) for run in map(open_run, given.runs)],
     }
-    if given.out is not None:
-        write_json(given.out, report)
-    print(report)
+    common.write_report(report, given.out)
 
 
 if __name__ == "__main__":

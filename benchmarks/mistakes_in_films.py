@@ -42,7 +42,7 @@ from cefito.verification.verifier import Verifier
 _USUAL = 0.7  # share of videos with a step that is cut
 _KEPT = 0.8  # p(a before b) of neighbours that are exchanged
 _SAID = 0.5  # probability from which on a finding is said
-_RATES = (1, 3, 10)  # false alarms an hour
+RATES = (1, 3, 10)  # false alarms an hour
 Rows = NDArray[Any]
 KINDS = {"cut": {"missing"}, "exchanged": {"missing", "order"}}
 
@@ -138,8 +138,8 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
     for kind, values in found.items():
         worst = sorted(alarms[kind], reverse=True)
         result[kind] = {"made": len(values)} | {
-            f"found_at_{rate}_an_hour": share(np.array(values) > _threshold(worst, rate * hours))
-            for rate in _RATES
+            f"found_at_{rate}_an_hour": share(np.array(values) > threshold(worst, rate * hours))
+            for rate in RATES
         }
         result[kind]["said"] = {
             "found": share(np.array(values) >= _SAID),
@@ -155,7 +155,7 @@ def _promised(
     verifier: Verifier, alarms: NDArray[np.float64], hours: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield false alarms promised an hour, and those in right test videos; None if refused."""
-    for rate in _RATES:
+    for rate in RATES:
         try:
             least = verifier.promise(rate, films=True).least
         except ConfigError:
@@ -164,7 +164,7 @@ def _promised(
             yield str(rate), round(float((alarms >= least).sum()) / max(hours, 1e-9), 1)
 
 
-def _threshold(alarms: Sequence[float], most: float) -> float:
+def threshold(alarms: Sequence[float], most: float) -> float:
     return alarms[int(most)] if int(most) < len(alarms) else 0.0
 
 

@@ -16,6 +16,8 @@ from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, TIER, make_run
+from row_films import SMALL
+from tiny_runs import TINY_LENGTHS, as_arguments
 
 TWINS = ("a\\b.npy", "a_b.npy")
 TEST = ["v10", "v11", "v12", "v13"]
@@ -394,3 +396,49 @@ def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):
     assert "10 right videos held out suffice for" in err
     online = call("verify", films / "RUN", "v10", "--false-alarms", 1000, "--online", "--json")[1]
     assert "steps were given" in json.loads(online)[0]["notes"][0]
+
+
+def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_path):
+    rng, rate, plan = np.random.default_rng(0), 30, NAMES[:4]
+    for name in ("groundTruth", "features", "splits"):
+        (tmp_path / "KITCHEN" / name).mkdir(parents=True)
+
+    def write(video, names, folder):
+        """Write labels, in runs of about two seconds, and features [D, frames]."""
+        runs = [("SIL", 15), *(run for name in names for run in ((name, None), ("SIL", 15)))]
+        labels = [name for name, count in runs for _ in range(count or rng.integers(45, 75))]
+        signs = 3 * np.eye(8)[[plan.index(name) if name in plan else 7 for name in labels]]
+        rows = signs + 0.6 * rng.standard_normal(signs.shape)
+        np.save(folder / f"{video}.npy", rows.T.astype(np.float32))
+        return labels
+
+    kitchen = tmp_path / "KITCHEN"
+    for number in range(8):
+        labels = write(f"v{number}", plan, kitchen / "features")
+        (kitchen / "groundTruth" / f"v{number}.txt").write_text("\n".join(labels) + "\n")
+    for split, videos in (("train", range(7)), ("test", (7,))):
+        listed = "".join(f"v{number}.txt\n" for number in videos)
+        (kitchen / "splits" / f"{split}.split1.bundle").write_text(listed)
+    data, run = tmp_path / "DATA", tmp_path / "RUN"
+    prepare = ("data", "prepare", "custom", kitchen, data, "--frame-rate", rate)
+    ran(*prepare, "--task", "salad", "--row-rate", 15)
+    assert open_dataset(data).timeline.rate == 15
+    small = TINY_LENGTHS | {
+        f"recogniser.{name}": value for name, value in SMALL.model_dump(exclude_unset=True).items()
+    }
+    small["recogniser.temporal_passes"] = 5
+    ran("train", data, "--steps", "1-3", "--out", run, *as_arguments(small))
+    assert open_run(run).own_recogniser.rate == 15
+    film = kitchen / "features" / "v7.npy"
+    (seen,) = json.loads(ran("recognise", run, film, "--json").out)
+    assert names(seen) == plan
+    (annotated,) = json.loads(ran("recognise", run, "v7", "--json").out)
+    for ours, theirs in zip(seen["steps"], annotated["annotated"], strict=True):
+        assert [ours["start"], ours["end"]] == pytest.approx(
+            [theirs["start"], theirs["end"]], abs=1
+        )
+    *_, last = map(json.loads, ran("follow", run, "--features", film, "--json").out.splitlines())
+    assert [step["name"] for step in last["done"]] == plan
+    write("skipped", [*plan[:2], plan[3]], tmp_path)
+    (wrong,) = json.loads(ran("verify", run, tmp_path / "skipped.npy", "--json").out)
+    assert [(one["kind"], one["name"]) for one in wrong["deviations"]] == [("missing", plan[2])]
