@@ -37,7 +37,7 @@ BUDGETS = {
     "tests": 55_750,
     "tracks": 4_110,
     "training": 1_870,
-    "verification": 2_330,
+    "verification": 2_450,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -45,7 +45,7 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 326
+MODULES = 327
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
