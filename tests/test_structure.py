@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_500,
+    "study": 3_560,
     "testing": 650,
     "tests": 55_750,
     "tracks": 4_110,

@@ -145,6 +145,11 @@ class Foresight:
         """Yield p(error of order) and p(mistake) of each step by those before it [n].
 
         What steps show is computed once, although several sequences begin with them.
+
+        Args:
+            order: Order of the task.
+            sequences: The steps.
+            taxonomy: Names of the actions.
         """
         count = len(self.total.occurs)
         own = NameCounts.of(order, count)
