@@ -87,7 +87,10 @@ def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
     assert held_out.more == more
     assert f"by 4 videos instead of 8, {half_edit:.0f}" in held_out.words
     alone = HeldOutScores(**scores)
-    assert (alone.more, alone.remedy) == (None, "label more videos (cefito annotate)")
+    assert (alone.more, alone.remedy) == (
+        None,
+        "label more videos, how many is not known (cefito annotate)",
+    )
     if more is not None:
         error = (100 - edit) * ((8 + more) / 8) ** -np.log2((100 - half_edit) / (100 - edit))
         assert error == pytest.approx(30, rel=0.01)

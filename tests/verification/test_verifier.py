@@ -74,6 +74,9 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     (missing,) = found.deviations
     assert (missing.kind, missing.step) == ("missing", None)
     assert missing.probability == pytest.approx(0.75 * usual)
+    shown = "in 25.0 % of the sequences drawn from the film"
+    assert missing.evidence == f"in 10 of 10 training videos; {shown}"
+    assert "drawn" not in counts.verify(steps_of(without), 0).deviations[0].evidence
     found = verified(without, likeliest, likeliest)
     assert found.deviations == ()
     (unsure,) = found.unsure

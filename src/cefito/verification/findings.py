@@ -10,6 +10,7 @@ from pydantic import Field
 
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy
+from cefito.markup import percent
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,
@@ -116,7 +117,7 @@ class Findings:
             for name, kind in KINDS.items()
         }
         findings = [
-            suspect.deviation(places.get(key), shown, certainty)
+            suspect.deviation(places.get(key), shown, certainty, drawn=self.of_drawn)
             for key, suspect in self._suspects.items()
             if certainty * suspect.probability >= leasts.get(suspect.name, 2.0)
         ]
@@ -155,9 +156,14 @@ class _Suspect:
         """The likeliest kind; empty if there is none."""
         return max(self._kinds, key=lambda kind: self._kinds[kind], default="")
 
+    @property
+    def done(self) -> float:
+        """p(it was done)."""
+        return min(1.0, sum(share for _, _, share in self._done))
+
     def judgement(self) -> StepJudgement:
         """Return the probabilities of a step; of mistakes none if no sequence has it."""
-        done = sum(share for _, _, share in self._done)
+        done = self.done
         if not done:
             return StepJudgement(recognised_wrongly=1.0, done_wrongly=0.0)
         kinds = kinds_of(StepMistake)[::-1]
@@ -170,34 +176,40 @@ class _Suspect:
             for kind in kinds
         }
         return StepJudgement(
-            recognised_wrongly=max(0.0, 1 - done),
+            recognised_wrongly=1 - done,
             done_wrongly=min(done, mistake),
             mistake=min(1.0, mistake / done),
             kinds={name: share / done for name, share in shares.items()},
         )
 
-    def deviation(self, place: int | None, steps: Sequence[Step], certainty: float) -> Deviation:
+    def deviation(
+        self, place: int | None, steps: Sequence[Step], certainty: float, *, drawn: bool
+    ) -> Deviation:
         """Return what may be wrong, as its likeliest kind, with its place among the steps shown.
 
         Args:
             place: The place, from 0; None if the steps shown lack it.
             steps: The steps shown.
             certainty: Probability of the task.
+            drawn: Whether sequences were drawn from a film.
         """
         name = self.name
         kind, (_, subject) = KINDS[name], self._best[name]
         times: dict[str, Any] = {}
+        evidence = kind.evidence(subject)
         if isinstance(subject, SeenStep):
             step = subject.step if place is None else steps[place]
             times = {"step": None if place is None else place + 1}
             times |= {"start": step.start, "end": step.end}
+        elif drawn:
+            evidence += f"; in {percent(self.done)} of the sequences drawn from the film"
         return Deviation(
             kind=name,
             words=kind.words,
             action=subject.action,
             name=subject.video.name(subject.action),
             probability=certainty * self.probability,
-            evidence=kind.evidence(subject),
+            evidence=evidence,
             **times,
         )
 
