@@ -172,8 +172,8 @@ def compare(
         json: Print the results as JSON instead of tables.
     """
     if (rows_of := recognisers or verifiers) is not None:
-        others = planners, horizons, steps, executor, address
-        others = (*others, recognisers and verifiers, recognisers and graphs)
+        both = recognisers and (verifiers or graphs)
+        others = (planners, horizons, steps, executor, address, both)
         of_recognisers = (by, folds, against) if verifiers else ()
         of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
         used = (*of_training, "columns")
