@@ -28,34 +28,17 @@ from cefito.data.annotations import Video
 from cefito.data.source import read_common
 from cefito.data.vocabulary import Taxonomy
 from cefito.files import write_json
+from cefito.study.verifiers import agreement, with_ends
 from cefito.verification.order import TaskOrder, likeliest_order, log_likelihood
 
 _PRIORS = 0.0, 0.5, 1.0, 2.0, 3.0  # minus the log prior of an edge
 _COSTS = 0.25, 0.5, 1.0, 1.5, 2.0  # the same, with a shared word at most what it is without
 
 
-def with_ends(edges: Sequence[Any], actions: Sequence[int]) -> set[Any]:
-    """Return edges with those from "start" and to "end"."""
-    later, earlier = {b for _, b in edges}, {a for a, _ in edges}
-    starts = {("start", one) for one in actions if one not in later}
-    return {*edges, *starts, *((one, "end") for one in actions if one not in earlier)}
-
-
 def official_graphs(path: Path) -> dict[int, set[Any]]:
     """Read the edges of each task, also those of "start" and "end"."""
     value = json.loads(path.read_text(encoding="utf-8"))
     return {int(task): {*map(tuple, graph["edges"])} for task, graph in value.items()}
-
-
-def agreement(pairs: Sequence[tuple[set[Any], set[Any]]]) -> dict[str, float]:
-    """Precision, recall and F1 of the first edges by the second ones: means, in per cent."""
-    rows = []
-    for ours, theirs in pairs:
-        right = len(ours & theirs)
-        precision, recall = right / max(len(ours), 1), right / max(len(theirs), 1)
-        rows.append((precision, recall, 2 * precision * recall / max(precision + recall, 1e-9)))
-    means = (100 * np.mean(rows, axis=0)).round(1).tolist()
-    return dict(zip(("precision", "recall", "f1"), means, strict=True))
 
 
 def graphs(videos: Sequence[Video], taxonomy: Taxonomy, official: dict[int, Any]) -> Any:

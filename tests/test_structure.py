@@ -27,17 +27,17 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_610,
     "planners": 13_190,
-    "recognition": 4_870,
+    "recognition": 4_890,
     "report": 2_110,
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_500,
+    "study": 3_560,
     "testing": 650,
     "tests": 55_750,
     "tracks": 4_110,
     "training": 1_870,
-    "verification": 2_330,
+    "verification": 2_450,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -45,12 +45,12 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 326
+MODULES = 327
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
-ENTERED = {"plan": 36, "verify": 20, "graph": 13}
+ENTERED = {"plan": 36, "verify": 21, "graph": 13}
 """Files of src with a function that a command on a run of several lengths calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""

@@ -382,6 +382,9 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     said = ran("recognise", tmp_path / "RUN", "v10").err
     assert "check these steps" in said
     assert "F1@50 30, edit score 41" in said
+    rows = tmp_path / "rows.npy"
+    np.save(rows, np.zeros((2, own.width), dtype=np.float32))
+    assert "edit score 41" in ran("follow", tmp_path / "RUN", "--features", rows).err
 
 
 def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):

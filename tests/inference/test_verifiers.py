@@ -89,6 +89,14 @@ def test_all_steps_have_probabilities_as_their_findings(right, write):
         assert max(step.kinds.values()) <= step.mistake
     (entry,) = [one for one in found.to_dict()["steps"] if one["name"] == "add leaves"]
     assert entry["mistake"] == entry["kinds"]["order"] > 0.5 > entry["kinds"]["repeated"]
+    assert entry["done_wrongly"] == entry["mistake"]
+    assert (entry["probability"], entry["recognised_wrongly"]) == (1, 0)
+    steps = [one.model_copy(update={"probability": 0.25}) for one in found.steps]
+    doubted = found.model_copy(update={"steps": tuple(steps)})
+    again = cefito.verify(right, doubted).to_dict()["steps"][2]
+    assert (again["probability"], again["recognised_wrongly"]) == (0.25, 0.75)
+    assert again["mistake"] == pytest.approx(entry["mistake"])
+    assert again["done_wrongly"] == pytest.approx(entry["mistake"] / 4)
 
 
 def test_online_steps_are_judged_from_those_before_them(right, write):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from cefito.recognition.chain import softened
+from cefito.recognition.held_out import best_temperature
 from cefito.recognition.scores import HeldOutScores, Segment, VideoScores, segments, summary
 
 NOTHING = 9
@@ -88,8 +90,23 @@ def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
     assert f"by 4 videos instead of 8, {half_edit:.0f}" in held_out.words
     assert "instead" not in HeldOutScores(**scores, learned=2, half=2, gain=0.0).words
     alone = HeldOutScores(**scores)
-    assert (alone.more, alone.remedy) == (None, "label more videos (cefito annotate)")
+    assert (alone.more, alone.remedy) == (
+        None,
+        "label more videos, how many is not known (cefito annotate)",
+    )
     if more is not None:
         error = (100 - edit) * ((8 + more) / 8) ** -np.log2((100 - half_edit) / (100 - edit))
         assert error == pytest.approx(30, rel=0.01)
         assert held_out.remedy == f"label about {more} more videos (cefito annotate)"
+
+
+@pytest.mark.parametrize(("true", "said"), [(1.0, 0), (4.0, 0), (1e3, 1)])
+def test_the_temperature_is_that_of_the_rows_and_an_end_of_those_tried_is_said(true, said, caplog):
+    """Labels are drawn by p(label)^(1 / T): T is found again, unless it is beyond those tried."""
+    generator = np.random.default_rng(0)
+    rows = generator.dirichlet(np.ones(5), size=20_000)
+    chances = np.cumsum(softened(rows, true), axis=1)
+    truth = (generator.random((len(rows), 1)) > chances).sum(axis=1).clip(max=4)
+    assert best_temperature(rows, truth) == pytest.approx(min(true, 16), rel=0.13)
+    assert len(caplog.records) == said
+    assert all("16 is the highest that is tried" in line for line in caplog.messages)

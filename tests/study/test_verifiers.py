@@ -8,6 +8,7 @@ import pytest
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError
 from cefito.study.promises import missed, missed_curve
+from cefito.study.rendering import NONE
 from cefito.study.verifiers import VERIFIERS, auc, compare_verifiers, scores
 
 HEAD = "video,task,step,start,end,split,error\n"
@@ -50,6 +51,7 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     assert (recall["unseen-pair"], precision["unseen-pair"]) == (75, 100)
     assert (recall["one-step-memory"], precision["one-step-memory"]) == (100, 100)
     assert (recall["count-graph"], precision["count-graph"]) == (100, 100)
+    assert (recall["graph"], precision["graph"]) == (100, 100)
     assert found["rows"]["ours"]["auc"] == 100
     assert found["rows"]["never"]["average_f1"] == round(100 * 18 / 22 / 2, 1)
     assert found["rows"]["one-step-memory"]["missed_1"] == 0
@@ -67,6 +69,23 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
         "ours promised 10 false alarms an hour, kept 0.0" in (out / "verification.md").read_text()
     )
     assert "promised 1 false alarm an hour: training videos are too few" in str(shown.notes)
+
+
+def test_graphs_of_counts_and_of_likelihood(tmp_path):
+    """One video of nine breaks an order, which counts drop and the likelihood keeps."""
+    rows = [lines(f"v{n}", "tea", ["boil", "pour", "stir"]) for n in range(8)]
+    rows += [lines("v8", "tea", ["pour", "boil", "stir"])]
+    rows += [lines("t", "tea", ["pour", "boil", "stir"], "test", [0])]
+    table, graphs = tmp_path / "steps.csv", tmp_path / "GRAPHS.json"
+    table.write_text(HEAD + "".join(rows))
+    graphs.write_text('{"tea": {"edges": [["start", "boil"], ["boil", "pour"], ["pour", "stir"]]}}')
+    shown, found = compare_verifiers(table, None, ["never", "count-graph", "graph"], graphs=graphs)
+    f1 = {name: row.get("graph_f1") for name, row in found["rows"].items()}
+    assert f1 == {"never": None, "count-graph": 66.7, "graph": 100}  # of 5 edges 3, of 4
+    recall = [found["rows"][name]["recall"] for name in ("count-graph", "graph")]
+    assert recall == [0, 100]  # of "pour" before "boil"
+    assert [line[-1].text for line in shown.lines] == [NONE, "66.7", "100.0"]
+    assert "graph F1" not in compare_verifiers(table, None, ["graph"])[0].heads
 
 
 def test_scores_by_hand():
@@ -88,8 +107,16 @@ def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_pa
     asked = ["compare", str(table), "--verifiers", "never,unseen-pair", "--out", str(out)]
     assert main([*asked, "--json"]) == 0
     assert [*json.loads(capsys.readouterr().out)["rows"]] == ["never", "unseen-pair"]
+    graphs = tmp_path / "GRAPHS.json"
+    graphs.write_text('{"car": {"edges": [["base", "wheel"]]}}')
+    assert main([*asked, "--json", "--graphs", str(graphs)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(table), "--graphs", str(graphs), "--out", str(out)]) == 2
+    assert "--graphs is of --verifiers" in capsys.readouterr().err
     assert main([*asked, "--seeds", "2"]) == 2
-    assert "--verifiers: takes --out, --columns and --json alone" in capsys.readouterr().err
+    assert (
+        "--verifiers: takes --out, --columns, --graphs and --json alone" in capsys.readouterr().err
+    )
     assert main([*asked, "--columns", "SR"]) == 2
     heads = "P, R, F1, average F1, F1b, AUC, missed at 1, missed at 3, missed at 10."
     assert f"no column 'SR'; there are {heads}" in capsys.readouterr().err

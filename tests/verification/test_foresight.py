@@ -64,7 +64,7 @@ def test_what_equal_beginnings_of_sequences_show_is_computed_once(toys, monkeypa
     rows = [[0, 1, 2], [0, 1, 3], [0, 1]]
     alone = [toys.judge(steps_of(row), 0).judgements(steps_of(row)) for row in rows]
     monkeypatch.setattr(foresight, "evidence", counted)
-    chances = [*toys.foresight.chances(toys.orders[0], map(steps_of, rows))]
+    chances = [*toys.foresight.chances(toys.orders[0], map(steps_of, rows), TOYS)]
     assert asked == [(0,), (0, 1), (0, 1, 2), (0, 1, 3)]
     for (_, wrong), steps in zip(chances, alone, strict=True):
         assert [step.mistake for step in steps] == pytest.approx(wrong)

@@ -10,7 +10,7 @@ from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
-from cefito.verification.order import TaskOrder, graph_text, reached, read_orders
+from cefito.verification.order import TaskOrder, graph_text, reached, read_orders, written_orders
 from odd_names import ODD
 
 NAMES = ["boil", "pour", "wait", "Käse & <b>", "cut"]
@@ -71,6 +71,22 @@ def test_files_of_orders(tmp_path, edges):
     path.write_text(graph_text(orders, TAXONOMY, "json"))
     assert read_orders(path, TAXONOMY) == orders
     assert "Käse &amp; &lt;b&gt;" in graph_picture(orders, TAXONOMY)
+
+
+def test_steps_of_few_videos_are_optional(tmp_path):
+    rows = [[0, 1], [0, 1], [0, 1, 2], [2, 0, 1]]
+    orders = {0: TaskOrder.of([video(row) for row in rows], range(4))}
+    assert orders[0].optional == ()  # half of the videos have "wait", none has the last
+    orders[0] = TaskOrder.of([video(row) for row in rows[:3]], range(4))
+    optional, edges = {0: orders[0].optional}, {0: orders[0].edges}
+    assert optional == {0: (2,)}
+    text = graph_text(edges, TAXONOMY, "json", optional)
+    assert json.loads(text)["tea"]["optional"] == ["wait"]
+    (tmp_path / "order.json").write_text(text)
+    written = written_orders(tmp_path / "order.json", TAXONOMY)
+    assert [order.optional for order in written] == [(2,), ()]
+    dot = graph_text(edges, TAXONOMY, "dot", optional)
+    assert [line.split()[0] for line in dot.splitlines() if "dashed" in line] == ["t0a2"]
 
 
 def test_orders_of_any_names_are_read_back(tmp_path):

@@ -4,21 +4,24 @@ import pytest
 
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
-from cefito.verification.findings import present, repair
+from cefito.verification.evidence import StepEvidence
+from cefito.verification.findings import repair
 from cefito.verification.order import TaskOrder
+from cefito.verification.settings import VerifierConfig
+from cefito.verification.undoing import present
+from cefito.verification.verifier import Verifier
 
 NAMES = ["attach base", "attach wheel", "attach roof", "paint", "detach base", "detach_wheel"]
 NAMES += ["take lid off", "put lid on", "detach base slowly", "close", "open"]
 TOY = Taxonomy.from_names("toy", [("car", range(4))], NAMES)
 
 
+def steps_of(actions):
+    return tuple(Step(10.0 * k, 10.0 * k + 5, a) for k, a in enumerate(actions))
+
+
 def order_of(*rows, actions=range(4)):
-    videos = [
-        Video(
-            f"v{n}", "train", 0, tuple(Step(10.0 * k, 10.0 * k + 5, a) for k, a in enumerate(row))
-        )
-        for n, row in enumerate(rows)
-    ]
+    videos = [Video(f"v{n}", "train", 0, steps_of(row)) for n, row in enumerate(rows)]
     return TaskOrder.of(videos, [*actions])
 
 
@@ -69,3 +72,25 @@ def test_a_step_of_right_videos_undoes_nothing():
     order = order_of([10, 9], actions=[9, 10])
     assert present(order, [10, 9], TOY) == ([1, 0], [])
     assert repair(order, [10, 9], TOY) == ()
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_right_repair_is_no_repetition(online):
+    """What was undone is done again: only detaching is strange, not to attach again."""
+    rows = [[0, 1, 2, 3], [0, 2, 1, 3]] * 6
+    videos = [Video(f"v{n}", "train", 0, steps_of(row)) for n, row in enumerate(rows)]
+    verifier = Verifier.fit(videos, TOY, config=VerifierConfig(online=online))
+
+    def repeated(*actions):
+        found = verifier.verify(steps_of(actions), 0, online=online)
+        rows = [(one.step, one.evidence) for one in found.deviations if one.kind == "repeated"]
+        assert [place for place, one in enumerate(found.steps, 1) if one.kinds["repeated"]] == [
+            place for place, _ in rows
+        ]
+        return rows
+
+    assert repeated(0, 1, 5, 1, 2, 3) == []
+    assert repeated(0, 1, 4, 1, 2, 3) == [(4, "done 2 times")]  # another part
+    assert repeated(0, 1, 5, 1, 1, 2, 3) == [(5, "done 2 times")]
+    steps = [*steps_of([0, 1, 5, 1])]
+    assert StepEvidence.of(verifier.orders[0], steps, TOY).repetitions.tolist() == [0, 0, 0, 0]

@@ -74,6 +74,9 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     (missing,) = found.deviations
     assert (missing.kind, missing.step) == ("missing", None)
     assert missing.probability == pytest.approx(0.75 * usual)
+    shown = "in 25.0 % of the sequences drawn from the film"
+    assert missing.evidence == f"in 10 of 10 training videos; {shown}"
+    assert "drawn" not in counts.verify(steps_of(without), 0).deviations[0].evidence
     found = verified(without, likeliest, likeliest)
     assert found.deviations == ()
     (unsure,) = found.unsure
@@ -95,7 +98,10 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     found = verified(swapped, swapped, [0, 2, 3, 4, 5], [0, 2, 3, 4, 5])
     steps = [step.mistake for step in found.steps]
     assert steps == pytest.approx([0, order, 0, 0, 0, 0])  # if it was done
-    assert verified([0, 2, 3, 4, 5]).steps[1].mistake is None  # no sequence has it
+    assert [step.recognised_wrongly for step in found.steps] == [0, 0.5, 0, 0, 0, 0]
+    assert found.steps[1].done_wrongly == pytest.approx(order / 2)
+    lacking = verified([0, 2, 3, 4, 5]).steps[1]  # no sequence has it
+    assert (lacking.recognised_wrongly, lacking.done_wrongly, lacking.mistake) == (1, 0, None)
     found = verified(swapped, certainty=0.5)
     assert found.deviations == ()  # of a task that is not sure
     with pytest.raises(ConfigError, match="expected seconds, and an action"):
@@ -252,14 +258,14 @@ def test_findings_of_random_steps(counts, learned):
             ours = [(d.kind, d.step, d.probability) for d in found.deviations if d.step is not None]
             expected = slow_findings(verifier, steps, sure, least)
             assert sorted(ours, key=lambda one: one[1]) == expected
-        evidence = StepEvidence.of(counts.orders[0], steps)
+        evidence = StepEvidence.of(counts.orders[0], steps, counts.taxonomy)
         for place in range(len(steps)):
             for name, value in slow_evidence(counts.orders[0], steps, place).items():
                 assert getattr(evidence, name)[place] == pytest.approx(value)
 
 
 def test_networks_see_the_evidence_in_the_order_of_released_runs(counts):
-    evidence = StepEvidence.of(counts.orders[0], steps_of([0, 2, 1, 1, 6]))
+    evidence = StepEvidence.of(counts.orders[0], steps_of([0, 2, 1, 1, 6]), counts.taxonomy)
     matrix = evidence.matrix()
     assert matrix.shape == (5, StepEvidence.width()) == (5, 64)
     names = "orders_before orders_after worst_before worst_after unseen_before unseen_after "

@@ -129,6 +129,7 @@ def compare(
     published: bool = True,
     recognisers: str | None = None,
     verifiers: str | None = None,
+    graphs: Path | None = None,
     by: By | None = None,
     folds: int | None = None,
     json: Flag = False,
@@ -161,14 +162,18 @@ def compare(
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, after-first, unseen-step, unseen-pair,
-            one-step-memory, count-graph, ours; with --out, --columns and --json alone.
+            one-step-memory, count-graph, graph, ours; with --out, --columns, --graphs and --json
+            alone.
+        graphs: File of the right graphs of tasks, as cefito graph --out writes it, by which the
+            graphs of verifiers have an F1 of edges.
         by: Score recognisers on all videos, of every split, each by one that was trained without
             its group (group), or in folds of videos (video), instead of on the split test.
         folds: Number of these folds; by default one for each group, or 5 of videos.
         json: Print the results as JSON instead of tables.
     """
     if (rows_of := recognisers or verifiers) is not None:
-        others = (planners, horizons, steps, executor, address, recognisers and verifiers)
+        both = recognisers and (verifiers or graphs)
+        others = (planners, horizons, steps, executor, address, both)
         of_recognisers = (by, folds, against) if verifiers else ()
         of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
         used = (*of_training, "columns")
@@ -176,7 +181,7 @@ def compare(
         if options != plain or not published or any((*others, *of_recognisers)):
             kind = "verifiers" if verifiers else "recognisers"
             taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
-            taken += ["--by", "--folds", "--against"] * (not verifiers)
+            taken += ["--graphs"] if verifiers else ["--by", "--folds", "--against"]
             problem = (
                 f"takes {', '.join(taken)} and --json alone; the other options are of planners"
             )
@@ -191,7 +196,10 @@ def compare(
             json=json,
             held=(by, folds),
             against=against,
+            graphs=graphs,
         )
+    if graphs is not None:
+        raise ConfigError("--graphs is of --verifiers.")
     if by is not None or folds is not None:
         raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
     changes = known_settings(options.set_)
@@ -290,13 +298,14 @@ def _compare_others(
     json: bool,
     held: tuple[By | None, int | None],
     against: str | None,
+    graphs: Path | None,
 ) -> int:
     """Compare recognisers or verifiers, and return the exit code; `held` are `by` and `folds`."""
     if verifiers:
         from cefito.study.verifiers import compare_verifiers
 
         comparison, report = compare_verifiers(
-            source, options.out, names, columns=options.chosen_columns
+            source, options.out, names, columns=options.chosen_columns, graphs=graphs
         )
         tables = [comparison]
     else:

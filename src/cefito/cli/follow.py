@@ -147,7 +147,9 @@ def follow(
         opened = session.run
         if false_alarms is not None:
             least = opened.own_verifier.promise(false_alarms, online=True).least
-        for limit in limits_of_films(opened):
+        scores = opened.own_recogniser.held_out
+        limits = [*limits_of_films(opened), "" if scores is None else scores.limit]
+        for limit in filter(None, limits):
             talk(f"note: {limit}")
         rows: Rows
         if stdin is not None:

@@ -100,8 +100,8 @@ def recognise(
     with log_warnings():
         opened = with_orders(open_run(run), order)
         scores = opened.own_recogniser.held_out
-        if scores is not None and not scores.enough:
-            talk(f"note: check these steps: {scores.words}; {scores.remedy}")
+        if scores is not None and scores.limit:
+            talk(f"note: {scores.limit}")
         films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
         tracks = recognised_videos(
             opened,

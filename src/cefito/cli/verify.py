@@ -228,7 +228,8 @@ def graph(
     if form == "svg":
         text = graph_picture(orders, taxonomy)
     else:
-        text = graph_text(orders, taxonomy, "dot" if form == "dot" else "json")
+        optional = {one: verifier.orders[one].optional for one in chosen}
+        text = graph_text(orders, taxonomy, "dot" if form == "dot" else "json", optional)
     if out is None:
         print_json(json_text.loads(text))
     else:

@@ -45,7 +45,7 @@ class VerifiedStep(TimedStep, StepJudgement):
 
 
 def _judged_steps(steps: tuple[VerifiedStep, ...]) -> list[dict[str, Any]]:
-    return [step.model_dump(include={"name", "start", "end", "mistake", "kinds"}) for step in steps]
+    return [step.model_dump(exclude={"action", "errors"}) for step in steps]
 
 
 class VerifiedVideo(Track):
@@ -390,8 +390,7 @@ def verified(
     judged_steps = tuple(
         VerifiedStep(
             **{name: getattr(step, name) for name in TimedStep.model_fields},
-            mistake=judgement.mistake,
-            kinds=judgement.kinds,
+            **dict(judgement),
         )
         for step, judgement in zip(steps, verification.steps, strict=True)
     )

@@ -162,7 +162,8 @@ def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tupl
     if seen[task].enough:
         return ()
     count, more = counted(verifier.orders[task].videos, "video"), seen[task].more
-    remedy = "label more of them" if more is None else f"label about {more} more"
+    unknown = "label more of them, how many is not known"
+    remedy = unknown if more is None else f"label about {more} more"
     return (
         f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count}; "
         f"{remedy}",

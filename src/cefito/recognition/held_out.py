@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +15,7 @@ from cefito.recognition.scores import VideoScores, summary
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, score
 
+logger = logging.getLogger(__name__)
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 _LEAST = 1e-30  # probability of a label by the chain beside networks
 _AS_GOOD = 0.05  # difference of log-probabilities
@@ -267,11 +269,18 @@ def joined(rows: Floats, alone: Floats, weight: float) -> Floats:
 def best_temperature(rows: Floats, truth: NDArray[np.int64]) -> float:
     """Return T of the least Brier score Σ (p − y)² over rows, by p(label) [n, K + 1].
 
-    Few rows that are certainly wrong would decide the likelihood.
+    Few rows that are certainly wrong would decide the likelihood. A warning says if T is the
+    highest one tried, so that probabilities may still be too sure; the lowest one makes rows that
+    are all right surer.
     """
 
     def loss(temperature: float) -> float:
         shown = softened(rows, temperature)
         return float((shown**2).sum() - 2 * shown[np.arange(len(truth)), truth].sum())
 
-    return float(min(_TEMPERATURES, key=loss))
+    best = float(min(_TEMPERATURES, key=loss))
+    if best == _TEMPERATURES[-1]:
+        logger.warning(
+            "the temperature %g is the highest that is tried: probabilities may be too sure.", best
+        )
+    return best

@@ -157,8 +157,13 @@ class HeldOutScores(Record):
     def remedy(self) -> str:
         """What helps, as a sentence without its full stop."""
         if self.more is None:
-            return "label more videos (cefito annotate)"
+            return "label more videos, how many is not known (cefito annotate)"
         return f"label about {self.more} more videos (cefito annotate)"
+
+    @property
+    def limit(self) -> str:
+        """Why recognised steps are proposals, and what helps; empty if they are more."""
+        return "" if self.enough else f"check these steps: {self.words}; {self.remedy}"
 
     @property
     def words(self) -> str:

@@ -232,7 +232,9 @@ def _add_information(app: FastAPI, service: Service) -> None:
         chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
         edges = {number: verifier.orders[number].edges for number in chosen}
         if (format or request.headers.get("accept", "")) in ("json", "application/json"):
-            return Response(graph_text(edges, taxonomy, "json"), media_type="application/json")
+            optional = {number: verifier.orders[number].optional for number in chosen}
+            text = graph_text(edges, taxonomy, "json", optional)
+            return Response(text, media_type="application/json")
         return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")
 
     @app.get("/health", tags=["monitoring"])

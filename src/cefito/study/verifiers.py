@@ -10,7 +10,8 @@ What `ours` promises of false alarms is counted in each test video up to its fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import bound
 from cefito.verification.findings import LEAST
+from cefito.verification.order import TaskOrder, read_orders
 from cefito.verification.promise import HeldOutFindings, RightFindings
 from cefito.verification.verifier import Verifier
 
@@ -87,11 +89,21 @@ def _one_step_memory(known: RightVideos) -> Judge:
     return lambda video: [float((video.task, pair) not in pairs) for pair in _pairs(video)]
 
 
-def _count_graph(known: RightVideos) -> Judge:
-    orders = {
-        task.name: order
-        for task, order in zip(known.verifier.taxonomy.tasks, known.verifier.orders, strict=True)
-    }
+def _counted(order: TaskOrder) -> TaskOrder:
+    """Return an order whose graph is of counts alone: orders that 9 of 10 videos keep."""
+    return replace(order, places=order.places[:0])
+
+
+GRAPHS: dict[str, Callable[[TaskOrder], TaskOrder]] = {
+    "count-graph": _counted,
+    "graph": lambda order: order,
+}
+"""What the graph of each verifier that has one is of, by the name of its row."""
+
+
+def _by_graph(name: str, known: RightVideos) -> Judge:
+    pairs = zip(known.verifier.taxonomy.tasks, known.verifier.orders, strict=True)
+    orders = {task.name: GRAPHS[name](order) for task, order in pairs}
     ids = {action.name: action.id for action in known.verifier.taxonomy.actions}
 
     def judged(video: Track) -> list[float]:
@@ -131,8 +143,12 @@ VERIFIERS: dict[str, VerifierRow] = {
     ),
     "one-step-memory": VerifierRow("the same, of its own task", _one_step_memory),
     "count-graph": VerifierRow(
-        "a step before what precedes it in the graph of its task, or that it does not hold",
-        _count_graph,
+        "a step before one that 9 of 10 videos of its task have before it, or of no such video",
+        partial(_by_graph, "count-graph"),
+    ),
+    "graph": VerifierRow(
+        "a step before what precedes it in the graph of cefito graph, or that it does not hold",
+        partial(_by_graph, "graph"),
     ),
     "ours": VerifierRow("cefito verify --online", _ours, alarms=1),
 }
@@ -140,7 +156,11 @@ VERIFIERS: dict[str, VerifierRow] = {
 
 
 def compare_verifiers(
-    table: Path, out: Path | None, names: Sequence[str], columns: Sequence[str] | None = None
+    table: Path,
+    out: Path | None,
+    names: Sequence[str],
+    columns: Sequence[str] | None = None,
+    graphs: Path | None = None,
 ) -> tuple[Table, dict[str, Any]]:
     """Score verifiers on a table; write verification.json, .md, .tex, .svg; the table and scores.
 
@@ -151,15 +171,18 @@ def compare_verifiers(
         out: Folder to write; None for none.
         names: Names of `VERIFIERS`.
         columns: Heads of the columns of the table; all by default.
+        graphs: File of the right graphs of tasks, as `cefito graph --out` writes it, by which those
+            of the rows of `GRAPHS` have an F1 of edges, the mean over the tasks in the file.
 
     Raises:
-        ConfigError: An unknown verifier or column.
+        ConfigError: An unknown verifier or column, or a file of graphs with an unknown name.
         DataError: No test videos with mistakes and right steps.
     """
     if not names or not {*names} <= VERIFIERS.keys():
         unknown = ", ".join(name for name in names if name not in VERIFIERS) or "none"
         raise ConfigError(f"verifiers {unknown}: expected some of {', '.join(VERIFIERS)}.")
-    check_columns(columns, [*_HEADS.values()])
+    scored = [*_HEADS] if graphs is not None else [score for score in _HEADS if score != "graph_f1"]
+    check_columns(columns, [_HEADS[score] for score in scored])
     tracks = read([table], Choices()).tracks
     test = [video for video in tracks if video.split == "test" and video.steps]
     wrong = np.array([bool(step.errors) for video in test for step in video.steps], dtype=bool)
@@ -169,6 +192,7 @@ def compare_verifiers(
     right = [video for video in tracks if video.split in ("", "train")]
     right = [video for video in right if not any(step.errors for step in video.steps)]
     known = RightVideos(right, open_verifier(table, online=True)[1])
+    official = {} if graphs is None else read_orders(graphs, known.verifier.taxonomy)
     hours = sum(max(step.end for step in video.steps) for video in test) / 3600
     training = known.verifier.online
     held_out = np.sort(training.probability[training.done])  # of steps alone, as the scores are
@@ -184,6 +208,13 @@ def compare_verifiers(
         rows[name]["auc"] = auc(chances, wrong)
         for budget in HOURLY:
             rows[name][f"missed_{budget}"] = missed(chances, wrong, int(budget * hours))
+        if official and name in GRAPHS:
+            orders = {task: GRAPHS[name](known.verifier.orders[task]) for task in official}
+            pairs = [
+                (with_ends(one.edges, one.actions), with_ends(official[task], one.actions))
+                for task, one in orders.items()
+            ]
+            rows[name]["graph_f1"] = agreement(pairs)["f1"]
         rows[name]["missed"] = missed_curve(chances, wrong, hours)
     report = {
         "table": table.name,
@@ -201,7 +232,7 @@ def compare_verifiers(
             for per_steps in (None, 100)
             for promise in kept_promises(training, parts, per_steps)
         ]
-    shown = _table(report).of_columns(columns)
+    shown = _table(report, scored).of_columns(columns)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "verification.json", report)
@@ -222,6 +253,25 @@ def right_parts(verifier: Verifier, test: Iterable[Track]) -> Iterator[RightFind
         findings = verified(verifier, ours, least=0.0, online=True).deviations
         rows = [(finding.probability, finding.step is not None) for finding in findings]
         yield max(step.end for step in steps) / 3600, len(steps), rows
+
+
+def with_ends(edges: Iterable[tuple[Any, Any]], actions: Iterable[int]) -> set[tuple[Any, Any]]:
+    """Return edges with those from "start" and to "end" that actions without others have."""
+    pairs, ids = {*edges}, [*map(int, actions)]
+    later, earlier = {b for _, b in pairs}, {a for a, _ in pairs}
+    starts = {("start", one) for one in ids if one not in later}
+    return {*pairs, *starts, *((one, "end") for one in ids if one not in earlier)}
+
+
+def agreement(pairs: Sequence[tuple[set[Any], set[Any]]]) -> dict[str, float]:
+    """Precision, recall and F1 of the first edges by the second ones: means, in per cent."""
+    rows = []
+    for ours, theirs in pairs:
+        right = len(ours & theirs)
+        precision, recall = right / max(len(ours), 1), right / max(len(theirs), 1)
+        rows.append((precision, recall, 2 * precision * recall / max(precision + recall, 1e-9)))
+    means = (100 * np.mean(rows, axis=0)).round(1).tolist()
+    return dict(zip(("precision", "recall", "f1"), means, strict=True))
 
 
 def scores(said: Bools, wrong: Bools) -> dict[str, float]:
@@ -252,6 +302,7 @@ def auc(chances: Floats, wrong: Bools) -> float:
 _HEADS = {
     **{"precision": "P", "recall": "R", "f1": "F1", "average_f1": "average F1", "f1b": "F1b"},
     **{"auc": "AUC"} | {f"missed_{budget}": f"missed at {budget}" for budget in HOURLY},
+    "graph_f1": "graph F1",
 }
 _MEANINGS = {
     "P": "precision of mistakes",
@@ -260,23 +311,24 @@ _MEANINGS = {
     "average F1": "mean of F1 of mistakes and of right steps",
     "F1b": "F1 if there were as many right steps as mistakes",
     "AUC": "probability that a mistake is likelier than a right step",
+    "graph F1": "F1 of a graph's edges, with those of start and end, mean over tasks",
 } | {
     f"missed at {budget}": f"mistakes missed at {counted(budget, 'false alarm')} an hour"
     for budget in HOURLY
 }
 
 
-def _table(report: dict[str, Any]) -> Table:
+def _table(report: dict[str, Any], scored: Sequence[str]) -> Table:
     def cells(name: str) -> Iterable[str]:
         yield name
-        for score in _HEADS:
-            value = report["rows"][name][score]
+        for score in scored:
+            value = report["rows"][name].get(score, np.nan)
             yield NONE if np.isnan(value) else f"{value:.1f}"
 
     mistakes = f"{counted(report['mistakes'], 'mistake')} in {counted(report['steps'], 'step')}"
     return Table(
         title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
-        heads=("verifier", *_HEADS.values()),
+        heads=("verifier", *(_HEADS[score] for score in scored)),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
         legend="Per cent.",
         meanings=_MEANINGS,

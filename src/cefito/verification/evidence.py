@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step
-from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log
+from cefito.data.vocabulary import Taxonomy
+from cefito.verification.order import Floats, TaskOrder, log_length, signed_log
+from cefito.verification.undoing import repetitions
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class StepEvidence:
     place_distance: Floats  # |place_change|
     place: Floats  # (k + 1/2) / n
     number: Floats  # k
-    repetitions: Floats  # earlier steps of a
+    repetitions: Floats  # earlier steps of a that were not undone
     usual: Floats  # p(a occurs in a video)
     unmet: Floats  # Σ max(0, 2 p(b before a) − 1) p(b occurs) over actions b not done before k
     overlap: Floats  # 1 if k begins more than half a second before the step before it ends, else 0
@@ -47,8 +49,8 @@ class StepEvidence:
     videos: float  # that were counted
 
     @classmethod
-    def of(cls, order: TaskOrder, steps: Sequence[Step]) -> Self:
-        """Compute the evidence of steps, in the order of their times."""
+    def of(cls, order: TaskOrder, steps: Sequence[Step], taxonomy: Taxonomy) -> Self:
+        """Compute the evidence of steps, in the order of their times, by names of actions."""
         size, count = order.size, len(steps)
         row = np.array([order.index.get(step.action, -1) for step in steps])  # −1: of no action
         chances, places, first = order.next_costs, np.arange(count), order.first_steps(steps)
@@ -90,7 +92,9 @@ class StepEvidence:
             place_distance=np.abs(place_change),
             place=place_share,
             number=places.astype(np.float64),
-            repetitions=np.array(earlier_equal(row.tolist()), dtype=np.float64),
+            repetitions=np.array(
+                repetitions(order, (step.action for step in steps), taxonomy), dtype=np.float64
+            ),
             usual=np.append(order.usual, 0)[row],
             unmet=unmet.sum(axis=1),
             overlap=((places > 0) & (pause < -0.5)).astype(np.float64),
@@ -116,4 +120,5 @@ class StepEvidence:
     @classmethod
     def width(cls) -> int:
         """Return F, the numbers of a step that networks see."""
-        return int(cls.of(TaskOrder.of([], [0]), [Step(0, 1, 0)]).matrix().shape[1])
+        taxonomy = Taxonomy.from_names("", [("", [0])], [""])
+        return int(cls.of(TaskOrder.of([], [0]), [Step(0, 1, 0)], taxonomy).matrix().shape[1])

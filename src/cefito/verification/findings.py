@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from cefito.data.annotations import Step
-from cefito.data.vocabulary import Taxonomy, words
+from cefito.data.vocabulary import Taxonomy
+from cefito.markup import percent
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,
@@ -22,17 +22,11 @@ from cefito.verification.mistakes import (
     step_keys,
 )
 from cefito.verification.order import TaskOrder
+from cefito.verification.undoing import present
 
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
-_OPPOSITES = """
-add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
-down up, drop lift, fasten unfasten, fold unfold, hook unhook, in out, insert remove, install
-uninstall, load unload, lock unlock, loosen tighten, lower raise, mount dismount, mount unmount,
-off on, pack unpack, place remove, plug unplug, put take, roll unroll, screw unscrew, tie untie,
-wrap unwrap
-"""
 _AFTER = 2.0  # steps that the prior of the next one counts as
 _NEEDED = 3.0  # cost of a step that surely needs one that was not done
 
@@ -63,9 +57,11 @@ class UnsureStep(Record):
 
 
 class StepJudgement(Record):
-    """How probable it is that a step was a mistake, if it was done."""
+    """How probable it is that a step was recognised wrongly, and else that it was a mistake."""
 
-    mistake: float | None = None  # None if nothing is known of the task, or a film lacks the step
+    recognised_wrongly: float | None = None  # p(not done); None if nothing is known of the task
+    done_wrongly: float | None = None  # p(done, and a mistake); the rest is p(done rightly)
+    mistake: float | None = None  # p(a mistake, if it was done); None if a film lacks the step, too
     # of each kind, which may occur together
     kinds: dict[str, float] = Field(default_factory=dict)
 
@@ -121,7 +117,7 @@ class Findings:
             for name, kind in KINDS.items()
         }
         findings = [
-            suspect.deviation(places.get(key), shown, certainty)
+            suspect.deviation(places.get(key), shown, certainty, drawn=self.of_drawn)
             for key, suspect in self._suspects.items()
             if certainty * suspect.probability >= leasts.get(suspect.name, 2.0)
         ]
@@ -160,11 +156,16 @@ class _Suspect:
         """The likeliest kind; empty if there is none."""
         return max(self._kinds, key=lambda kind: self._kinds[kind], default="")
 
+    @property
+    def done(self) -> float:
+        """p(it was done)."""
+        return min(1.0, sum(share for _, _, share in self._done))
+
     def judgement(self) -> StepJudgement:
-        """Return the probabilities of a step, if it was done; none if no sequence has it."""
-        done = sum(share for _, _, share in self._done)
+        """Return the probabilities of a step; of mistakes none if no sequence has it."""
+        done = self.done
         if not done:
-            return StepJudgement()
+            return StepJudgement(recognised_wrongly=1.0, done_wrongly=0.0)
         kinds = kinds_of(StepMistake)[::-1]
         mistake = sum(self._kinds.get(kind.name, 0.0) for kind in kinds)
         shares = {
@@ -174,31 +175,41 @@ class _Suspect:
             )
             for kind in kinds
         }
-        chances = {name: share / done for name, share in shares.items()}
-        return StepJudgement(mistake=min(1.0, mistake / done), kinds=chances)
+        return StepJudgement(
+            recognised_wrongly=1 - done,
+            done_wrongly=min(done, mistake),
+            mistake=min(1.0, mistake / done),
+            kinds={name: share / done for name, share in shares.items()},
+        )
 
-    def deviation(self, place: int | None, steps: Sequence[Step], certainty: float) -> Deviation:
+    def deviation(
+        self, place: int | None, steps: Sequence[Step], certainty: float, *, drawn: bool
+    ) -> Deviation:
         """Return what may be wrong, as its likeliest kind, with its place among the steps shown.
 
         Args:
             place: The place, from 0; None if the steps shown lack it.
             steps: The steps shown.
             certainty: Probability of the task.
+            drawn: Whether sequences were drawn from a film.
         """
         name = self.name
         kind, (_, subject) = KINDS[name], self._best[name]
         times: dict[str, Any] = {}
+        evidence = kind.evidence(subject)
         if isinstance(subject, SeenStep):
             step = subject.step if place is None else steps[place]
             times = {"step": None if place is None else place + 1}
             times |= {"start": step.start, "end": step.end}
+        elif drawn:
+            evidence += f"; in {percent(self.done)} of the sequences drawn from the film"
         return Deviation(
             kind=name,
             words=kind.words,
             action=subject.action,
             name=subject.video.name(subject.action),
             probability=certainty * self.probability,
-            evidence=kind.evidence(subject),
+            evidence=evidence,
             **times,
         )
 
@@ -206,10 +217,9 @@ class _Suspect:
 def repair(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> tuple[int, ...]:
     """Return the actions that are left to do, in an order that the graph allows.
 
-    Usual actions that were not done are left, and those that were undone. An action that no right
-    video of the task has undoes one done before if their names differ in opposite words alone, as
-    in "detach base" after "attach base". The graph allows an action after all that come before it.
-    Of those allowed, the undone ones come first, then the one of the highest
+    Usual actions that were not done are left, and those that were undone. The graph allows an
+    action after all that come before it. Of those allowed, the undone ones come first, then the one
+    of the highest
 
         log(n(l, a) + 2 p(a occurs) / Σ p(b occurs))
             − 3 max p(b occurs) max(0, 2 p(b before a) − 1),
@@ -237,41 +247,3 @@ def repair(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> tuple[
         actions.append(int(order.actions[last]))
         del left[last]
     return tuple(actions)
-
-
-def present(
-    order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy
-) -> tuple[list[int], list[int]]:
-    """Return the places in the order of the actions that are done, and of those undone.
-
-    Args:
-        order: Order of the task.
-        steps: Actions that were done, in order.
-        taxonomy: Names of the actions.
-    """
-    done, undone = list[int](), list[int]()
-    named = {place: words(taxonomy.actions[action].name) for action, place in order.index.items()}
-    for action in steps:
-        place = order.index.get(action)
-        if place is not None and (order.occurs[place] or not order.videos):
-            done = [*(other for other in done if other != place), place]
-            undone = [other for other in undone if other != place]
-            continue
-        name = words(taxonomy.actions[action].name)
-        taken = [other for other in done if _are_opposite(named[other], name)]
-        done = [other for other in done if other not in taken]
-        undone += taken
-    return done, undone
-
-
-def _are_opposite(name: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Return whether two names differ in opposite words alone."""
-    if len(name) != len(other):
-        return False
-    differing = [frozenset(pair) for pair in zip(name, other, strict=True) if len({*pair}) == 2]
-    return bool(differing) and _opposites().issuperset(differing)
-
-
-@cache
-def _opposites() -> frozenset[frozenset[str]]:
-    return frozenset(frozenset(pair.split()) for pair in _OPPOSITES.split(","))

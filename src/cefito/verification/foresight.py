@@ -25,14 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Self
 
 import numpy as np
 
 from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.files import Expected, check_tensors
 from cefito.verification.order import Floats, TaskOrder, log_length
+from cefito.verification.undoing import repetitions
 
 UNUSUAL = 2.0
 """Standard deviations of a length from which on it is unusual."""
@@ -84,16 +86,21 @@ class Foresight:
 
     @classmethod
     def fit(
-        cls, orders: Sequence[TaskOrder], videos: Sequence[Video], count: int, mistakes: float
+        cls,
+        orders: Sequence[TaskOrder],
+        videos: Sequence[Video],
+        taxonomy: Taxonomy,
+        mistakes: float,
     ) -> Self:
         """Learn from right videos, each of which is judged by the others.
 
         Args:
             orders: Of all tasks.
             videos: The videos that the orders count.
-            count: Number of actions, K.
+            taxonomy: Names of the K actions.
             mistakes: Mistakes a video, m times its mean number of steps.
         """
+        count = len(taxonomy.actions)
         learned = cls(summed(orders, count), np.zeros(4), {})
         rows, wrong, weights, names = [np.zeros((0, 3))], list[bool](), list[float](), list[str]()
         right = [video for video in videos if video.clean and video.steps]
@@ -106,9 +113,8 @@ class Foresight:
             if order.videos <= _FEW:  # of more, one changes no mean length
                 others = [one for one in videos if one.task == video.task and one is not video]
                 order = TaskOrder.of(others, order.actions.tolist())
-            names += [
-                strange_in(order, own, prior, video.steps[: n + 1]) for n in range(len(actions))
-            ]
+            again = repetitions(order, actions, taxonomy)
+            names += map(partial(strange_in, order, own, prior), video.steps, again)
             for place, action in enumerate(actions):
                 done, later = actions[:place], dict.fromkeys(actions[place + 1 :])
                 moved = [b for b in later if b != action and b not in done]
@@ -134,11 +140,16 @@ class Foresight:
         return replace(self, total=total.plus(NameCounts.of(changed, count)))
 
     def chances(
-        self, order: TaskOrder, sequences: Iterable[Sequence[Step]]
+        self, order: TaskOrder, sequences: Iterable[Sequence[Step]], taxonomy: Taxonomy
     ) -> Iterator[tuple[Floats, Floats]]:
         """Yield p(error of order) and p(mistake) of each step by those before it [n].
 
         What steps show is computed once, although several sequences begin with them.
+
+        Args:
+            order: Order of the task.
+            sequences: The steps.
+            taxonomy: Names of the actions.
         """
         count = len(self.total.occurs)
         own = NameCounts.of(order, count)
@@ -155,7 +166,8 @@ class Foresight:
         for steps in sequences:
             actions, ends = [step.action for step in steps], range(1, len(steps) + 1)
             rows = np.array([shown(*actions[:end]) for end in ends])
-            names = [strange_in(order, own, prior, steps[:end]) for end in ends]
+            again = repetitions(order, actions, taxonomy)
+            names = [*map(partial(strange_in, order, own, prior), steps, again)]
             orders = np.where([name == "unknown" for name in names], 0, self._orders(rows))
             yield orders, self._combined(rows, names)
 
@@ -231,24 +243,27 @@ def evidence(
     return np.column_stack([needed, -np.log(follows[actions]), -np.log(occurs[actions])])
 
 
-def strange_in(order: TaskOrder, own: NameCounts, others: NameCounts, steps: Sequence[Step]) -> str:
-    """Return what is strange in the last of some steps: unknown, added, repeated, length, or ''.
+def strange_in(
+    order: TaskOrder, own: NameCounts, others: NameCounts, step: Step, repetitions: int
+) -> str:
+    """Return what is strange in a step: unknown, added, repeated, length, or ''.
 
     Args:
         order: Order of the task.
         own: Counts of the task.
         others: Counts of the other tasks.
-        steps: The steps up to it.
+        step: The step.
+        repetitions: How many of its action came before it, and were not undone.
     """
-    action = steps[-1].action
+    action = step.action
     if action >= len(own.occurs) or not own.occurs[action] + others.occurs[action]:
         return "unknown"
     if not own.occurs[action]:
         return "added" if own.videos else ""
     place = order.index[action]
-    if order.repeated[place] < 0.5 and any(step.action == action for step in steps[:-1]):
+    if order.repeated[place] < 0.5 and repetitions:
         return "repeated"
-    change = log_length(steps[-1].start, steps[-1].end) - order.length[place]
+    change = log_length(step.start, step.end) - order.length[place]
     return "length" if abs(change) > UNUSUAL * order.spread[place] else ""
 
 

@@ -22,6 +22,7 @@ from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log
+from cefito.verification.undoing import repetitions
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
@@ -78,6 +79,11 @@ class SeenVideo:
     def keys(self) -> list[tuple[int, int]]:
         """Action and number of earlier steps of it, of each step."""
         return step_keys(self.steps)
+
+    @cached_property
+    def repetitions(self) -> list[int]:
+        """As `cefito.verification.undoing.repetitions` returns it."""
+        return repetitions(self.order, (step.action for step in self.steps), self.taxonomy)
 
     def strange(self, name: str, usual: float) -> float:
         """Return p(mistake) of a step that is strange in a way, which has a share in videos.
@@ -184,8 +190,8 @@ class SeenStep:
 
     @property
     def repetitions(self) -> int:
-        """Number of earlier steps of its action."""
-        return self.key[1]
+        """Number of earlier steps of its action that were not undone."""
+        return self.video.repetitions[self.place]
 
     @property
     def usual_repetitions(self) -> float:

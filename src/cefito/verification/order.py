@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -248,6 +249,12 @@ class TaskOrder(Stored):
         """The graph: orders that do not follow from others, as pairs of ids."""
         pairs = self.actions[np.argwhere(reduced(self.earlier))]
         return tuple((int(a), int(b)) for a, b in pairs)
+
+    @property
+    def optional(self) -> tuple[int, ...]:
+        """Ids of the actions that some right videos have, but fewer than half of them."""
+        some = (self.usual < 0.5) & ((self.occurs > 0) | (self.videos == 0))
+        return tuple(self.actions[some].tolist())
 
     def with_edges(self, edges: Iterable[tuple[int, int]]) -> Self:
         """Return the order that a person gives: these edges, what follows from them, no others.
@@ -489,27 +496,37 @@ _quoted = partial(json.dumps, ensure_ascii=False)
 GraphForm = Literal["json", "dot"]
 
 
-def graph_text(orders: dict[int, Edges], taxonomy: Taxonomy, form: GraphForm) -> str:
+def graph_text(
+    orders: dict[int, Edges],
+    taxonomy: Taxonomy,
+    form: GraphForm,
+    optional: Mapping[int, Iterable[int]] = MappingProxyType({}),
+) -> str:
     """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz.
 
     Args:
         orders: Edges of each task, by its id.
         taxonomy: Names of tasks and actions.
         form: "json" or "dot".
+        optional: Actions of each task that may be left out, which `written_orders` reads.
     """
     if form == "json":
         value = {}
         for task, edges in orders.items():
             actions = [taxonomy.actions[action] for action in taxonomy.tasks[task].actions]
             named = partial(name_or_id, actions)
-            value[name_or_id(taxonomy.tasks, task)] = {"edges": [[*map(named, e)] for e in edges]}
+            graph: dict[str, Any] = {"edges": [[*map(named, edge)] for edge in edges]}
+            if free := [*map(named, optional.get(task, ()))]:
+                graph["optional"] = free
+            value[name_or_id(taxonomy.tasks, task)] = graph
         return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
     for task, edges in orders.items():
         lines.append(f"  subgraph cluster_{task} {{ label={_quoted(taxonomy.tasks[task].name)};")
         for action in taxonomy.tasks[task].actions:
             label = _quoted(taxonomy.actions[action].name)
-            lines.append(f"    t{task}a{action} [label={label}];")
+            dashed = ", style=dashed" * (action in optional.get(task, ()))
+            lines.append(f"    t{task}a{action} [label={label}{dashed}];")
         lines += [f"    t{task}a{a} -> t{task}a{b};" for a, b in edges]
         lines.append("  }")
     return "\n".join([*lines, "}"]) + "\n"

@@ -129,8 +129,7 @@ class Verifier:
 
     def _foreseeing(self, videos: Sequence[Video]) -> Self:
         """Learn what right videos say of each step from those before it."""
-        count = len(self.taxonomy.actions)
-        foresight = Foresight.fit(self.orders, videos, count, self.config.mistakes)
+        foresight = Foresight.fit(self.orders, videos, self.taxonomy, self.config.mistakes)
         # without weights, each video would be judged by nothing
         return replace(self, foresight=foresight) if foresight.weights.any() else self
 
@@ -272,7 +271,7 @@ class Verifier:
         if self.network is None:
             return [_by_order(video.order_errors, video.order_errors) for video in videos]
         matrices = [
-            StepEvidence.of(video.order, video.steps).matrix()[-1:]
+            StepEvidence.of(video.order, video.steps, self.taxonomy).matrix()[-1:]
             if video.online
             else self._rows(video.order, video.steps)
             for video in videos
@@ -284,9 +283,9 @@ class Verifier:
     def _rows(self, order: TaskOrder, steps: Sequence[Step]) -> NDArray[np.float32]:
         """Return what networks learn of each step [n, F]."""
         if not self.config.online:
-            return StepEvidence.of(order, steps).matrix()
-        counts = range(1, len(steps) + 1)
-        return np.stack([StepEvidence.of(order, steps[:n]).matrix()[-1] for n in counts])
+            return StepEvidence.of(order, steps, self.taxonomy).matrix()
+        prefixes = (steps[:n] for n in range(1, len(steps) + 1))
+        return np.stack([StepEvidence.of(order, p, self.taxonomy).matrix()[-1] for p in prefixes])
 
     def promise(
         self,
@@ -432,7 +431,10 @@ class Verifier:
             for steps in sequences
         ]
         if foresight is not None:
-            rows = [_by_order(*chances) for chances in foresight.chances(order, sequences)]
+            rows = [
+                _by_order(*chances)
+                for chances in foresight.chances(order, sequences, self.taxonomy)
+            ]
         else:
             errors = iter(self._errors([*chain(*videos)]))
             rows = [
