@@ -247,9 +247,7 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
         sent(server.port, "GET", "/health")
 
 
-def test_a_process_in_the_place_of_another_knows_which_tokens_were_removed(
-    place, tmp_path, capsys
-):
+def test_a_process_in_the_place_of_another_knows_which_tokens_were_removed(place, tmp_path, capsys):
     """Also if it cannot read the file; and SIGHUP while they begin opens the runs anew."""
     file = tmp_path / "tokens.json"
     tokens = {name: called(capsys, "add", file, name).strip() for name in ("bench", "removed")}
