@@ -1,10 +1,14 @@
 """The examples run as they stand."""
 
+import getpass
 import json
 import os
 import runpy
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +86,62 @@ def test_an_array_of_jobs(tmp_path):
     ]
     assert main([*map(str, table)]) == 0
     assert len(json.loads((out / "results.json").read_text())["trials"]) == 20
+
+
+CLUSTER = """
+ClusterName=test
+SlurmctldHost=localhost
+SlurmctldPort={port}
+SlurmctldPidFile={folder}/pid
+SlurmUser={user}
+StateSaveLocation={folder}
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ResumeProgram=/bin/true
+SuspendProgram=/bin/true
+SuspendTime=3600
+NodeName=node CPUs=1 RealMemory=8192 State=CLOUD
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    None in map(shutil.which, ("sbatch", "slurmctld")),
+    reason="SLURM is not installed (apt-get install slurm-client slurmctld)",
+)
+def test_slurm_would_take_the_array_of_jobs(tmp_path):
+    """A controller of its own would; its one node, which never begins, has 8 GiB of memory."""
+    path = EXAMPLES / "compare.sbatch"
+    (usage,) = [line for line in path.read_text().splitlines() if line.startswith("#   sbatch ")]
+    _, *options, name = usage.lstrip("# ").split()
+    assert name == path.name
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = tmp_path / "slurm.conf"
+    settings.write_text(CLUSTER.format(folder=tmp_path, port=port, user=getpass.getuser()))
+    environment = os.environ | {"SLURM_CONF": str(settings)}
+
+    def asked(*words):
+        command = ["sbatch", "--test-only", *options, *words, str(path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    command = ["slurmctld", "-D"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as controller:
+        try:
+            until = time.monotonic() + 60
+            while "connect failure" in (answer := asked())[1] and time.monotonic() < until:
+                time.sleep(0.1)
+            refused = asked("--mem=9G")
+        finally:
+            controller.terminate()
+    assert (answer[0], "to start at" in answer[1]) == (0, True), answer
+    assert refused[0] == 1
+    assert "node configuration is not available" in refused[1]
 
 
 def test_plan(run):

@@ -224,6 +224,7 @@ def test_lines_between_rows_confirm(follow, place, monkeypatch):
     steps = gated[-1]["gate"]["confirmed"]
     assert [(step["name"], step["by"]) for step in steps][:1] == [(first, "person")]
     assert {step["by"] for step in steps[1:]} <= {"recogniser"}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"confirm": first})))
-    code, _, err = follow(source=("-",))
-    assert (code, "line 1 of the input" in err) == (2, True)
+    for gate, line in ((False, {"confirm": first}), (True, {"at": 0})):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(line)))
+        code, _, err = follow(*["--gate"] * gate, source=("-",))
+        assert (code, "line 1 of the input" in err, '{"skip": NAME}' in err) == (2, True, gate)

@@ -385,7 +385,7 @@ def test_numbers_of_events_are_not_used_again(tmp_path):
         ("https://me:secret@x/", "without a password"),
         ("no-such-command x", "no such command"),
         ("'", "No closing quotation"),
-        ("", "no such command"),
+        ("", "expected a URL or a command"),
     ],
 )
 def test_receivers_that_cannot_be(target, words):

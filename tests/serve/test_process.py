@@ -18,6 +18,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.errors import install_command
+from serve.live_sessions import until
 from serve.test_connections import HALF, answer, connected, healthy
 
 # Searches for more than one plan take two seconds unless they are stopped.
@@ -38,6 +39,20 @@ def slow(several, stop):
 service.answers = slow
 from cefito.cli import main
 sys.exit(main())
+"""
+
+# It is hung up while it begins.
+HANGUP = """
+import os, signal
+from cefito.serve import app
+
+make = app.create_app
+
+def hung_up(settings):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return make(settings)
+
+app.create_app = hung_up
 """
 
 
@@ -94,10 +109,11 @@ class Lines:
 
 
 class Server(Lines):
-    """A service of a run."""
+    """A service of a run; `before` is code that it runs first."""
 
-    def __init__(self, run, *options: str, port: int = 0) -> None:
-        super().__init__([sys.executable, "-c", SLOW, "serve", run, "--port", port, *options])
+    def __init__(self, run, *options: str, port: int = 0, before: str = "") -> None:
+        words = "serve", run, "--port", port, *options
+        super().__init__([sys.executable, "-c", before + SLOW, *words])
         first = self.wait_for("serving ")
         assert re.match(r'\d{4}-\d\d-\d\d .* - INFO: |{"time": ', first)
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
@@ -203,6 +219,13 @@ def test_one_server(place):
         assert not [line for line in server.lines if "Traceback" in line]
     with pytest.raises(ConnectionRefusedError):
         server.post(quick(place))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+def test_a_hangup_while_it_begins_opens_the_runs_anew(place):
+    with Server(place.run, before=HANGUP) as server:
+        until(lambda: sum("serving 'tea'" in line for line in server.lines) == 2)
+        assert server.end() == 0
 
 
 @pytest.mark.nightly

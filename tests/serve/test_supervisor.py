@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cefito.serve.supervisor import Peers
 from serve.live_sessions import begin, read, sent, tell, until
-from serve.test_process import Server
+from serve.test_process import HANGUP, Server
+from serve.test_stations import called
 from tiny_runs import rows_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -244,6 +245,36 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
         assert server.lines[-1].endswith("all processes have stopped")
     with pytest.raises(ConnectionRefusedError):
         sent(server.port, "GET", "/health")
+
+
+def test_a_process_in_the_place_of_another_knows_which_tokens_were_removed(place, tmp_path, capsys):
+    """Also if it cannot read the file; and SIGHUP while they begin opens the runs anew."""
+    file = tmp_path / "tokens.json"
+    tokens = {name: called(capsys, "add", file, name).strip() for name in ("bench", "removed")}
+    options = "--processes", "2", "--token-file", str(file)
+    with Server(place.run, *options, before=HANGUP) as server:
+        until(lambda: sum("serving 'tea'" in line for line in server.lines) == 2)
+
+        def status(name: str) -> int:
+            headers = {"authorization": f"Bearer {tokens[name]}"}
+            for _ in range(50):
+                try:
+                    return sent(server.port, "GET", "/v1/videos", **headers)[0]
+                except (OSError, http.client.HTTPException):
+                    time.sleep(0.1)
+            raise AssertionError(server.lines)
+
+        assert [status("bench"), status("removed")] == [200, 200]
+        called(capsys, "remove", file, "removed")
+        server.wait_for("tokens read anew: 1 stations")  # by the supervisor: nobody asks
+        file.write_text("{")
+        server.wait_for("all tokens stay as they were, 1 stations")
+        before = workers(server)
+        for process in before:
+            os.kill(process, signal.SIGKILL)
+        until(lambda: len({*workers(server)} - {*before}) == 2)
+        assert [status(name) for name in ("bench", "removed") * 2] == [200, 401] * 2
+        assert server.end() == 0
 
 
 def process_of(server: Server, number: str) -> int:

@@ -222,6 +222,19 @@ def ending_signals(*names: str, at_once: bool = False) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def hangups_held() -> Iterator[None]:
+    """Hold SIGHUP back until a service that has begun takes it as a request to reload."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def explain(problem: Exception) -> tuple[str, int]:
     """Return an error in words, and the exit code: 2 if the user can act on it, else 1."""
     detail = one_line(str(problem))

@@ -441,6 +441,7 @@ def _lines(rate: float, width: int, *, touches: bool) -> Rows:
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as problem:
         row = f"[{width} numbers]"
         expected = f'{row} or {{"at": seconds, "row": {row} or null}}'
+        expected += ', {"confirm": NAME} or {"skip": NAME}' if touches else ""
         raise DataError(f"line {lines + 1} of the input: expected {expected}.") from problem
 
 

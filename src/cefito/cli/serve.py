@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Group
 from pydantic import SecretStr
 
-from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, volume
+from cefito.cli.console import (
+    Volume,
+    ending_signals,
+    hangups_held,
+    log_warnings,
+    lose_stdout,
+    volume,
+)
 from cefito.cli.options import SeveralPaths, field_options, options_class
 from cefito.cli.values import Flag
 from cefito.errors import ConfigError
@@ -58,6 +65,7 @@ if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run t
 _DEFAULTS = LimitOptions()
 
 
+@hangups_held()
 def serve(
     run: Path,
     /,

@@ -286,7 +286,9 @@ def open_receiver(
         words = shlex.split(target, posix=os.name != "nt")
     except ValueError as problem:
         raise ConfigError(f"{target}: {problem}.", setting="on_event") from problem
-    if not words or shutil.which(words[0]) is None:
+    if not words:
+        raise ConfigError("--on-event: expected a URL or a command.", setting="on_event")
+    if shutil.which(words[0]) is None:
         raise ConfigError(f"{target}: there is no such command.", setting="on_event")
     return lambda event: _run_command(words, event, timeout)
 

@@ -115,7 +115,7 @@ def scaffold(
         responses=POSSIBLE_PROBLEMS,
     )
     app.state.service = service
-    access = Access(settings)
+    app.state.access = access = Access(settings)
     app.add_middleware(RequestMiddleware, settings, service.metrics, access)
     app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
 

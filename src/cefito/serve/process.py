@@ -331,15 +331,20 @@ def serve(
         service.reload()
         ready()
 
+    def begin() -> None:
+        unblock()
+        ready()
+
     if (peers := service.peers) is None:
-        _run(make_server(app, settings, kept=kept), listening, ready, reload)
+        _run(make_server(app, settings, kept=kept), listening, begin, reload)
         return
 
     def work() -> None:
         _run(make_server(app, settings, peers, kept=kept), listening, unblock, service.reload)
 
     ready()
-    supervise(peers, work, reload=reload, close=listening.close)
+    look = app.state.access.read_again
+    supervise(peers, work, reload=reload, look=look, close=listening.close)
     events_log.info("all processes have stopped")
 
 

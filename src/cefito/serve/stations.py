@@ -117,17 +117,18 @@ class Access:
 
     def find(self, token: str) -> Station | None:
         """The station of a token, in a time that does not depend on which it is; None without."""
-        self._read_again()
+        self.read_again()
         digest = _digest(token)
         same = [of for of in self._stations if hmac.compare_digest(of.sha256, digest)]
         return same[0] if same else None
 
     def admits(self, station: Station | None) -> bool:
         """Whether a station that was admitted has its token and its role still."""
-        self._read_again()
+        self.read_again()
         return self.open or station in self._stations
 
-    def _read_again(self) -> None:
+    def read_again(self) -> None:
+        """Read the file if it has changed; if it cannot be read, all tokens stay as they were."""
         if self._file is not None and (stamp := _stamp(self._file)) != self._stamp:
             self._stamp = stamp
             try:

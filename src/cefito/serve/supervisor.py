@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -37,7 +38,7 @@ _OPENING = b"POST /v1/sessions "
 _TOOLS = b"POST /mcp "
 _CONNECTION, _METRICS = b"c", b"m"  # what is sent: a connection, or a socket to write metrics to
 _PATIENCE = 2.0  # seconds for a process to tell its metrics
-_SOON = 1.0  # seconds between two processes in one place
+_SOON = 1.0  # seconds between two processes in one place, and between two looks
 
 
 class Peers(Collector):
@@ -177,6 +178,7 @@ def supervise(
     work: Callable[[], None],
     *,
     reload: Callable[[], None],
+    look: Callable[[], None],
     close: Callable[[], None],
 ) -> None:
     """Run processes until SIGTERM or SIGINT, and another one in the place of one that ends.
@@ -187,6 +189,7 @@ def supervise(
         peers: The processes.
         work: What each does, which has its number; it unblocks signals once it handles them.
         reload: Called at SIGHUP, for the processes that begin later.
+        look: Called each second, to read the tokens that the processes that begin later know.
         close: Called at SIGTERM and SIGINT, to accept no more connections.
     """
     arriving, wakeup = os.pipe()
@@ -203,11 +206,14 @@ def supervise(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return process
 
+    unblock()
     gc.collect()
     gc.freeze()  # so that collections do not touch, and copy, what the processes share
     ending = False
     processes = {begin(number): (number, time.monotonic()) for number in range(peers.count)}
     while processes:
+        while not select.select([arriving], [], [], _SOON)[0]:
+            look()
         arrived = {*os.read(arriving, 1024)}
         for number in arrived & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
             ending |= number != signal.SIGHUP
@@ -237,8 +243,9 @@ def _wake(*_: object) -> None:
 
 
 def unblock() -> None:
-    """Accept the signals that are blocked when a process is forked."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
+    """Accept the signals that are blocked when a process begins or is forked."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
 
 
 def _signals() -> set[signal.Signals]:
