@@ -1,5 +1,6 @@
 """Recognisers by name: each keeps the contract, and trains a run."""
 
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cefito.cli import main
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config, precisions
@@ -23,6 +25,14 @@ from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
 from row_films import SMALL, prepared_films
 from tiny_runs import TINY_LENGTHS
+
+
+def test_the_help_lists_the_rows_of_all_recognisers(capsys):
+    assert main(["compare", "--help"]) == 0
+    shown = {*re.findall(r"\w+", capsys.readouterr().out)}
+    names = RECOGNISERS.shipped
+    assert {row for name in names for row in RECOGNISERS[name].rows} <= shown
+    assert set(names) <= set(RECOGNISERS)
 
 
 class TestSegmental(RecogniserContract):

@@ -2,7 +2,7 @@
 
 To add one, write a field of `Constraints` with its `Declared`, whose `meaning` is a function that
 adds to `Rules`; a rule of a new kind is a field of `Rules` that `Feasible` follows. Options, names,
-requests and the page follow from the type, and the page says its words where the messages have none.
+requests and the page follow from the type; the page says its words where the messages have none.
 Describe it in docs/searches.md. Its test: a meaning in `satisfies` of `tests/search/conftest.py`.
 """
 
