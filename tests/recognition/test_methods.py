@@ -35,6 +35,15 @@ def test_the_help_lists_the_rows_of_all_recognisers(capsys):
     assert set(names) <= set(RECOGNISERS)
 
 
+def test_a_shipped_preset_makes_a_small_recogniser_for_proposals():
+    small, proposal = (load_config(name, method="any-length") for name in ("small", "proposal"))
+    assert proposal.settings.any_length.members == 1
+    changes = {"members": 1, "folds": 2, "temporal_layers": 0, "changes": 0}
+    assert proposal.parts["recogniser"] == small.parts["recogniser"].model_copy(update=changes)
+    chain = load_config("proposal", method="chain").settings
+    assert chain == load_config("small", method="chain").settings
+
+
 class TestSegmental(RecogniserContract):
     method = "segmental"
     config = SMALL
