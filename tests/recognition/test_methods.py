@@ -1,5 +1,6 @@
 """Recognisers by name: each keeps the contract, and trains a run."""
 
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cefito.cli import main
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config, precisions
@@ -23,6 +25,23 @@ from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
 from row_films import SMALL, prepared_films
 from tiny_runs import TINY_LENGTHS
+
+
+def test_the_help_lists_the_rows_of_all_recognisers(capsys):
+    assert main(["compare", "--help"]) == 0
+    shown = {*re.findall(r"\w+", capsys.readouterr().out)}
+    names = RECOGNISERS.shipped
+    assert {row for name in names for row in RECOGNISERS[name].rows} <= shown
+    assert set(names) <= set(RECOGNISERS)
+
+
+def test_a_shipped_preset_makes_a_small_recogniser_for_proposals():
+    small, proposal = (load_config(name, method="any-length") for name in ("small", "proposal"))
+    assert proposal.settings.any_length.members == 1
+    changes = {"members": 1, "folds": 2, "temporal_layers": 0, "changes": 0}
+    assert proposal.parts["recogniser"] == small.parts["recogniser"].model_copy(update=changes)
+    chain = load_config("proposal", method="chain").settings
+    assert chain == load_config("small", method="chain").settings
 
 
 class TestSegmental(RecogniserContract):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
+from cefito.recognition.methods import RECOGNISERS
 from cefito.training.trackers import TrackerName
 
 if TYPE_CHECKING:
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 10_000
 _OF_HORIZONS = "chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
+_ROWS = ", ".join(row for name in RECOGNISERS.shipped for row in RECOGNISERS[name].rows)
+_Recognisers = Annotated[
+    str | None,
+    Parameter(
+        help="Compare recognisers of steps in whole videos instead, separated by commas: "
+        f"{_ROWS}, or of other packages (recogniser is that of a run); with --out, --seeds, "
+        "--seed, --only, --device, --set recogniser.KEY=VALUE, --columns, --by, --folds, --against "
+        "and --json alone."
+    ),
+]
 _IN_FILES = {  # columns that a terminal has no room for
     *("edit", "order SR", "bitwise mIoU", "top-5 SR", "ECE by chance", "SR at 50 %"),
     *("SR bootstrap width", "tokens/query", "parameters"),
@@ -127,7 +138,7 @@ def compare(
     address: str | None = None,
     against: str | None = None,
     published: bool = True,
-    recognisers: str | None = None,
+    recognisers: _Recognisers = None,
     verifiers: str | None = None,
     graphs: Path | None = None,
     by: By | None = None,
@@ -155,10 +166,6 @@ def compare(
             machine.
         against: The row that the others are compared with; the first one by default.
         published: Show published results below the rule.
-        recognisers: Compare recognisers of steps in whole videos instead, separated by commas:
-            recogniser (of a run), rows, hmm, mstcn, asformer, tcn, lstm, rule, nearest, or of other
-            packages; with --out, --seeds, --seed, --only, --device, --set recogniser.KEY=VALUE,
-            --columns, --by, --folds, --against and --json alone.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
             separated by commas: never, always, after-first, unseen-step, unseen-pair,

@@ -23,7 +23,7 @@ class RecogniserSettings(Settings):
     """Base of the settings of recognisers."""
 
     method: str = Field(
-        "segmental", description="The recogniser: segmental, mstcn, asformer, online, nearest."
+        "segmental", description="The recogniser by name; a wrong one is answered with all names."
     )
     precision: Precision = Field(
         "float32", description="Precision of matrix products in training: float32, bfloat16, auto."

@@ -2,8 +2,8 @@
 
 To add one, write a field of `Constraints` with its `Declared`, whose `meaning` is a function that
 adds to `Rules`; a rule of a new kind is a field of `Rules` that `Feasible` follows. Options, names,
-requests and the page follow from the type. List it in `Facts` of `cefito.inference.question`, and
-describe it in docs/searches.md. Its test: a meaning in `satisfies` of `tests/search/conftest.py`.
+requests and the page follow from the type; the page says its words where the messages have none.
+Describe it in docs/searches.md. Its test: a meaning in `satisfies` of `tests/search/conftest.py`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import cefito.serve.page
 from browsing import ELEMENT, parsed
 from cefito.search.constraints import declared
 from cefito.serve.app import create_app
+from cefito.serve.page import routes
 from cefito.verification.mistakes import KINDS
 
 PAGE = Path(cefito.serve.page.__file__).parent
@@ -52,7 +53,7 @@ def test_six_languages_are_told_apart():
 def test_messages_are_used_and_known():
     source = "\n".join([*SCRIPTS.values(), *TEMPLATES.values(), (PAGE / "routes.py").read_text()])
     literal = {*re.findall(r'"([a-z][\w.]*)"', source)}
-    begins = {*re.findall(r'"([a-z_.]+\.)"', source), "constraint.", "number.", "means."}
+    begins = {*re.findall(r'"([a-z_.]+\.)"', source), "constraint.", "about.", "number.", "means."}
     ends = {*re.findall(r'"(\.[a-z.]+)"', source)}
     counted = {*re.findall(r'counted\("([a-z]+)"', source)}
 
@@ -69,16 +70,16 @@ def test_messages_are_used_and_known():
     assert {key for key in asked - {*ENGLISH} if not key.endswith(".")} == set()
 
 
-def test_words_of_others_are_among_the_messages():
+def test_messages_of_what_is_declared_elsewhere_are_whole_and_say_the_same():
+    """A declaration need not have messages: the page then shows its words, in English."""
     for _, how in declared().values():
-        words = how.words
-        for number in range(words.count("{}")):
-            words = words.replace("{}", f"{{{number}}}", 1)
-        assert ENGLISH[f"constraint.{how.option}"] == words
-        assert ENGLISH[f"about.{how.option}"] == how.description
-        assert f"held.{how.option}" in ENGLISH
+        words = how.words.format("{0}", "{1}", "{2}")
+        own = {f"constraint.{how.option}": words, f"about.{how.option}": how.description}
+        there = {*own, f"held.{how.option}"} & {*ENGLISH}
+        assert len(there) in (0, 3), f"messages of '{how.option}'"
+        assert {key: ENGLISH[key] for key in there & {*own}} == (own if there else {})
     for name, kind in KINDS.items():
-        assert ENGLISH[f"finding.{name}"] == kind.words
+        assert ENGLISH.get(f"finding.{name}", kind.words) == kind.words
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -106,6 +107,21 @@ def client(drawn):
     runs = (drawn.run.folder, drawn.lengths.folder)
     with TestClient(create_app(drawn.settings(runs=runs))) as client:
         yield client
+
+
+def test_a_constraint_without_messages_is_shown_in_the_words_of_its_declaration(
+    client, monkeypatch
+):
+    keys = [f"{part}.pin" for part in ("constraint", "about", "held")]
+    fewer = {key: text for key, text in MESSAGES["de"].items() if key not in keys}
+    monkeypatch.setattr(routes, "_messages", lambda _: fewer)
+    routes._constraint_forms.cache_clear()
+    tree = parsed(client.get("/", headers={"accept-language": "de"}).text)
+    routes._constraint_forms.cache_clear()
+    (form,) = [one for one in tree.iter(f"{ELEMENT}form") if one.get("id") == "add-pin"]
+    how = declared()["pinned"][1]
+    assert (form.get("aria-label"), form.get("data-words")) == (how.description, how.words)
+    assert [one.text for one in form.iter(f"{ELEMENT}label")] == ["action …", "at step …"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,21 @@ def test_the_list_narrows_while_words_are_typed(page):
     assert field.get_attribute("aria-expanded") == "false"
 
 
+def test_what_the_service_declares_without_messages_is_shown_in_its_own_words(page, address):
+    def fewer(route):
+        messages = route.fetch().json().items()
+        route.fulfill(json={key: text for key, text in messages if not key.startswith("held.")})
+
+    page.route("**/messages/en.json", fewer)
+    page.reload()
+    page.locator("#plan:enabled").wait_for()
+    page.evaluate("import('/static/constraints.js').then((one) => one.add('pin', [2, 1]))")
+    page.locator("#held", has_text="action warm the pot at step 2").wait_for()
+    finding = "{ name: 'pour', kind: 'spilt', words: 'spilt a little' }"
+    told = f"import('/static/findings.js').then((one) => one.findingWords({finding}))"
+    assert page.evaluate(told) == {"step": "pour", "finding": "spilt a little"}
+
+
 @pytest.mark.nightly
 def test_a_link_holds_the_query(page):
     page.get_by_label("task", exact=True).select_option(label="make toast")

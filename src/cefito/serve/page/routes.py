@@ -144,10 +144,11 @@ def _steps_of(t: Callable[..., str], run: Run) -> str:
 def _constraint_forms(language: str) -> list[dict[str, Any]]:
     """The forms that add a constraint: its words, with inputs in their places.
 
+    Where the messages lack its words, those of its declaration stand, in English.
     `shape` is of its value in a request: map, list or value; `kinds` are of the parts of an entry:
     step, action or number; `inputs` are the label of each input and the part that it gives.
     """
-    forms = []
+    forms, messages = [], _messages(language)
     for kind, how in constraints.declared().values():
         parts = constraints.entry_parts(kind)
         actions = (constraints.OneAction, constraints.EachAction)
@@ -157,14 +158,16 @@ def _constraint_forms(language: str) -> list[dict[str, Any]]:
             for part_kind in parts or (kind,)
             if part_kind is not bool
         ]
-        words = _messages(language)[f"constraint.{how.option}"]
+        about = messages.get(f"about.{how.option}", how.description)
+        declared = how.words.format(*(f"{{{place}}}" for place in range(len(kinds))))
+        words = messages.get(f"constraint.{how.option}", declared)
         inputs = [
             (f"{before.strip()} … {after.strip()}".strip(), int(place))
             for before, place, after in _INPUT.findall(words)
         ]
         shape = "map" if constraints.by_step(kind) else "list" if parts else "value"
-        words = _INPUT_PLACE.sub("…", words)
-        forms.append({"how": how, "words": words, "shape": shape, "kinds": kinds, "inputs": inputs})
+        shown = {"words": _INPUT_PLACE.sub("…", words), "about": about, "declared": declared}
+        forms.append({"how": how, **shown, "shape": shape, "kinds": kinds, "inputs": inputs})
     return forms
 
 

@@ -27,7 +27,7 @@ export function actionsKnown(task) {
 // the words of a constraint, with the parts of an entry in their places
 function inWords(option, form, entry) {
   const kinds = form.kinds.split(" ");
-  return t("held." + option, entry.map((part, place) => (kinds[place] === "action" ? nameOf(Number(part)) : part)));
+  return t("held." + option, entry.map((part, place) => (kinds[place] === "action" ? nameOf(Number(part)) : part)), form.words);
 }
 
 // the entries of an option, each with how to remove it

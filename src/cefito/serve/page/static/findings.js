@@ -33,4 +33,4 @@ export function newFindings(state) {
   return fresh;
 }
 
-export const findingWords = (finding) => ({ step: finding.name, finding: t("finding." + finding.kind) });
+export const findingWords = (finding) => ({ step: finding.name, finding: t("finding." + finding.kind, {}, finding.words) });

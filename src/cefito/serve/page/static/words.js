@@ -2,8 +2,8 @@
 export const language = document.documentElement.lang;
 const messages = await (await fetch(new URL("messages/" + language + ".json", import.meta.url))).json();
 
-// a message whose parts in braces are texts
-export const t = (key, values = {}) => messages[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+// a message whose parts in braces are texts; what the service declares has English words without one
+export const t = (key, values = {}, words) => (messages[key] ?? words).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 // the message of one or of several
 export const counted = (key, count, values = {}) => t(key + (count === 1 ? ".one" : ".many"), { count: whole(count), ...values });
