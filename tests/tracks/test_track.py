@@ -57,8 +57,10 @@ def test_json_holds_what_is_known():
         "annotated": [times],
     }
     assert Track.model_validate_json(json.dumps(value)).steps == (seen,)
-    judged = {"recognised_wrongly": 0.0, "done_wrongly": 0.25, "mistake": 0.25}
-    judged |= {"kinds": {"order": 0.25}}
+    judged = {
+        **{"recognised_wrongly": 0.0, "done_wrongly": 0.25, "mistake": 0.25},
+        "kinds": {"order": 0.25},
+    }
     step = VerifiedStep(**seen.model_dump(), **judged)
     checked = VerifiedVideo(**facts, steps=(step,), deviations=(), repair=()).to_dict()
     del facts["task_id"]
