@@ -79,7 +79,8 @@ def test_steps_of_few_videos_are_optional(tmp_path):
     assert orders[0].optional == ()  # half of the videos have "wait", none has the last
     orders[0] = TaskOrder.of([video(row) for row in rows[:3]], range(4))
     assert orders[0].optional == (2,)
-    text = graph_text({0: orders[0].edges}, TAXONOMY, "json", {0: orders[0].optional})
+    edges, optional = {0: orders[0].edges}, {0: orders[0].optional}
+    text = graph_text(edges, TAXONOMY, "json", optional)
     assert json.loads(text)["tea"]["optional"] == ["wait"]
     (tmp_path / "order.json").write_text(text)
     written = written_orders(tmp_path / "order.json", TAXONOMY)
