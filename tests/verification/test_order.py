@@ -76,7 +76,7 @@ def test_files_of_orders(tmp_path, edges):
 def test_steps_of_few_videos_are_optional(tmp_path):
     rows = [[0, 1], [0, 1], [0, 1, 2], [2, 0, 1]]
     orders = {0: TaskOrder.of([video(row) for row in rows], range(4))}
-    assert orders[0].optional == ()  # half of the videos have "wait", none has the last
+    assert not orders[0].optional  # half of the videos have "wait", none has the last
     orders[0] = TaskOrder.of([video(row) for row in rows[:3]], range(4))
     assert orders[0].optional == (2,)
     edges, optional = {0: orders[0].edges}, {0: orders[0].optional}
