@@ -6,9 +6,8 @@ from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import repair
-from cefito.verification.order import TaskOrder
+from cefito.verification.order import TaskOrder, present
 from cefito.verification.settings import VerifierConfig
-from cefito.verification.undoing import present
 from cefito.verification.verifier import Verifier
 
 NAMES = ["attach base", "attach wheel", "attach roof", "paint", "detach base", "detach_wheel"]

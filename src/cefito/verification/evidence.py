@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy
-from cefito.verification.order import Floats, TaskOrder, log_length, signed_log
-from cefito.verification.undoing import repetitions
+from cefito.verification.order import Floats, TaskOrder, log_length, repetitions, signed_log
 
 
 @dataclass(frozen=True, eq=False)

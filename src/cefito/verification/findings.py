@@ -21,8 +21,7 @@ from cefito.verification.mistakes import (
     kinds_of,
     step_keys,
 )
-from cefito.verification.order import TaskOrder
-from cefito.verification.undoing import present
+from cefito.verification.order import TaskOrder, present
 
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""

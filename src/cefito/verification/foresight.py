@@ -33,8 +33,7 @@ import numpy as np
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.files import Expected, check_tensors
-from cefito.verification.order import Floats, TaskOrder, log_length
-from cefito.verification.undoing import repetitions
+from cefito.verification.order import Floats, TaskOrder, log_length, repetitions
 
 UNUSUAL = 2.0
 """Standard deviations of a length from which on it is unusual."""

@@ -21,8 +21,14 @@ from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.foresight import UNUSUAL, Foresight
-from cefito.verification.order import Floats, TaskOrder, earlier_equal, log_length, signed_log
-from cefito.verification.undoing import repetitions
+from cefito.verification.order import (
+    Floats,
+    TaskOrder,
+    earlier_equal,
+    log_length,
+    repetitions,
+    signed_log,
+)
 
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
@@ -82,7 +88,7 @@ class SeenVideo:
 
     @cached_property
     def repetitions(self) -> list[int]:
-        """As `cefito.verification.undoing.repetitions` returns it."""
+        """As `cefito.verification.order.repetitions` returns it."""
         return repetitions(self.order, (step.action for step in self.steps), self.taxonomy)
 
     def strange(self, name: str, usual: float) -> float:
