@@ -91,8 +91,8 @@ def show(
     """Print all settings of a preset, as a file that --preset takes.
 
     Args:
-        preset: paper, released, small, proposal, quickstart, or the path of a .toml file of the same
-            form.
+        preset: paper, released, small, proposal, quickstart, or the path of a .toml file of the
+            same form.
         dataset: Name or folder of a data set; presets have variants for some.
         horizon: Number of actions of a plan; some variants are for one only.
         method: Only the settings of this method, as listed by cefito planners.
