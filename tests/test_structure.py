@@ -13,7 +13,7 @@ from cefito.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_090,
-    "benchmarks": 6_510,
+    "benchmarks": 6_600,
     "cli": 5_180,
     "data": 6_550,
     "encoders": 2_170,
