@@ -6,17 +6,19 @@ labelled, up to the next number of films; against films in the order of the draw
 to add draws to --out.
 
     python benchmarks/next_films.py --data FOLDER --out FILE [--films 5 10 20 40] [--draws 0 1 2]
-        [--orders random unsure next] [--set members=1]
+        [--orders random unsure next] [--set members=1] [--plans quickstart]
 
 The scores are of the test videos, or, with --fold, of a third of the others, which are then not
 labelled. Edits of a film are counted as in `labelling.py`. `steps` is the number of labelled steps.
+`--plans` names a preset: a chain of it learns from the same films, a fifth of which choose its
+epochs, and `success` is its success rate in the windows of three steps, in per cent.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +26,24 @@ import numpy as np
 
 import common
 from cefito.data import PreparedDataset
+from cefito.data.annotations import SPLITS
 from cefito.data.folds import folds_of
 from cefito.data.timeline import row_labels
+from cefito.data.windows import Windows, cut_windows, joined_windows
+from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
 from cefito.inference.next_films import FilmToLabel, LabelledFilms, ordered
 from cefito.inference.proposals import compare
 from cefito.inference.recordings import Recording
+from cefito.planners.methods import find_method, load_config
 from cefito.recognition.recogniser import Recognition
 from cefito.recognition.scores import VideoScores, summary
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.track import named
 
 ORDERS = ("random", "unsure", "next")
-Learned = tuple[SegmentalRecogniser, list[dict[str, Any]]]
-"""A recogniser, and its scores of each video that judges."""
+Learned = tuple[SegmentalRecogniser, dict[str, Any]]
+"""A recogniser, and `videos`, its scores of each video that judges; perhaps `success` of plans."""
 
 
 class Films:
@@ -84,6 +90,23 @@ class Films:
             films.append(FilmToLabel.of(whole, self.recognition(recogniser, place), known))
         return [int(film.track.video) for film, _ in ordered(films, known)]
 
+    @cached_property
+    def windows(self) -> Windows:
+        """The windows of three steps of all films."""
+        splits = [cut_windows(self.data, horizon=3, split=name) for name in SPLITS]
+        return reduce(joined_windows, splits)
+
+    def success(self, places: Sequence[int], preset: str, seed: int) -> float:
+        """Success rate, in per cent, of a chain that learned from the films at places."""
+        held, judges = places[::5], self.judges
+        train, val, test = (
+            self.windows.subset(np.flatnonzero(np.isin(self.windows.video, part)))
+            for part in ([place for place in places if place not in held], held, judges)
+        )
+        settings = load_config(preset, method="chain", shared=True).settings
+        planner = find_method("chain").planner.fit(train, val, settings=settings, seed=seed).planner
+        return evaluate_planner(planner, test)[0].success_rate
+
     def judged(self, recogniser: SegmentalRecogniser) -> list[dict[str, float]]:
         """Edits, edit score and counts of segments of each video that judges."""
         scores, background = [], len(self.data.taxonomy.actions)
@@ -114,15 +137,15 @@ def curve(
     """
     drawn = [films.free[n] for n in np.random.default_rng(draw).permutation(len(films.free))]
     labelled, scores = drawn[: sizes[0]], dict[str, Any]()
-    recogniser, videos = learned(tuple(sorted(labelled)))
+    recogniser, judged = learned(tuple(sorted(labelled)))
     for size in sizes:
         if size > len(labelled):
             more = films.following(order, recogniser, labelled, drawn)
             labelled = labelled + more[: size - len(labelled)]
-            recogniser, videos = learned(tuple(sorted(labelled)))
+            recogniser, judged = learned(tuple(sorted(labelled)))
         own = [films.data.videos[place] for place in labelled]
         steps, tasks = sum(len(video.steps) for video in own), len({video.task for video in own})
-        scores[str(size)] = {"steps": steps, "tasks": tasks, "videos": videos}
+        scores[str(size)] = {"steps": steps, "tasks": tasks, **judged}
     return scores
 
 
@@ -166,7 +189,11 @@ def _scores(draws: list[dict[str, Any]]) -> dict[str, Any]:
     films = [film for draw in draws for film in draw["videos"]]
     fields = VideoScores._fields
     found = summary(VideoScores(**{name: film[name] for name in fields}) for film in films)
-    means = {name: float(np.mean([draw[name] for draw in draws])) for name in ("steps", "tasks")}
+    means = {
+        name: float(np.mean([draw[name] for draw in draws]))
+        for name in ("steps", "tasks", "success")
+        if all(name in draw for draw in draws)
+    }
     means |= {"edits": float(np.mean([film["edits"] for film in films]))}
     means |= {name: found[name] for name in ("edit", "f1_50")}
     return {name: round(value, 1) for name, value in means.items()}
@@ -179,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=ORDERS)
     parser.add_argument("--fold", type=int, choices=range(3))
+    parser.add_argument("--plans", metavar="PRESET")
     common.add_settings(parser)
     given = parser.parse_args(arguments)
     config = common.recogniser_settings(given.set)
@@ -191,7 +219,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             @lru_cache(maxsize=len(given.films))
             def learned(places: tuple[int, ...], draw: int = draw) -> Learned:
                 own = SegmentalRecogniser.fit(data, places, config=config, seed=draw)
-                return own, films.judged(own)
+                judged: dict[str, Any] = {"videos": films.judged(own)}
+                if given.plans is not None:
+                    judged["success"] = films.success(places, given.plans, draw)
+                return own, judged
 
             for order in given.orders:
                 if str(draw) not in curves.setdefault(order, {}):

@@ -45,8 +45,7 @@ def steps(labels, names, rate):
     ]
 
 
-def main():
-    """Print the steps of a video, and what its last row shows."""
+if __name__ == "__main__":  # print the steps of a video, and what its last row shows
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     folder, rows = Path(sys.argv[1]), np.load(sys.argv[2]).astype(np.float32)
@@ -59,7 +58,3 @@ def main():
     *_, (label, _, coming) = follow(folder, rows)
     now = [*names, "no step"][label.argmax()]
     print("now:", now, "| next:", names[coming.argmax()])
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ import pytest
 from cefito.data import open_dataset
 from cefito.planners.queries import Queries
 from cefito.tracks import TimedStep
+from row_films import prepared_films
 
 pytestmark = pytest.mark.nightly
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -102,6 +103,16 @@ def test_a_draw_numbers_steps_and_missing_ones_anew(script, world, tmp_path):
     assert video.task == 1
     drawn = [new.actions[step.action].name for step in video.steps]
     assert drawn == [names[step.action] for step in videos[place].steps]
+
+
+def test_success_of_plans_by_films_labelled(script, tmp_path):
+    prepared_films(tmp_path)
+    out, small = tmp_path / "next.json", ["members=1", "folds=2", "temporal_layers=0", "changes=0"]
+    asked = ["--films", "5", "10", "--draws", "0", "--orders", "random", "--plans", "quickstart"]
+    asked += [word for entry in small for word in ("--set", entry)]
+    script("next_films").main(["--data", str(tmp_path), "--out", str(out), *asked])
+    scores = json.loads(out.read_text())["scores"]["random"]
+    assert all(0 <= scores[films]["success"] <= 100 for films in ("5", "10"))
 
 
 def test_live_sessions(script, world, run_of_lengths, tmp_path, monkeypatch, capsys):

@@ -97,8 +97,8 @@ def train(
         method: Name of a method, as listed by cefito planners: cefito (the paper's), chain,
             cefito+chain, viterbi, …; by default the one that plans best by measurement: chain, and
             any-length for several numbers of steps.
-        preset: paper, released, small, proposal (small with few networks, for steps to correct), or
-            the path of a .toml file of the same form.
+        preset: paper, released, small, proposal (few networks, for steps to correct), or the path
+            of a .toml file of the same form.
         errors: What to leave out of training, if steps were done wrongly: keep (nothing), windows
             (those with such a step) or videos (those with an error).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16

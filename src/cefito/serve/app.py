@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
@@ -67,7 +67,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app = scaffold(service, running, summary="Plans between two observations.")
     _add_plans(app, service)
     _add_whole_videos(app, WholeVideos(service))
-    _add_sessions(app, sessions)
+    sessions.add_to(app)
     _add_information(app, service)
     add_monitoring(app, service)
     app.include_router(page_router(models))
@@ -154,10 +154,6 @@ async def _parts(
         yield form, asked
 
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
-
-
 def _add_plans(app: FastAPI, service: Service) -> None:
     app.add_api_route("/v1/plan", service.plan, methods=["POST"], tags=["plans"])
 
@@ -170,9 +166,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
 
 def _add_whole_videos(app: FastAPI, videos: WholeVideos) -> None:
-    add = partial(app.add_api_route, methods=["POST"], tags=["videos"])
-    add("/v1/recognise", videos.recognise)
-    add("/v1/verify", videos.verify)
+    videos.add_to(app)
     post = partial(app.post, openapi_extra=_form(VideoForm), tags=["videos"])
 
     @post(f"/v1/recognise{UPLOAD}")
@@ -186,23 +180,6 @@ def _add_whole_videos(app: FastAPI, videos: WholeVideos) -> None:
         """Recognise and verify the steps of an uploaded video, or of its features."""
         async with _parts(request, VideoForm, VerifyUploadRequest) as (form, body):
             return await videos.verify_upload(request, form, body)
-
-
-def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
-    add, session = partial(app.add_api_route, tags=["sessions"]), "/v1/sessions/{id}"
-    add("/v1/sessions", sessions.open, methods=["POST"], status_code=201)
-    add(session, sessions.state)
-    add(session, sessions.close, methods=["DELETE"], status_code=204)
-    add(f"{session}/events", sessions.change, methods=["POST"])
-    add(f"{session}/rows", sessions.rows, methods=["POST"])
-    add(f"{session}/pictures", sessions.picture, methods=["POST"], openapi_extra=_PICTURE)
-    events = {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
-    add(
-        f"{session}/events",
-        sessions.follow,
-        response_class=StreamingResponse,
-        responses={200: events},
-    )
 
 
 def _add_information(app: FastAPI, service: Service) -> None:

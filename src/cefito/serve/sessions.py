@@ -15,11 +15,12 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 import numpy as np
-from fastapi import Path, Query
+from fastapi import FastAPI, Path, Query
 from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -53,6 +54,8 @@ _UNREADABLE = (*NOT_JSON, CefitoError, ProblemError)
 _LOOK = 1.0  # seconds between looks of a stream into a store that other services write to
 RELEASED = 5.0
 """Seconds in which all that used an ended session has let it go."""
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_PICTURE: dict[str, Any] = {"requestBody": {"required": True, "content": {"image/jpeg": _BINARY}}}
 MANY = 30
 """Rows, seen or lost, from which on a request leaves a worker to others."""
 LISTED = 5
@@ -136,6 +139,23 @@ class Sessions:
             live.used = _now()
             self._watch(live)
         return self._open[live.id]
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes of sessions to an application."""
+        add, session = partial(app.add_api_route, tags=["sessions"]), "/v1/sessions/{id}"
+        add("/v1/sessions", self.open, methods=["POST"], status_code=201)
+        add(session, self.state)
+        add(session, self.close, methods=["DELETE"], status_code=204)
+        add(f"{session}/events", self.change, methods=["POST"])
+        add(f"{session}/rows", self.rows, methods=["POST"])
+        add(f"{session}/pictures", self.picture, methods=["POST"], openapi_extra=_PICTURE)
+        events = {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
+        add(
+            f"{session}/events",
+            self.follow,
+            response_class=StreamingResponse,
+            responses={200: events},
+        )
 
     async def open(self, request: Request, body: OpenRequest) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import anyio.to_thread
 import numpy as np
+from fastapi import FastAPI
 from numpy.typing import NDArray
 from starlette.requests import Request
 
@@ -46,6 +48,12 @@ class WholeVideos:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes of videos, but those of uploads, to an application."""
+        add = partial(app.add_api_route, methods=["POST"], tags=["videos"])
+        add("/v1/recognise", self.recognise)
+        add("/v1/verify", self.verify)
 
     async def recognise(self, request: Request, body: RecogniseRequest) -> TrackAnswer:
         """Recognise the steps of a whole video, with their times and probabilities."""
