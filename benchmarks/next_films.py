@@ -40,6 +40,7 @@ from cefito.recognition.recogniser import Recognition
 from cefito.recognition.scores import VideoScores, summary
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.tracks.track import named
+from cefito.training.trainer import TrainingContext
 
 ORDERS = ("random", "unsure", "next")
 Learned = tuple[SegmentalRecogniser, dict[str, Any]]
@@ -104,8 +105,9 @@ class Films:
             for part in ([place for place in places if place not in held], held, judges)
         )
         settings = load_config(preset, method="chain", shared=True).settings
-        planner = find_method("chain").planner.fit(train, val, settings=settings, seed=seed).planner
-        return evaluate_planner(planner, test)[0].success_rate
+        method, context = find_method("chain").planner, TrainingContext()
+        fitted = method.fit(train, val, settings=settings, seed=seed, context=context)
+        return evaluate_planner(fitted.planner, test)[0].success_rate
 
     def judged(self, recogniser: SegmentalRecogniser) -> list[dict[str, float]]:
         """Edits, edit score and counts of segments of each video that judges."""

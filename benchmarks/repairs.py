@@ -30,8 +30,7 @@ from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.verification import open_verifier
 from cefito.verification.findings import repair
-from cefito.verification.order import TaskOrder
-from cefito.verification.undoing import present
+from cefito.verification.order import TaskOrder, present
 
 Rule = Callable[[TaskOrder, list[int]], Sequence[int]]
 Question = tuple[list[int], int]

@@ -341,7 +341,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     [
         (["--recognisers", "nearest", "--folds", "2"], "--folds is of --by group"),
         (["--planners", "nearest", "--by", "group"], "--by and --folds are of --recognisers"),
-        (["--verifiers", "ours", "--by", "group"], "takes --out, --columns and --json alone"),
+        (["--verifiers", "ours", "--by", "group"], "takes --out, --columns, --graphs and --json"),
     ],
 )
 def test_folds_are_of_recognisers(films, tmp_path, given, message, capsys):
