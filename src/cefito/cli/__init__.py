@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from cefito.cli.console import at_volume, split_threads, split_volume
 
     arguments = sys.argv[1:] if argv is None else list(argv)
-    if argv is None:  # the process runs this alone
+    if argv is None:  # called as the command, not by a program
         gc.set_threshold(_ALLOCATED)
     console.open_streams()
     kept = [word for word in arguments if word != TRACEBACK]

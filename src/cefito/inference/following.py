@@ -42,7 +42,7 @@ LONGEST_LAG = 20.0
 """Seconds that the present step can be told later: rows are settled after more."""
 _DRAWN = 16  # sequences of steps, while a film goes on
 _SURE_END = 2.0  # seconds after which the end of a step seldom changes
-_LONGER = 1.05  # times as long, a film that goes on is judged again: then a row's share is constant
+_LONGER = 1.05  # times its last length, a film is judged again, so that a row's cost does not grow
 _UNDONE = 20, 600  # most reports that can be taken back, and rows after the last of them
 
 

@@ -311,7 +311,7 @@ _MEANINGS = {
     "average F1": "mean of F1 of mistakes and of right steps",
     "F1b": "F1 if there were as many right steps as mistakes",
     "AUC": "probability that a mistake is likelier than a right step",
-    "graph F1": "F1 of a graph's edges, with those of start and end, mean over tasks",
+    "graph F1": "F1 of the edges of graphs, start and end among them, mean over tasks",
 } | {
     f"missed at {budget}": f"mistakes missed at {counted(budget, 'false alarm')} an hour"
     for budget in HOURLY
