@@ -1,5 +1,7 @@
 """Mistakes made up in videos held out, and how what is seen of them is counted."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ LABELS = np.array([4, 0, 0, 4, 1, 1, 4, 2, 2, 4, 3, 3])
 OTHERS = [LABELS, LABELS, np.array([0, 0, 2, 2, 1, 1])]  # 1 and 2 come in both orders
 
 
-def copies(others=OTHERS, labels=LABELS):
+def copies(others=OTHERS, labels=LABELS, tried=None, seed=0):
+    tried = Counter() if tried is None else tried
     rows = np.arange(len(labels), dtype=np.float32)[:, None]
     changes = np.zeros((4, 1), dtype=np.float32)
-    return [*made_up(rows, labels, others, changes, np.random.default_rng(0))]
+    return [*made_up(rows, labels, others, changes, tried, np.random.default_rng(seed))]
 
 
 def test_a_usual_step_is_cut_out_and_neighbours_of_one_order_are_exchanged():
@@ -28,6 +31,13 @@ def test_a_usual_step_is_cut_out_and_neighbours_of_one_order_are_exchanged():
     assert true
     steps = [*dict.fromkeys(LABELS[swapped.rows[:, 0].astype(int)].tolist())]
     assert steps.index(b) < steps.index(a)
+
+
+def test_each_video_takes_the_mistakes_that_were_tried_least():
+    tried = Counter()
+    for seed in range(6):
+        copies(tried=tried, seed=seed)
+    assert tried == {0: 2, 1: 2, 2: 2, (0, 1): 3, (2, 3): 3}
 
 
 def test_of_videos_without_usual_steps_nothing_is_made_up():

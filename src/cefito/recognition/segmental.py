@@ -7,6 +7,7 @@ usual networks learn the order more than the steps; networks of changes do not s
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -85,7 +86,8 @@ class SegmentalRecogniser(SegmentalModel):
         by_half: list[HeldVideo] = []
         places: list[int] = []  # of them
         trials: list[tuple[AlteredVideo, HeldVideo]] = []
-        tried, helps = max(1, len(videos) // _MOST_TRIED), True
+        mistakes: defaultdict[int, Counter[Any]] = defaultdict(Counter)  # made up, by task
+        every, helps = max(1, len(videos) // _MOST_TRIED), True
         with context.progress("recogniser", total=total) as advance:
             given = config, dataset.taxonomy, seed, context, advance
             if few:
@@ -104,7 +106,7 @@ class SegmentalRecogniser(SegmentalModel):
                     truth, task = known.labels[place], known.tasks[place]
                     held.append(fitted._held(known.rows[place], truth, task))
                     places.append(videos[place])
-                    if place % tried:
+                    if place % every:
                         continue
                     others = [
                         labels
@@ -112,7 +114,9 @@ class SegmentalRecogniser(SegmentalModel):
                         if other == task
                     ]
                     generator = np.random.default_rng([seed, place])
-                    copies = made_up(known.rows[place], truth, others, changes, generator)
+                    copies = made_up(
+                        known.rows[place], truth, others, changes, mistakes[task], generator
+                    )
                     trials += (
                         (altered, fitted._held(altered.rows, truth, task)) for altered in copies
                     )

@@ -1,15 +1,18 @@
 """Mistakes made up in videos that were held out: how surely a recogniser sees them.
 
 In one copy of a video a usual step is cut out, in another one two neighbours are exchanged that
-always come in one order (`changes.rearranged`), and a third one is as it was. Drawn sequences of
-steps say how probable each mistake is in its copy, and in the right one.
+always come in one order (`changes.rearranged`), and a third one is as it was. Each video takes the
+mistakes that were made up least often before, so that few videos try as many as they can. Drawn
+sequences of steps say how probable each mistake is in its copy, and in the right one.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +101,7 @@ def made_up(
     labels: Labels,
     others: Sequence[Labels],
     changes: Rows,
+    tried: Counter[Any],
     generator: np.random.Generator,
 ) -> Iterator[AlteredVideo]:
     """Yield the copies of a video.
@@ -107,7 +111,9 @@ def made_up(
         labels: Its labels [n].
         others: Labels of the other videos of its task.
         changes: What each action leaves behind, of `changes.left_behind` [K, D].
-        generator: Chooses the mistakes.
+        tried: How often each action was cut out and each pair exchanged in videos of its task; the
+            mistakes of this video are counted, too.
+        generator: Chooses among mistakes that were made up equally often.
     """
     background = len(changes)
     done = [step.action for step in segments(labels, background)]
@@ -122,14 +128,23 @@ def made_up(
     )
     places = [*range(len(done))]
     if usual and len(done) > 1:
-        cut = int(generator.choice(usual))
+        cut = _rarest({place: done[place] for place in usual}, tried, generator)
         shorter, _ = rearranged(rows, labels, [p for p in places if p != cut], changes)
         yield AlteredVideo(shorter, ((done[cut], True),), ())
     if fixed:
-        early = int(generator.choice(fixed))
+        pairs = {place: (done[place], done[place + 1]) for place in fixed}
+        early = _rarest(pairs, tried, generator)
         order = [*places[:early], early + 1, early, *places[early + 2 :]]
         swapped, _ = rearranged(rows, labels, order, changes)
         yield AlteredVideo(swapped, (), (((done[early], done[early + 1]), True),))
+
+
+def _rarest(mistakes: dict[int, Any], tried: Counter[Any], generator: np.random.Generator) -> int:
+    """Return the place of the mistake that was tried least often, which is counted now."""
+    places = generator.permutation([*mistakes]).tolist()
+    place: int = min(places, key=lambda place: tried[mistakes[place]])
+    tried[mistakes[place]] += 1
+    return place
 
 
 def _always(a: int, b: int, orders: Sequence[Sequence[int]]) -> bool:
