@@ -246,6 +246,31 @@ def test_the_present_row_is_the_forward_pass(recogniser, video):
     assert np.argmax(stream.tasks) == 1
 
 
+def test_networks_have_half_their_weight_in_a_row_that_is_told_later(recogniser, video):
+    rows, lag = video[0], 2
+    noise = np.random.default_rng(0).standard_normal(rows.shape).astype(np.float32)
+    rows = rows + 2 * rows.std() * noise
+    alone = (
+        recogniser.log_seen(rows, past=True) + recogniser.config.prior_power * recogniser.log_prior
+    )
+    labels = {}
+    for weight in (0.0, 2.0):  # half of 2 leaves nothing to the chain
+        changes = {"sure_step": 0.0, "shortest_step": 0.0}
+        config = recogniser.config.model_copy(update=changes)
+        stream = StepStream(replace(recogniser, config=config, weights=(0.0, weight)))
+        labels[weight] = []
+        for place, row in enumerate(rows):
+            stream.observe(row)
+            steps = stream.steps(lag) if place >= lag else []
+            goes_on = steps and steps[-1].end == place + 1 - lag
+            labels[weight].append(steps[-1].action if goes_on else 6)
+    assert labels[2.0][lag:] == alone[:-lag].argmax(axis=1).tolist()
+    assert labels[0.0] != labels[2.0]
+    stream.correct(0)
+    shown = [stream.steps(1)[-1] for row in rows[:3] if stream.observe(row)]
+    assert {step.action for step in shown} == {0}  # what a person told is told later, too
+
+
 def test_rows_that_are_lost_late_or_broken(recogniser, video):
     rows = video[0]
     broken = rows[3].copy()

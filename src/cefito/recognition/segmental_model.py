@@ -275,15 +275,19 @@ class SegmentalModel(BaseRecogniser):
         prior = self.config.prior_power * self.log_prior
         return logs[0] - prior, logs[-1] - prior
 
-    def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats:
+    def with_networks(
+        self, rows: Floats, logs: Floats, *, past: bool, share: float = 1.0
+    ) -> Floats:
         """Return p(label) [..., K + 1] by the chain and by networks.
 
         Args:
             rows: p(label) by the chain [..., K + 1].
             logs: `log_seen` of the rows [..., K + 1].
             past: Whether they are seen by the rows up to each.
+            share: Of the weight of networks, which falls where the chain knows later rows.
         """
-        return joined(rows, logs + self.config.prior_power * self.log_prior, self.weights[past])
+        alone = logs + self.config.prior_power * self.log_prior
+        return joined(rows, alone, share * self.weights[past])
 
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats:
         """Return p(x | label) of rows [n, K + 1] by `log_seen`, up to a factor of each row."""

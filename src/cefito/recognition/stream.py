@@ -31,6 +31,7 @@ _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
 _IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
 _FILM = 3600  # rows kept, of a shorter video, for networks of whole videos
+_LATER = 0.5  # share of the weight of networks in a row that is told later
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
 
@@ -62,7 +63,9 @@ class _Model(Protocol):
     def doubted_so_far(self, scaled: Rows) -> Floats: ...
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
     def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
-    def with_networks(self, rows: Floats, logs: Floats, *, past: bool) -> Floats: ...
+    def with_networks(
+        self, rows: Floats, logs: Floats, *, past: bool, share: float = 1.0
+    ) -> Floats: ...
 
 
 class _Belief:
@@ -153,6 +156,8 @@ class StepStream:
         )
         self._ahead: Floats | None = None  # log p(next action | rows) [K] of the network
         self._seen: Floats | None = None  # what networks say of the present row [K + 1]
+        # the same of rows that are not settled; None of those lost, or of a step that was told
+        self._recent: list[Floats | None] = []
         self._going_on: int | None = None  # action of the present step, if it was told
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
@@ -205,7 +210,7 @@ class StepStream:
             [deque(features, features.maxlen) for features in past]
             for past in (self._past, self._seen_ahead)
         )
-        other.shown, other._told = [*self.shown], [*self._told]
+        other.shown, other._told, other._recent = [*self.shown], [*self._told], [*self._recent]
         other._belief = self._belief.copy()
         other._doubt = None if self._doubt is None else self._doubt.copy()
         other._film = None if self._film is None else [*self._film]
@@ -255,6 +260,7 @@ class StepStream:
                 belief.recent = [(states, belief.recent[-1][1])]
         self._told.append(self._count - 1)
         self._going_on, self._film = action, None
+        self._recent = [None] * len(self._belief.recent)
         self._keep_doubt()
 
     def _push(self, row: Rows | None) -> None:
@@ -281,6 +287,7 @@ class StepStream:
             belief.push(likely)
         if self._going_on is not None and int(self._by_chain.argmax()) != self._going_on:
             self._going_on = None
+        self._recent.append(None if self._going_on is not None else self._seen)
         self._count += 1
         if self._count % _DRAWN_EVERY == 0:
             self._keep_doubt()
@@ -296,6 +303,7 @@ class StepStream:
         """Fix the steps of the oldest rows."""
         for belief in self._beliefs if count > 0 else ():
             belief.settle(count, self._count - len(belief.recent))
+        del self._recent[: max(count, 0)]
 
     @property
     def _by_chain(self) -> Floats:
@@ -375,6 +383,9 @@ class StepStream:
         shown, first = [*belief.settled], self._count - len(belief.recent)
         rows, end = belief.window(), self._count - later
         rows[-1:] = self.now
+        if 0 < later < len(rows) and (seen := self._recent[-1 - later]) is not None:
+            told = self.recogniser.with_networks(rows[-1 - later], seen, past=True, share=_LATER)
+            rows[-1 - later] = told
         belief.join(shown, first, rows[: max(len(rows) - later, 0)])
         recogniser, config = self.recogniser, self.recogniser.config
         shortest = config.shortest_step * self._chain.lasting
