@@ -19,6 +19,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.serve.models import open_models
 from cefito.serve.settings import ServiceSettings
+from cefito.training.checkpoint import read_metrics
 from robustness.test_kills import ended, forked
 from row_films import SMALL, prepared_films
 from tiny_runs import TINY_LENGTHS, as_arguments, contents, stopping_after
@@ -125,6 +126,26 @@ def tensors(folder):
     return {name: data for name, data in contents(folder).items() if name.endswith(".safetensors")}
 
 
+def metrics(folder):
+    """Lines of the metrics of parts, without seconds."""
+    lines = read_metrics(folder / "recogniser" / "metrics.jsonl")
+    return [{**line, "train_seconds": 0} for line in lines]
+
+
+def test_metrics_of_a_recogniser(run):
+    """Each network has a line for its last step."""
+    lines = metrics(run.folder)
+    parts = {*(line["network"].partition("/")[0] for line in lines)}
+    assert parts == {path.stem for path in run.folder.glob("recogniser/*.safetensors")}
+    ends = {line["network"]: line["step"] for line in lines}
+    steps = run.recogniser.config
+    assert ends["whole/member-1"] == steps.training_steps
+    assert ends["ahead/temporal"] == steps.temporal_steps
+    assert {*lines[0]} == {"network", "step", "learning_rate", "loss", "train_seconds"}
+    assert len({(line["network"], line["step"]) for line in lines}) == len(lines)
+    assert not (run.folder / "verifier").exists()  # which only counted
+
+
 def test_an_interrupted_training_goes_on_to_the_same_bits(films, run, tmp_path):
     """With the networks that were finished."""
     kept = {}
@@ -138,6 +159,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(films, run, tmp_path):
     train(films, tmp_path)
     assert kept.items() <= {path: path.stat().st_mtime_ns for path in kept}.items()
     assert tensors(tmp_path) == tensors(run.folder)
+    assert metrics(tmp_path) == metrics(run.folder)
 
 
 def test_a_killed_training_goes_on_to_the_same_bits(films, run, tmp_path):
@@ -153,6 +175,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(films, run, tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert ended(forked(call)) == 0
     assert tensors(tmp_path) == tensors(run.folder)
+    assert metrics(tmp_path) == metrics(run.folder)
 
 
 def test_a_finished_run_keeps_no_networks_of_a_training(films, run, tmp_path):
@@ -173,7 +196,11 @@ def test_networks_of_another_training_are_not_taken(films, run, tmp_path):
     first.write_bytes(data)
     with pytest.raises(RunError, match="has changed since it was written"):
         train(films, tmp_path)
-    other = next(path for path in (run.folder / "recogniser").iterdir() if path.name != first.name)
+    other = next(
+        path
+        for path in (run.folder / "recogniser").glob("*.safetensors")
+        if path.name != first.name
+    )
     first.write_bytes(other.read_bytes())
     with pytest.raises(RunError, match="another data set, other settings"):
         train(films, tmp_path)

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 import cefito
+from cefito.cli import main
 from cefito.errors import RunError
 from cefito.parts.folder import recorded
 
-ARCHIVES = sorted(Path(__file__).with_name("releases").glob("*/*.zip"))
+RELEASES = sorted(Path(__file__).with_name("releases").glob("*/*.zip"))
+FILMS = [path for path in RELEASES if path.stem == "films"]  # with a recogniser and a verifier
+ARCHIVES = [path for path in RELEASES if path not in FILMS]
 
 
 def check_answers(run, archive):
@@ -34,6 +37,45 @@ def check_answers(run, archive):
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_released_run_plans_the_same(archive):
     check_answers(cefito.open_run(archive), archive)
+
+
+def near(value):
+    """The value, with numbers that may differ by rounding."""
+    if isinstance(value, dict):
+        return {name: near(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [near(part) for part in value]
+    return pytest.approx(value, abs=1e-3) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("archive", FILMS, ids=lambda path: path.parent.name)
+def test_a_released_run_recognises_and_follows_the_same(archive, tmp_path, capsys):
+    """Of commit ec07608a, whose streams named the step that goes on among the next ones, too."""
+
+    def printed(*call):
+        assert main([*call, "--json"]) == 0
+        return capsys.readouterr().out
+
+    for film in json.loads(archive.with_suffix(".json").read_text()):
+        np.save(path := tmp_path / "film.npy", np.array(film["rows"]))
+        (recognised,) = json.loads(printed("recognise", str(archive), str(path)))
+        for name, value in film["recognised"].items():
+            assert recognised[name] == near(value)
+        lines = printed("follow", str(archive), "--features", str(path)).splitlines()
+        *followed, over = map(json.loads, lines)
+        assert over["over"]
+        for line, theirs in zip(followed, film["followed"], strict=True):
+            for name in ("seconds", "now", "done", "task", "findings"):
+                assert line[name] == near(theirs[name])
+            ahead = [
+                step for step in theirs["next"] if step["id"] != (line["now"] or {}).get("action")
+            ]
+            for step, their_step in zip(line["next"], ahead, strict=False):
+                share = step["probability"] / line["next"][0]["probability"]
+                assert step["id"] == their_step["id"]
+                assert share == pytest.approx(
+                    their_step["probability"] / ahead[0]["probability"], abs=1e-3
+                )
 
 
 def test_settings_that_are_gone(tmp_path, caplog):

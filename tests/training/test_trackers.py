@@ -4,16 +4,21 @@ import json
 from importlib import metadata
 
 import pytest
+import torch
 
 from cefito.cli import main
 from cefito.errors import ConfigError
-from cefito.training import trackers
+from cefito.progress import silent
+from cefito.training import checkpoint, trackers
 from cefito.training.checkpoint import MetricsLog, read_metrics
 from cefito.training.settings import TrainingConfig
+from cefito.training.steps import Steps, take_steps
 from cefito.training.trackers import check_tracker
-from cefito.training.trainer import Training
+from cefito.training.trainer import Training, TrainingContext
+from cefito.verification.verifier import Verifier
 from tiny_runs import as_arguments
 from training.test_trainer import Regression
+from verification.test_verifier import SMALL, TAXONOMY, shop
 
 LINES = [{"epoch": epoch, "loss": 1 / epoch, "val_score": 2.5 * epoch} for epoch in (1, 2, 3)]
 
@@ -86,7 +91,9 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
     (tmp_path / "RUN" / "chain").mkdir(parents=True)
     log(tmp_path / "RUN" / "chain", "wandb")
     (path,) = tmp_path.rglob("offline-run-*/*.wandb")
-    records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
+    records: list = []
+    while not any(record.HasField("exit") for record in records):  # its process writes on a little
+        records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
     (begun,) = (record.run for record in records if record.HasField("run"))
     assert (begun.display_name, begun.run_group, begun.project) == ("chain", "RUN", "cefito")
     rows = [
@@ -95,6 +102,52 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
         if (row := record.history.item)
     ]
     assert [{name: row[name] for name in LINES[0]} for row in rows] == LINES
+
+
+def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):
+    """Each in a folder of its own; one that was not finished, once."""
+    opened: list = []
+
+    def tracker(name, folder, written, network=""):
+        opened.append((folder.name, network, [*written]))
+        return trackers.Tracker(opened.append, lambda: opened.append("closed"))
+
+    monkeypatch.setattr(checkpoint, "open_tracker", tracker)
+    context = TrainingContext(folder=tmp_path, name="recogniser", track="tensorboard")
+
+    def train(log):
+        loss = lambda: network(torch.ones(1, 2)).square().sum()  # noqa: E731
+        steps = Steps(count=120, learning_rate=0.1, setting="")
+        with silent("") as advance:
+            take_steps(network, loss, steps, advance, log("member-1"))
+        if len(opened) < 6:
+            raise KeyboardInterrupt
+
+    network = torch.nn.Linear(2, 1)
+    with pytest.raises(KeyboardInterrupt):
+        context.keep("whole", network, train, seed=0, settings={})
+    for name in ("whole", "past", "past"):
+        context.keep(name, network, train, seed=0, settings={})
+    lines = read_metrics(tmp_path / "recogniser" / "metrics.jsonl")
+    names = ["whole/member-1"] * 3 + ["past/member-1"] * 3
+    assert [line["network"] for line in lines] == names
+    assert [line["step"] for line in lines] == [50, 100, 120] * 2
+    assert opened[0] == opened[5] == ("recogniser", "whole/member-1", [])
+    assert len(opened) == 15
+    assert [{"network": "whole/member-1", **line} for line in opened[6:9]] == lines[:3]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_draws_a_verifier(tmp_path):
+    pytest.importorskip("tensorboard")
+    context = TrainingContext(folder=tmp_path, name="verifier", track="tensorboard")
+    Verifier.fit(shop(60, 1), TAXONOMY, config=SMALL, context=context)
+    lines = read_metrics(tmp_path / "verifier" / "metrics.jsonl")
+    names = {line.pop("network"): line for line in lines}
+    assert len(names) > 1
+    for name, last in names.items():
+        for key, points in drawn(tmp_path / "verifier" / name).items():
+            assert points[-1] == (last["step"], pytest.approx(last[key]))
 
 
 def leveldb(data):

@@ -20,7 +20,7 @@ from cefito.recognition.settings import VideoNetworkConfig
 from cefito.recognition.temporal import Rows
 from cefito.runtime import resolve
 from cefito.training.steps import Steps, take_steps
-from cefito.training.trainer import TrainingContext
+from cefito.training.trainer import OpenLog, TrainingContext
 
 
 def stage_loss(stages: Sequence[Tensor], truth: Tensor, config: VideoNetworkConfig) -> Tensor:
@@ -121,8 +121,8 @@ def train_or_take(
         RunError: The training diverged, or what was kept is of another one.
     """
 
-    def train() -> None:
-        take_steps(network.to(torch.device(context.device)), loss, steps, advance)
+    def train(log: OpenLog) -> None:
+        take_steps(network.to(torch.device(context.device)), loss, steps, advance, log())
         network.cpu()
 
     if not context.keep(name, network, train, seed=seed, settings=[settings, steps.precision]):

@@ -143,7 +143,7 @@ def train_run(
 
 def _forget(folder: Path) -> None:
     """Remove what killed trainings go on from."""
-    for pattern in (f"*/{CHECKPOINT}", "recogniser/*.safetensors"):
+    for pattern in (f"*/{CHECKPOINT}", "recogniser/*.safetensors", "verifier/*.safetensors"):
         for path in folder.glob(pattern):
             path.unlink()
 

@@ -165,26 +165,34 @@ def load_checkpoint(
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped; and `track`."""
+    """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped; and `track`.
 
-    def __init__(self, folder: Path, epoch: int, track: TrackerName | None = None) -> None:
-        self.path = folder / "metrics.jsonl"
-        kept = (
-            [line for line in read_metrics(self.path) if line["epoch"] <= epoch]
-            if self.path.exists()
-            else []
-        )
-        if kept and kept[-1]["epoch"] < epoch:
+    Networks of a part share the file: their lines have a name, and steps in place of epochs.
+    """
+
+    def __init__(
+        self, folder: Path, epoch: int, track: TrackerName | None = None, *, network: str = ""
+    ) -> None:
+        self.path, self.network = folder / "metrics.jsonl", network
+        lines = read_metrics(self.path) if self.path.exists() else []
+        kept = [
+            line
+            for line in lines
+            if line.get("network", "") != network or line.get("epoch", 1) <= epoch
+        ]
+        if kept and kept[-1].get("epoch", epoch) < epoch:
             raise RunError(
                 f"{self.path}: ends with epoch {kept[-1]['epoch']}, but the checkpoint beside it "
                 f"is of epoch {epoch}. Remove the file to go on without its earlier lines."
             )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        self._tracker = None if track is None else open_tracker(track, folder, kept)
+        earlier = [] if network else kept
+        self._tracker = None if track is None else open_tracker(track, folder, earlier, network)
 
     def write(self, values: dict[str, Any]) -> None:
-        """Append one epoch; `values` holds "epoch" and flat numbers."""
-        append_lines(self.path, [json.dumps(values)])
+        """Append one epoch, or one step of a named network, of flat numbers."""
+        named = {"network": self.network, **values} if self.network else values
+        append_lines(self.path, [json.dumps(named)])
         if self._tracker is not None:
             self._tracker.write(values)
 
@@ -210,9 +218,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
                 break
             raise RunError(f"{place}: not valid JSON. {remedy}") from problem
         if not isinstance(line, dict) or not all(
-            type(value) in (int, float) and math.isfinite(value) for value in line.values()
+            type(value) in (int, float) and math.isfinite(value)
+            for name, value in line.items()
+            if name != "network"
         ):
             raise RunError(f"{place}: expected an object of finite numbers. {remedy}")
+        if "network" in line:
+            lines.append(line)
+            continue
         due = lines[-1]["epoch"] + 1 if lines else max(1, int(line.get("epoch", 1)))
         if type(line.get("epoch")) is not int or line["epoch"] != due:
             raise RunError(f"{place}: is of epoch {line.get('epoch')!r}; expected {due}. {remedy}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +13,9 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.progress import Advance, EnoughSteps
 from cefito.runtime import Resolved
+from cefito.training.checkpoint import MetricsLog
+
+_EVERY = 50  # steps of a line of metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +33,11 @@ class Steps:
 
 
 def take_steps(
-    network: nn.Module, loss: Callable[[], Tensor], steps: Steps, advance: Advance
+    network: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: Steps,
+    advance: Advance,
+    log: MetricsLog | None = None,
 ) -> None:
     """Train a network in place.
 
@@ -37,6 +46,7 @@ def take_steps(
         loss: Is called once a step; returns a scalar.
         steps: Number of steps, learning rate and the rest.
         advance: Called after each step; if it raises `EnoughSteps`, the training ends.
+        log: Gets the mean loss of every 50 steps.
 
     Raises:
         RunError: The loss became NaN or infinite.
@@ -56,13 +66,15 @@ def take_steps(
             optimiser, rate, total_steps=steps.count, pct_start=rise
         )
     reduced = steps.precision == "bfloat16"
-    for step in range(steps.count):
+    losses, started = list[float](), time.monotonic()
+    for step in range(1, steps.count + 1):
         optimiser.zero_grad(set_to_none=False)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=reduced):
             value = loss()
-        if not bool(value.isfinite()):
+        losses.append(value.item())
+        if not math.isfinite(losses[-1]):
             raise RunError(
-                f"the loss became {value.item()} at step {step + 1}; the training has diverged. "
+                f"the loss became {losses[-1]} at step {step}; the training has diverged. "
                 f"Lower the learning rate ({steps.setting}, now {rate:g}).",
                 setting=steps.setting,
             )
@@ -70,13 +82,20 @@ def take_steps(
         if steps.clip:
             nn.utils.clip_grad_norm_([weights], steps.clip)
         optimiser.step()
+        if log is not None and (step % _EVERY == 0 or step == steps.count):
+            seconds, rate = time.monotonic() - started, optimiser.param_groups[0]["lr"]
+            mean = sum(losses) / len(losses)
+            log.write({"step": step, "learning_rate": rate, "loss": mean, "train_seconds": seconds})
+            losses, started = [], time.monotonic()
         if schedule is not None:
             schedule.step()
         try:
             advance(1)
         except EnoughSteps:
-            advance(steps.count - step - 1)
+            advance(steps.count - step)
             break
+    if log is not None:
+        log.close()
     for weight in network.parameters():
         weight.data, weight.grad = weight.data.clone(), None
 

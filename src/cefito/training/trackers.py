@@ -22,7 +22,7 @@ TrackerName = Literal["tensorboard", "wandb"]
 class Tracker:
     """What takes the metrics of one training."""
 
-    write: Callable[[Mapping[str, float]], None]  # of an epoch, by name
+    write: Callable[[Mapping[str, float]], None]  # of an epoch or step, by name
     close: Callable[[], None]
 
 
@@ -36,7 +36,7 @@ def check_tracker(name: TrackerName | None) -> None:
 
 
 def open_tracker(
-    name: TrackerName, folder: Path, written: Iterable[Mapping[str, float]]
+    name: TrackerName, folder: Path, written: Iterable[Mapping[str, float]], network: str = ""
 ) -> Tracker:
     """Open what takes the metrics of a training, and give it those of earlier epochs.
 
@@ -44,8 +44,10 @@ def open_tracker(
         name: The program.
         folder: Folder of `metrics.jsonl`.
         written: Metrics of the epochs before.
+        network: Name of a part's network; it then has a folder of its own below the part's.
     """
-    tracker = _tensorboard(folder) if name == "tensorboard" else _wandb(folder)
+    place = folder / network
+    tracker = _tensorboard(place) if name == "tensorboard" else _wandb(place, folder.parent)
     for values in written:
         tracker.write(values)
     return tracker
@@ -58,17 +60,25 @@ def _tensorboard(folder: Path) -> Tracker:
 
     def write(values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            writer.add_scalar(name, value, int(values["epoch"]))
+            writer.add_scalar(name, value, _count(values))
         writer.flush()
 
     return Tracker(write, writer.close)
 
 
-def _wandb(folder: Path) -> Tracker:
+def _wandb(folder: Path, run_folder: Path) -> Tracker:
     import wandb
 
+    folder.mkdir(parents=True, exist_ok=True)
+
     mode: Any = os.environ.get("WANDB_MODE", "offline")
-    names = {"project": "cefito", "group": folder.parent.name, "name": folder.name}
+    name = folder.relative_to(run_folder).as_posix()
+    names = {"project": "cefito", "group": run_folder.name, "name": name}
     quiet = wandb.Settings(silent=True, console="off")
     run = wandb.init(dir=folder, mode=mode, settings=quiet, **names)
-    return Tracker(lambda values: run.log({**values}, step=int(values["epoch"])), run.finish)
+    return Tracker(lambda values: run.log({**values}, step=_count(values)), run.finish)
+
+
+def _count(values: Mapping[str, float]) -> int:
+    """Return the epoch that numbers are of, or the step where there are no epochs."""
+    return int(values["epoch" if "epoch" in values else "step"])

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -297,6 +298,13 @@ def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
+class OpenLog(Protocol):
+    """Opens the log of metrics of a network, or of a module of it."""
+
+    def __call__(self, module: str = "") -> MetricsLog | None:
+        """Return the log of a module; None if nothing is written."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingContext:
     """Where and how a planner trains, apart from its settings."""
@@ -330,7 +338,13 @@ class TrainingContext:
             return run.run(name, self.progress)
 
     def keep(
-        self, name: str, network: nn.Module, train: Callable[[], None], *, seed: int, settings: Any
+        self,
+        name: str,
+        network: nn.Module,
+        train: Callable[[OpenLog], None],
+        *,
+        seed: int,
+        settings: Any,
     ) -> bool:
         """Train a network in place by `train`, or take the weights that an earlier call reached.
 
@@ -339,7 +353,7 @@ class TrainingContext:
         Args:
             name: Name that the weights are kept by.
             network: Network.
-            train: Trains it.
+            train: Trains it; opens the log of metrics of each of its modules by name.
             seed: Seed of the training.
             settings: Settings of the training, as plain values.
 
@@ -353,11 +367,15 @@ class TrainingContext:
             if path is not None and path.exists():
                 load_checkpoint(path, state.key, network)
                 return False
-            train()
+            train(partial(self._log, place, name))
             if path is not None:
                 state.finished = True
                 save_checkpoint(path, state, network)
             return True
+
+    def _log(self, place: Path | None, name: str, module: str = "") -> MetricsLog | None:
+        network = f"{name}/{module}" if module else name
+        return None if place is None else MetricsLog(place, 0, self.track, network=network)
 
     def _alone(self, place: Path | None) -> AbstractContextManager[None]:
         """Wait until no other process trains in a shared folder, and lock it."""
