@@ -36,7 +36,7 @@ from cefito.recognition.temporal import (
     temporal_steps,
 )
 from cefito.runtime import resolve
-from cefito.training.steps import Steps, take_steps
+from cefito.training.steps import Steps, Tell, take_steps
 from cefito.training.trainer import TrainingContext
 
 _CLIPPED = 5.0  # standard deviations
@@ -323,7 +323,7 @@ def fit_classifier(
             features.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
         )
 
-        def train() -> None:
+        def train(tell: Tell) -> None:
             generator = torch.Generator().manual_seed(seed)
             network.mean.copy_(features.mean(dim=0))
             network.deviation.copy_(features.std(dim=0, correction=0) + 1e-3)
@@ -337,14 +337,14 @@ def fit_classifier(
                 weight_decay=config.weight_decay,
                 precision=precision,
             )
-            for member in network.members:
+            for number, member in enumerate(network.members, start=1):
 
                 def loss(member: nn.Module = member) -> Tensor:
                     batch = torch.randint(len(scaled), (config.batch_size,), generator=generator)
                     batch = batch.to(device)
                     return F.cross_entropy(member(scaled[batch]), truth[batch])
 
-                take_steps(member, loss, of_rows, advance)
+                take_steps(member, loss, of_rows, advance, tell, f"member {number}")
             if network.temporal is not None:
                 of_videos = Steps(
                     count=of_parts,
@@ -355,7 +355,7 @@ def fit_classifier(
                     precision=precision,
                 )
                 parts = TemporalLoss(network.temporal, videos, labels, generator)
-                take_steps(network.temporal, parts, of_videos, advance)
+                take_steps(network.temporal, parts, of_videos, advance, tell, "temporal")
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]

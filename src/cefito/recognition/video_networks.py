@@ -19,7 +19,7 @@ from cefito.recognition.chain import Floats
 from cefito.recognition.settings import VideoNetworkConfig
 from cefito.recognition.temporal import Rows
 from cefito.runtime import resolve
-from cefito.training.steps import Steps, take_steps
+from cefito.training.steps import Steps, Tell, take_steps
 from cefito.training.trainer import TrainingContext
 
 
@@ -121,8 +121,8 @@ def train_or_take(
         RunError: The training diverged, or what was kept is of another one.
     """
 
-    def train() -> None:
-        take_steps(network.to(torch.device(context.device)), loss, steps, advance)
+    def train(tell: Tell) -> None:
+        take_steps(network.to(torch.device(context.device)), loss, steps, advance, tell)
         network.cpu()
 
     if not context.keep(name, network, train, seed=seed, settings=[settings, steps.precision]):

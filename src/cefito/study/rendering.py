@@ -89,6 +89,17 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # never -0.00
 
 
+def resampled_text(mean: float, ends: tuple[float, float] | None, digits: int) -> str:
+    """A score and its interval, whose ends have a digit less; alone without one."""
+    text = f"{mean:.{digits}f}"
+    return text if ends is None else f"{text} ({ends[0]:.{digits - 1}f}–{ends[1]:.{digits - 1}f})"
+
+
+def resampled_legend(kind: str) -> str:
+    """What is said of such scores; `kind` is what is resampled."""
+    return f"Per cent unless said, 90 % intervals ({kind}s resampled)."
+
+
 def markdown(table: Table) -> str:
     """A Markdown table; the best is bold, the second best italic."""
     marks: dict[int, Callable[[str], str]] = {0: str, 1: "**{}**".format, 2: "*{}*".format}

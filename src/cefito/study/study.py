@@ -79,10 +79,10 @@ class Study:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def __reduce__(self) -> tuple[Callable[..., Study], tuple[Path, dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         settings = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
         del settings["dataset"]
-        return _opened, (self.dataset.folder, settings)
+        return reopened, (Study, self.dataset.folder, settings)
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -210,8 +210,9 @@ class Study:
         return cut_windows(self.dataset, horizon=horizon, shortest=self.shortest, split=split)
 
 
-def _opened(dataset: Path, settings: dict[str, Any]) -> Study:
-    return Study(dataset=open_dataset(dataset), **settings)
+def reopened(kind: Callable[..., Any], dataset: Path, settings: dict[str, Any]) -> Any:
+    """Make what was pickled with the folder of its data set, which is opened anew."""
+    return kind(dataset=open_dataset(dataset), **settings)
 
 
 def _digest(value: Any) -> str:

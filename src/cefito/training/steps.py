@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +14,19 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.progress import Advance, EnoughSteps
 from cefito.runtime import Resolved
+
+_TOLD = 100  # times that a training of many steps tells its metrics
+
+
+class Tell(Protocol):
+    """Takes metrics of a training for a tracker."""
+
+    def __call__(self, part: str = "", /, **values: float) -> None:
+        """Note metrics of a part of what is trained."""
+
+
+def untold(part: str = "", /, **values: float) -> None:
+    """Note nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +44,12 @@ class Steps:
 
 
 def take_steps(
-    network: nn.Module, loss: Callable[[], Tensor], steps: Steps, advance: Advance
+    network: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: Steps,
+    advance: Advance,
+    tell: Tell = untold,
+    part: str = "",
 ) -> None:
     """Train a network in place.
 
@@ -37,6 +58,8 @@ def take_steps(
         loss: Is called once a step; returns a scalar.
         steps: Number of steps, learning rate and the rest.
         advance: Called after each step; if it raises `EnoughSteps`, the training ends.
+        tell: Called with the mean loss since the last call and the learning rate, some 100 times.
+        part: What it is told that the network is.
 
     Raises:
         RunError: The loss became NaN or infinite.
@@ -55,14 +78,15 @@ def take_steps(
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, rate, total_steps=steps.count, pct_start=rise
         )
-    reduced = steps.precision == "bfloat16"
+    reduced, losses = steps.precision == "bfloat16", list[float]()
     for step in range(steps.count):
         optimiser.zero_grad(set_to_none=False)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=reduced):
             value = loss()
-        if not bool(value.isfinite()):
+        losses.append(value.item())
+        if not isfinite(losses[-1]):
             raise RunError(
-                f"the loss became {value.item()} at step {step + 1}; the training has diverged. "
+                f"the loss became {losses[-1]} at step {step + 1}; the training has diverged. "
                 f"Lower the learning rate ({steps.setting}, now {rate:g}).",
                 setting=steps.setting,
             )
@@ -70,6 +94,9 @@ def take_steps(
         if steps.clip:
             nn.utils.clip_grad_norm_([weights], steps.clip)
         optimiser.step()
+        if len(losses) >= steps.count / _TOLD or step == steps.count - 1:
+            tell(part, loss=fmean(losses), learning_rate=optimiser.param_groups[0]["lr"])
+            losses.clear()
         if schedule is not None:
             schedule.step()
         try:

@@ -10,9 +10,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -31,6 +32,7 @@ from cefito.training.checkpoint import (
     save_checkpoint,
 )
 from cefito.training.settings import TrainingConfig, TrainingResult
+from cefito.training.steps import Tell, untold
 from cefito.training.trackers import TrackerName
 
 logger = logging.getLogger(__name__)
@@ -330,7 +332,13 @@ class TrainingContext:
             return run.run(name, self.progress)
 
     def keep(
-        self, name: str, network: nn.Module, train: Callable[[], None], *, seed: int, settings: Any
+        self,
+        name: str,
+        network: nn.Module,
+        train: Callable[[Tell], None],
+        *,
+        seed: int,
+        settings: Any,
     ) -> bool:
         """Train a network in place by `train`, or take the weights that an earlier call reached.
 
@@ -339,7 +347,7 @@ class TrainingContext:
         Args:
             name: Name that the weights are kept by.
             network: Network.
-            train: Trains it.
+            train: Trains it, and tells its metrics.
             seed: Seed of the training.
             settings: Settings of the training, as plain values.
 
@@ -353,11 +361,28 @@ class TrainingContext:
             if path is not None and path.exists():
                 load_checkpoint(path, state.key, network)
                 return False
-            train()
+            with self._told(place, name) as tell:
+                train(tell)
             if path is not None:
                 state.finished = True
                 save_checkpoint(path, state, network)
             return True
+
+    @contextmanager
+    def _told(self, place: Path | None, name: str) -> Iterator[Tell]:
+        """Write what is told into a folder of the name, for the tracker if there is one."""
+        if place is None or self.track is None:
+            yield untold
+            return
+        (place / name).mkdir(exist_ok=True)
+        log, times = MetricsLog(place / name, 0, self.track), count(1)
+
+        def tell(part: str = "", /, **values: float) -> None:
+            named = {f"{part}/{key}" if part else key: value for key, value in values.items()}
+            log.write({"epoch": next(times), **named})
+
+        yield tell
+        log.close()
 
     def _alone(self, place: Path | None) -> AbstractContextManager[None]:
         """Wait until no other process trains in a shared folder, and lock it."""
