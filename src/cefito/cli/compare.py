@@ -413,7 +413,7 @@ def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None
         talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
-    return lambda trial, seconds: costs.finish(talk, trial.label, seconds)
+    return costs.saying(talk, lambda trial: trial.label)
 
 
 @contextmanager

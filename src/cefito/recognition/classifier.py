@@ -323,7 +323,7 @@ def fit_classifier(
             features.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
         )
 
-        def train(tell: Tell) -> None:
+        def train(tell: Tell | None) -> None:
             generator = torch.Generator().manual_seed(seed)
             network.mean.copy_(features.mean(dim=0))
             network.deviation.copy_(features.std(dim=0, correction=0) + 1e-3)
@@ -344,7 +344,7 @@ def fit_classifier(
                     batch = batch.to(device)
                     return F.cross_entropy(member(scaled[batch]), truth[batch])
 
-                take_steps(member, loss, of_rows, advance, tell, f"member {number}")
+                take_steps(member, loss, of_rows, advance, tell, f"member {number}: ")
             if network.temporal is not None:
                 of_videos = Steps(
                     count=of_parts,
@@ -355,7 +355,7 @@ def fit_classifier(
                     precision=precision,
                 )
                 parts = TemporalLoss(network.temporal, videos, labels, generator)
-                take_steps(network.temporal, parts, of_videos, advance, tell, "temporal")
+                take_steps(network.temporal, parts, of_videos, advance, tell, "temporal: ")
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]

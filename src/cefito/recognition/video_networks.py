@@ -121,7 +121,7 @@ def train_or_take(
         RunError: The training diverged, or what was kept is of another one.
     """
 
-    def train(tell: Tell) -> None:
+    def train(tell: Tell | None) -> None:
         take_steps(network.to(torch.device(context.device)), loss, steps, advance, tell)
         network.cpu()
 

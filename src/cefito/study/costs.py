@@ -116,11 +116,17 @@ class StudyCosts:
         remaining = _minutes(share * sum(self.seconds.values()))
         return f"{counted(len(self.seconds), 'score')} to go, {remaining} by those done"
 
-    def finish(self, say: Callable[[str], None], label: str, seconds: float) -> None:
-        """Note the seconds that a score took, and say what remains if something does."""
-        said = self.finished(label, seconds)
-        if self.seconds:
-            say(said)
+    def saying(
+        self, say: Callable[[str], None], label: Callable[[Any], str]
+    ) -> Callable[[Any, float], None]:
+        """Return what notes the seconds of each job, and says what remains if something does."""
+
+        def each(job: Any, seconds: float) -> None:
+            said = self.finished(label(job), seconds)
+            if self.seconds:
+                say(said)
+
+        return each
 
 
 def estimated_costs(

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, Recogniser
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import changed, check_key, validated
-from cefito.study.costs import StudyCosts, recogniser_costs
+from cefito.study.costs import recogniser_costs
 from cefito.study.rendering import (
     NONE,
     Entry,
@@ -51,8 +50,8 @@ from cefito.study.rendering import (
     resampled_text,
     signed,
 )
-from cefito.study.running import KILLED, gpus_of, mapped
-from cefito.study.study import reopened
+from cefito.study.running import KILLED, mapped
+from cefito.study.study import OfDataset
 from cefito.training.trackers import TrackerName, check_tracker
 from cefito.training.trainer import TrainingContext
 
@@ -106,30 +105,17 @@ class _Films:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecogniserScorer:
-    """Scores rows and adds their scores to the file; in another process it shows no progress."""
+class RecogniserScorer(OfDataset):
+    """Trains and scores rows, and adds their scores to recognition.json."""
 
     dataset: PreparedDataset
     out: Path
-    changes: Mapping[str, Any]
-    against: str
-    device: str
-    by: By | None
-    folds: int | None
-    track: TrackerName | None
-    progress: Progress = silent
-    each: Callable[[str, float], None] | None = None
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        shown = ("dataset", "progress", "each")
-        kept = {name: value for name, value in own.items() if name not in shown}
-        return reopened, (RecogniserScorer, self.dataset.folder, kept)
-
-    @property
-    def file(self) -> Path:
-        """The file of all scores."""
-        return self.out / "recognition.json"
+    changes: Mapping[str, Any]  # settings by name, of those recognisers that have them
+    against: str  # the row that the others are compared with
+    device: str = "cpu"
+    by: By | None = None  # what folds of all videos keep together; None for the split test
+    folds: int | None = None  # as of `split_folds`
+    track: TrackerName | None = None  # program that gets the metrics of trainings, too
 
     @cached_property
     def films(self) -> _Films:
@@ -159,16 +145,26 @@ class RecogniserScorer:
 
     def scores(self) -> dict[str, dict[str, Any]]:
         """Read the scores that there are, by recogniser and seed."""
-        return _scored_before(self.file, self.about)
+        file = self.out / "recognition.json"
+        if not file.exists():
+            return {}
+        before = read_json(file, "Choose another folder.")
+        if {key: before.get(key) for key in self.about} != self.about:
+            problem = (
+                "is of another data set, other rows of videos or settings, or an earlier version"
+            )
+            raise ConfigError(f"{file} {problem}. Choose another folder.")
+        videos: dict[str, dict[str, Any]] = before["videos"]
+        return videos
 
     def is_scored(self, name: str, seed: int) -> bool:
         """Whether a row has the scores of a seed, or does not depend on it and has some."""
         scores = self.scores().get(name, {})
         return str(seed) in scores if recogniser_rows()[name][0].seeded else bool(scores)
 
-    def __call__(self, job: tuple[str, int]) -> str:
+    def __call__(self, job: tuple[str, int], progress: Progress = silent) -> str:
         """Train a row with a seed and add its scores; return why there are none, else nothing."""
-        (name, seed), started = job, time.monotonic()
+        name, seed = job
         if self.is_scored(name, seed):
             return ""
         trainings = self.out / "trainings" / f"{name}-{seed}"
@@ -177,7 +173,7 @@ class RecogniserScorer:
             folder=trainings,
             shared=True,
             key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}",
-            progress=prefixed(self.progress, name),
+            progress=prefixed(progress, name),
             track=self.track,
         )
         try:
@@ -188,13 +184,11 @@ class RecogniserScorer:
             if not self.is_scored(name, seed):  # another job may have scored it meanwhile
                 videos = self.scores()
                 videos.setdefault(name, {})[str(seed)] = measured
-                write_json(self.file, self.report(videos))
+                write_json(self.out / "recognition.json", self.report(videos))
         for path in trainings.rglob("*.safetensors") if self.track else ():
             path.unlink()
         if not self.track:
             shutil.rmtree(trainings, ignore_errors=True)
-        if self.each is not None:
-            self.each(_label(job), time.monotonic() - started)
         return ""
 
     def report(self, videos: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -217,16 +211,13 @@ def compare_recognisers(
     *,
     only: Sequence[str] | None = None,
     preset: str = "small",
-    device: str = "cpu",
-    by: By | None = None,
-    folds: int | None = None,
     columns: Sequence[str] | None = None,
     against: str | None = None,
-    track: TrackerName | None = None,
     workers: int = 1,
     executor: str | None = None,
     address: str | None = None,
     say: Callable[[str], None] | None = None,
+    **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
 
@@ -241,16 +232,13 @@ def compare_recognisers(
         changes: Settings by name, of those recognisers that have them; a row changes others.
         only: Those of the names that are worked on here; all by default.
         preset: Preset, or path of one, whose section `recogniser` the changes are of.
-        device: Where they are trained.
-        by: Score all videos in folds, which keep this together, instead of the split test.
-        folds: Number of folds, as of `split_folds`.
         columns: Heads of the columns of the tables; all by default.
         against: The row that the others are compared with; the first one by default.
-        track: Program that gets the metrics of trainings, too.
         workers: Number of processes; each takes a row and seed at a time.
         executor: A name in `cefito.executors.EXECUTORS`.
         address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
+        how: Other fields of `RecogniserScorer`.
 
     Raises:
         ConfigError: An unknown recogniser, setting, column or executor, or a folder of another data
@@ -263,30 +251,15 @@ def compare_recognisers(
         problem = f"recognisers {unknown}: expected some of {', '.join(rows)}"
         raise ConfigError(f"{problem}.", setting="recognisers")
     check_columns(columns, _heads())
-    check_tracker(track)
-    mapping = make_executor(executor, workers=workers, address=address, gpus=gpus_of(device))
+    check_tracker(how.get("track"))
     against = against or names[0]
     if against not in names:
         problem = f"against {against}: is not among the rows {', '.join(names)}"
         raise ConfigError(f"{problem}.", setting="against")
-    costs: StudyCosts | None = None
-
-    def each(label: str, seconds: float) -> None:
-        if costs is not None and say is not None:
-            costs.finish(say, label, seconds)
-
-    scorer = RecogniserScorer(
-        dataset=dataset,
-        out=out,
-        changes={**_of_preset(preset, dataset), **changes},
-        against=against,
-        device=device,
-        by=by,
-        folds=folds,
-        track=track,
-        progress=progress,
-        each=each,
-    )
+    of_rows = {**_of_preset(preset, dataset), **changes}
+    scorer = RecogniserScorer(dataset=dataset, out=out, changes=of_rows, against=against, **how)
+    gpus = int(scorer.device.startswith("cuda"))
+    mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
     known = [name for name in {**dict.fromkeys(names), **scorer.scores()} if name in rows]
     for key in changes:
         kinds = (rows[name][0].settings for name in known)
@@ -297,19 +270,22 @@ def compare_recognisers(
         for name in (names if only is None else only)
         if not scorer.is_scored(name, seed) and (rows[name][0].seeded or not place)
     ]
+    each = None
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
         costs = recogniser_costs(
             {name: partial(scorer.fit, name, learned, seed=seeds[0]) for name in dict(missing)},
             [(job[0], _label(job)) for job in missing],
-            device,
+            scorer.device,
             folds=len(scorer.films.test),
             workers=workers,
             progress=progress,
         )
         say(costs.words)
+        each = costs.saying(say, _label)
     failed = []
-    outcomes = mapped(mapping, scorer, missing, progress)
+    shown = partial(scorer, progress=progress) if mapping.in_process else scorer
+    outcomes = mapped(mapping, shown, missing, each, progress)
     for job, outcome in zip(missing, outcomes, strict=True):
         if isinstance(outcome, Done):
             problem = outcome.value
@@ -342,18 +318,6 @@ def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> Reco
     """Return settings with those of the changes that they have."""
     taken = {name: value for name, value in changes.items() if name in kind.model_fields}
     return validated(kind, taken, place="recogniser")
-
-
-def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the scores that a file holds, by recogniser and seed; none without it."""
-    if not file.exists():
-        return {}
-    before = read_json(file, "Choose another folder.")
-    if {key: before.get(key) for key in about} != about:
-        problem = "is of another data set, other rows of videos or settings, or an earlier version"
-        raise ConfigError(f"{file} {problem}. Choose another folder.")
-    videos: dict[str, dict[str, Any]] = before["videos"]
-    return videos
 
 
 def count_scores(

@@ -67,15 +67,15 @@ def run_study(
             done in this process.
         progress: Shows how many trials are done.
     """
-    gpus = gpus_of(study.device)
+    gpus = int(study.device.startswith("cuda"))
     mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
     check_study(study, workers=workers)
     whole = study.share == study.trials
     with locked(study.out, "a comparison") if whole else nullcontext():
         trials = missing_trials(study)
         groups = [(trial.horizon, trial.seed) for trial in trials]
-        scorer = TrialScorer(study, progress, each)
-        outcomes = mapped(mapping, scorer, trials, progress, groups=groups)
+        scorer = TrialScorer(study, progress)
+        outcomes = mapped(mapping, scorer, trials, each, progress, groups=groups)
         unwritten = {}  # errors of trials that could not write their files
         for trial, outcome in zip(trials, outcomes, strict=True):
             if isinstance(outcome, Failed):
@@ -89,23 +89,30 @@ def run_study(
         ]
 
 
-def gpus_of(device: str) -> int:
-    """Return the number of GPUs that a job on a device reserves."""
-    return int(device.startswith("cuda"))
-
-
 def mapped(
     executor: Executor,
     scorer: Callable[[Job], Value],
     jobs: Sequence[Job],
+    each: Callable[[Job, float], None] | None,
     progress: Progress,
     **how: Any,
 ) -> list[Outcome[Value]]:
-    """Map a function over jobs, and show how many are done unless it does so in this process."""
-    if executor.in_process or not jobs:
-        return executor.map(scorer, jobs, **how)
-    with progress("comparing", total=len(jobs)) as advance:
-        return executor.map(scorer, jobs, **how, advance=advance)
+    """Map a function over jobs, and show how many are done unless it does so in this process.
+
+    Then `each` is called with each job once it is done, and the seconds that it took.
+    """
+    if not executor.in_process and jobs:
+        with progress("comparing", total=len(jobs)) as advance:
+            return executor.map(scorer, jobs, **how, advance=advance)
+
+    def timed(job: Job) -> Value:
+        started = time.monotonic()
+        value = scorer(job)
+        if each is not None:
+            each(job, time.monotonic() - started)
+        return value
+
+    return executor.map(timed, jobs, **how)
 
 
 @dataclass(frozen=True)
@@ -114,19 +121,12 @@ class TrialScorer:
 
     study: Study
     progress: Progress = silent
-    each: Callable[[Trial, float], None] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
         return TrialScorer, (self.study,)
 
     def __call__(self, trial: Trial) -> None:
         """Train the trial's run, score it and write its file."""
-        started = time.monotonic()
-        self._written(trial)
-        if self.each is not None:
-            self.each(trial, time.monotonic() - started)
-
-    def _written(self, trial: Trial) -> None:
         try:
             scores = self._scores(trial)
         except CefitoError as problem:

@@ -179,6 +179,7 @@ class MetricsLog:
                 f"{self.path}: ends with epoch {kept[-1]['epoch']}, but the checkpoint beside it "
                 f"is of epoch {epoch}. Remove the file to go on without its earlier lines."
             )
+        self._told = epoch
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._tracker = None if track is None else open_tracker(track, folder, kept)
 
@@ -187,6 +188,11 @@ class MetricsLog:
         append_lines(self.path, [json.dumps(values)])
         if self._tracker is not None:
             self._tracker.write(values)
+
+    def tell(self, values: Mapping[str, float]) -> None:
+        """Append metrics of a training without epochs, as of the next one."""
+        self._told += 1
+        self.write({"epoch": self._told, **values})
 
     def close(self) -> None:
         """End what draws the metrics."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,8 @@ from cefito.runtime import Resolved
 _TOLD = 100  # times that a training of many steps tells its metrics
 
 
-class Tell(Protocol):
-    """Takes metrics of a training for a tracker."""
-
-    def __call__(self, part: str = "", /, **values: float) -> None:
-        """Note metrics of a part of what is trained."""
-
-
-def untold(part: str = "", /, **values: float) -> None:
-    """Note nothing."""
+Tell: TypeAlias = Callable[[Mapping[str, float]], None]
+"""Takes metrics of a training, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +41,7 @@ def take_steps(
     loss: Callable[[], Tensor],
     steps: Steps,
     advance: Advance,
-    tell: Tell = untold,
+    tell: Tell | None = None,
     part: str = "",
 ) -> None:
     """Train a network in place.
@@ -59,7 +52,7 @@ def take_steps(
         steps: Number of steps, learning rate and the rest.
         advance: Called after each step; if it raises `EnoughSteps`, the training ends.
         tell: Called with the mean loss since the last call and the learning rate, some 100 times.
-        part: What it is told that the network is.
+        part: Stands before their names.
 
     Raises:
         RunError: The loss became NaN or infinite.
@@ -95,7 +88,9 @@ def take_steps(
             nn.utils.clip_grad_norm_([weights], steps.clip)
         optimiser.step()
         if len(losses) >= steps.count / _TOLD or step == steps.count - 1:
-            tell(part, loss=fmean(losses), learning_rate=optimiser.param_groups[0]["lr"])
+            told = {"loss": fmean(losses), "learning_rate": optimiser.param_groups[0]["lr"]}
+            if tell is not None:
+                tell({part + name: number for name, number in told.items()})
             losses.clear()
         if schedule is not None:
             schedule.step()

@@ -10,10 +10,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -32,7 +31,7 @@ from cefito.training.checkpoint import (
     save_checkpoint,
 )
 from cefito.training.settings import TrainingConfig, TrainingResult
-from cefito.training.steps import Tell, untold
+from cefito.training.steps import Tell
 from cefito.training.trackers import TrackerName
 
 logger = logging.getLogger(__name__)
@@ -335,7 +334,7 @@ class TrainingContext:
         self,
         name: str,
         network: nn.Module,
-        train: Callable[[Tell], None],
+        train: Callable[[Tell | None], None],
         *,
         seed: int,
         settings: Any,
@@ -361,28 +360,17 @@ class TrainingContext:
             if path is not None and path.exists():
                 load_checkpoint(path, state.key, network)
                 return False
-            with self._told(place, name) as tell:
-                train(tell)
+            log = None
+            if place is not None and self.track is not None:
+                (place / name).mkdir(exist_ok=True)
+                log = MetricsLog(place / name, 0, self.track)
+            train(None if log is None else log.tell)
+            if log is not None:
+                log.close()
             if path is not None:
                 state.finished = True
                 save_checkpoint(path, state, network)
             return True
-
-    @contextmanager
-    def _told(self, place: Path | None, name: str) -> Iterator[Tell]:
-        """Write what is told into a folder of the name, for the tracker if there is one."""
-        if place is None or self.track is None:
-            yield untold
-            return
-        (place / name).mkdir(exist_ok=True)
-        log, times = MetricsLog(place / name, 0, self.track), count(1)
-
-        def tell(part: str = "", /, **values: float) -> None:
-            named = {f"{part}/{key}" if part else key: value for key, value in values.items()}
-            log.write({"epoch": next(times), **named})
-
-        yield tell
-        log.close()
 
     def _alone(self, place: Path | None) -> AbstractContextManager[None]:
         """Wait until no other process trains in a shared folder, and lock it."""
