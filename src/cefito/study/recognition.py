@@ -157,15 +157,10 @@ class RecogniserScorer(OfDataset):
         videos: dict[str, dict[str, Any]] = before["videos"]
         return videos
 
-    def is_scored(self, name: str, seed: int) -> bool:
-        """Whether a row has the scores of a seed, or does not depend on it and has some."""
-        scores = self.scores().get(name, {})
-        return str(seed) in scores if recogniser_rows()[name][0].seeded else bool(scores)
-
     def __call__(self, job: tuple[str, int], progress: Progress = silent) -> str:
         """Train a row with a seed and add its scores; return why there are none, else nothing."""
         name, seed = job
-        if self.is_scored(name, seed):
+        if _is_scored(self.scores(), job):
             return ""
         trainings = self.out / "trainings" / f"{name}-{seed}"
         context = TrainingContext(
@@ -181,8 +176,8 @@ class RecogniserScorer(OfDataset):
         except CefitoError as problem:
             return " ".join(str(problem).split())
         with locked(self.out, "a comparison", wait=True):
-            if not self.is_scored(name, seed):  # another job may have scored it meanwhile
-                videos = self.scores()
+            videos = self.scores()
+            if not _is_scored(videos, job):  # another job may have scored it meanwhile
                 videos.setdefault(name, {})[str(seed)] = measured
                 write_json(self.out / "recognition.json", self.report(videos))
         for path in trainings.rglob("*.safetensors") if self.track else ():
@@ -260,16 +255,13 @@ def compare_recognisers(
     scorer = RecogniserScorer(dataset=dataset, out=out, changes=of_rows, against=against, **how)
     gpus = int(scorer.device.startswith("cuda"))
     mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
-    known = [name for name in {**dict.fromkeys(names), **scorer.scores()} if name in rows]
+    videos = scorer.scores()
+    known = [name for name in {**dict.fromkeys(names), **videos} if name in rows]
     for key in changes:
         kinds = (rows[name][0].settings for name in known)
         check_key(key, *kinds, place=f"recognisers {', '.join(known)}")
-    missing = [
-        (name, seed)
-        for place, seed in enumerate(seeds)
-        for name in (names if only is None else only)
-        if not scorer.is_scored(name, seed) and (rows[name][0].seeded or not place)
-    ]
+    jobs = _jobs(names if only is None else only, seeds)
+    missing = [job for job in jobs if not _is_scored(videos, job)]
     each = None
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
@@ -325,18 +317,28 @@ def count_scores(
 ) -> tuple[int, int]:
     """Return how many scores of some rows and seeds a comparison has, and of how many.
 
-    A row that does not depend on the seed has one score.
-
     Args:
         report: What `compare_recognisers` returns.
         names: Rows of `recogniser_rows`.
         seeds: Seeds.
     """
-    rows, videos = recogniser_rows(), report["videos"]
-    seeded = [name for name in names if rows[name][0].seeded]
-    scored = sum(str(seed) in videos.get(name, {}) for name in seeded for seed in seeds)
-    scored += sum(bool(videos.get(name)) for name in names if name not in seeded)
-    return scored, len(seeded) * len(seeds) + len(names) - len(seeded)
+    jobs = _jobs(names, seeds)
+    return sum(_is_scored(report["videos"], job) for job in jobs), len(jobs)
+
+
+def _jobs(names: Sequence[str], seeds: Sequence[int]) -> list[tuple[str, int]]:
+    """Return rows with seeds; a row that does not depend on the seed has one."""
+    rows = recogniser_rows()
+    return [
+        (name, seed) for seed in seeds for name in names if rows[name][0].seeded or seed == seeds[0]
+    ]
+
+
+def _is_scored(videos: Mapping[str, Any], job: tuple[str, int]) -> bool:
+    """Whether a row has the scores of a seed, or does not depend on it and has some."""
+    name, seed = job
+    scores = videos.get(name, {})
+    return str(seed) in scores or (bool(scores) and not recogniser_rows()[name][0].seeded)
 
 
 def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
