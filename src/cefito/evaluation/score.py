@@ -111,7 +111,12 @@ def sums_by(
 ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return sums and divisors of every metric over the windows of each unit, ascending [V, …].
 
-    `units` are the video of each window, or its group [N]; the rest as in `task_scores`.
+    Args:
+        units: Video of each window, or its group [N].
+        plans: Plans of each window.
+        windows: Windows with their true sequences.
+        tasks: Planned tasks [N].
+        orders: Orders that the order-tolerant success rate obeys.
     """
     sums_of = _summing(plans, windows, tasks, orders)
     parts = [sums_of(rows) for _, rows in _groups(units)]

@@ -91,11 +91,7 @@ def bootstrap_width(values: Sequence[float]) -> float:
     return float(high - low)
 
 
-def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    video: ArrayLike,
-) -> Difference:
+def paired_difference(first: ArrayLike, second: ArrayLike, video: ArrayLike) -> Difference:
     """Difference of two methods' success rates on the same windows.
 
     Windows of one video overlap and are not independent, so the bootstrap draws whole videos, for

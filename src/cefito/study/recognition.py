@@ -150,9 +150,7 @@ class RecogniserScorer(OfDataset):
             return {}
         before = read_json(file, "Choose another folder.")
         if {key: before.get(key) for key in self.about} != self.about:
-            problem = (
-                "is of another data set, other rows of videos or settings, or an earlier version"
-            )
+            problem = "is of another data set, other rows or settings, or an earlier version"
             raise ConfigError(f"{file} {problem}. Choose another folder.")
         videos: dict[str, dict[str, Any]] = before["videos"]
         return videos
@@ -300,10 +298,8 @@ def compare_recognisers(
 def _of_preset(preset: str, dataset: PreparedDataset) -> dict[str, Any]:
     """Return the settings of recognisers that a preset changes."""
     config = load_config(preset, method="any-length", dataset=dataset.taxonomy.dataset)
-    section: dict[str, Any] = config.parts["recogniser"].model_dump(
-        mode="json", exclude_defaults=True, exclude={"method"}
-    )
-    return section
+    section = config.parts["recogniser"]
+    return dict(section.model_dump(mode="json", exclude_defaults=True, exclude={"method"}))
 
 
 def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
@@ -452,7 +448,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
             if score is None or score["low"] is None:
                 yield NONE
             else:
-                yield resampled_text(score["mean"], (score["low"], score["high"]), 1)
+                yield resampled_text(score, 1)
         yield str(rows[name].get("ece", NONE))
 
     kind = "group" if are_grouped(films.units) else "video"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -89,10 +89,10 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # never -0.00
 
 
-def resampled_text(mean: float, ends: tuple[float, float] | None, digits: int) -> str:
-    """A score and its interval, whose ends have a digit less; alone without one."""
-    text = f"{mean:.{digits}f}"
-    return text if ends is None else f"{text} ({ends[0]:.{digits - 1}f}–{ends[1]:.{digits - 1}f})"
+def resampled_text(score: Mapping[str, Any], digits: int) -> str:
+    """A mean and its interval, whose ends low and high have a digit less; alone without them."""
+    text, ends = f"{score['mean']:.{digits}f}", (score.get("low"), score.get("high"))
+    return text if None in ends else f"{text} ({'–'.join(f'{end:.{digits - 1}f}' for end in ends)})"
 
 
 def resampled_legend(kind: str) -> str:

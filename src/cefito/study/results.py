@@ -104,12 +104,6 @@ class Results(FileRecord):
         """Numbers of steps of the windows of a horizon, such as "3" or "1-6"."""
         return steps_text(horizon, self.shortest)
 
-    def ends(self, horizon: int, row: str, metric: str) -> tuple[float, float] | None:
-        """Return the interval of a metric with videos resampled; None without one."""
-        score = (self.intervals or {}).get(horizon, {}).get(row, {}).get(metric, {})
-        low, high = score.get("low"), score.get("high")
-        return None if low is None or high is None else (low, high)
-
     def windows_of(self, horizon: int) -> WindowList:
         """All scored test windows of a horizon."""
         return self.windows.get(horizon, WindowList())

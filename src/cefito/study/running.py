@@ -97,9 +97,15 @@ def mapped(
     progress: Progress,
     **how: Any,
 ) -> list[Outcome[Value]]:
-    """Map a function over jobs, and show how many are done unless it does so in this process.
+    """Map a function over jobs.
 
-    Then `each` is called with each job once it is done, and the seconds that it took.
+    Args:
+        executor: The executor.
+        scorer: The function, which shows its own progress in this process.
+        jobs: Its arguments.
+        each: Called in this process with each job once it is done, and the seconds that it took.
+        progress: Shows how many are done in other processes.
+        how: Options of `Executor.map`.
     """
     if not executor.in_process and jobs:
         with progress("comparing", total=len(jobs)) as advance:

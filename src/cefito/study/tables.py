@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -108,7 +108,10 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
-    full = len(results.windows_of(horizon).video)
+    full, resampled = (
+        len(results.windows_of(horizon).video),
+        (results.intervals or {}).get(horizon, {}),
+    )
     # of each row with scores: means, whether it is ranked, and texts
     scored: list[tuple[list[float | None], bool, list[str]]] = []
     few = []
@@ -124,7 +127,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             sampled = trials[0].windows < full
             intervals = {name: metric_interval(trials, name) for name in metrics}
             cells = [
-                _shown(interval, results.ends(horizon, row.name, name), by_seed)
+                _shown(interval, None if by_seed else resampled.get(row.name, {}).get(name, {}))
                 for name, interval in intervals.items()
             ]
             title = row.title + f" ({trials[0].windows} windows)" * sampled
@@ -209,12 +212,13 @@ def _title(results: Results, horizon: int) -> str:
     return f"{results.dataset.name}, T = {steps}, {windows}, preset {preset}{chosen}"
 
 
-def _shown(interval: Interval | None, ends: tuple[float, float] | None, by_seed: bool) -> str:
+def _shown(interval: Interval | None, resampled: Mapping[str, float | None] | None) -> str:
+    """A mean with the interval over videos, or over seeds if there is None."""
     if interval is None:
         return NONE
-    if by_seed and interval.half_width is not None:
+    if resampled is None and interval.half_width is not None:
         return f"{interval.mean:.2f} ± {interval.half_width:.2f}"
-    return resampled_text(interval.mean, ends, 2)
+    return resampled_text({**(resampled or {}), "mean": interval.mean}, 2)
 
 
 def published_table(scores: RunEvaluation, features: str | None = None) -> Table | None:
