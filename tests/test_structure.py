@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_560,
+    "study": 3_740,
     "testing": 650,
     "tests": 56_200,
     "tracks": 4_110,

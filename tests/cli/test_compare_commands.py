@@ -38,8 +38,9 @@ def test_compare(world, tmp_path, ran, refused):
     assert f"{world.name}, T = 3, {count} test windows, preset paper\n" in captured.out
     assert captured.out.count("success rate less that of nearest window") == 2
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
-    assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
-    assert "per cent; ± half the 90 % interval" in captured.err
+    score = results.intervals[2]["nearest"]["success_rate"]
+    assert f"{rates[0]:.2f} ({score['low']:.1f}–{score['high']:.1f}) ¹" in captured.out
+    assert "Per cent unless said, 90 % intervals (videos resampled)." in captured.err
     assert "¹ the best of a column, ² the second best" in captured.err
     assert "Warning: fewer than three seeds (all rows)" in captured.err
     assert "--set classifier_training.optimiser.epochs does not reach nearest\n" in captured.err

@@ -20,6 +20,7 @@ from cefito.recognition.recogniser import BaseRecogniser
 from cefito.recognition.settings import NearestConfig, OnlineConfig
 from cefito.recognition.yardsticks import unchained
 from cefito.study.recognition import compare_recognisers
+from cefito.training.checkpoint import read_metrics
 from row_films import SMALL, prepared_films
 
 
@@ -137,9 +138,12 @@ def test_the_command(films, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rows"]["nearest"]["frame"]["mean"] > 90
     assert main([*given, "--recognisers", "nearest"]) == 0
     assert "nearest (1 seed)" in capsys.readouterr().out
-    for other in ("--steps=1-4", "--no-published", "--workers=2", "--preset=paper"):
+    for other in ("--steps=1-4", "--no-published", "--sample=5", "--selection=published"):
         assert main([*given, "--recognisers", "nearest", other]) == 2
-        assert "and --json alone; the other options are of planners" in capsys.readouterr().err
+        said = f"--recognisers: {other.split('=')[0]} has no meaning, since whole videos are scored"
+        assert said in capsys.readouterr().err
+    assert main([*given, "--recognisers", "nearest", "--graphs=g.json", "--horizons=3"]) == 2
+    assert "--recognisers: --horizons, --graphs have no meaning" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nearest,lstm", "--against", "tcn"]) == 2
@@ -188,6 +192,85 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     assert main(given) == 0
     assert "estimate" not in capsys.readouterr().err
     assert (tmp_path / "recognition.json").read_bytes() == before
+
+
+def test_workers_score_rows_and_seeds_as_one_process_does(films, tmp_path, capsys):
+    given = ["compare", str(films.folder), "--recognisers", "tcn,nearest", "--seeds", "2"]
+    given += ["--set", "recogniser.epochs=1", "--json"]
+    reports = []
+    for how in (["--workers", "2"], ["--executor", "serial"]):
+        assert main([*given, *how, "--out", str(tmp_path / how[1])]) == 0
+        said = capsys.readouterr()
+        reports.append(json.loads(said.out))
+        assert ("comparing: 3/3" in said.err) == ("2" in how)
+        assert (", by 2 workers" in said.err) == ("2" in how)
+        assert (" to go, under a minute" in said.err) == ("2" not in how)
+    for report in reports:  # in the order in which they were scored
+        report["videos"] = {
+            name: dict(sorted(own.items())) for name, own in report["videos"].items()
+        }
+    assert reports[0] == reports[1]
+    assert {name: [*own] for name, own in reports[0]["videos"].items()} == {
+        "tcn": ["0", "1"],
+        "nearest": ["0"],
+    }
+    for option, problem in (("--workers=0", "at least 1"), ("--executor=none", "no executor")):
+        assert main([*given, option, "--out", str(tmp_path / "out")]) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_the_section_of_a_preset_is_of_rows_that_have_its_settings(films, tmp_path, capsys):
+    preset = tmp_path / "own.toml"
+    preset.write_text('base = "small"\n[recogniser]\nmethod = "online"\nepochs = 1\nclip = 2.0\n')
+    given = ["compare", str(films.folder), "--recognisers", "tcn,nearest", "--seeds", "1"]
+    given += ["--preset", str(preset), "--set", "recogniser.epochs=2", "--json"]
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"] == {"epochs": 2, "clip": 2.0}
+    preset.write_text('base = "small"\n[recogniser]\nepoch = 1\n')
+    assert main([*given, "--out", str(tmp_path / "other")]) == 2
+    assert "epoch" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorBoard's own modules
+def test_metrics_of_trainings_are_tracked_and_kept(films, tmp_path):
+    pytest.importorskip("tensorboard")
+    changes = {"epochs": 1, "members": 2, "training_steps": 7, "folds": 2}
+    how: dict[str, Any] = {"changes": changes, "track": "tensorboard"}
+    compare_recognisers(films, tmp_path, ["tcn", "rows", "nearest"], [0], **how)
+    for row, names in (
+        ("tcn", {"loss", "learning_rate"}),
+        ("rows", {f"member {number}: loss" for number in (1, 2)}),
+    ):
+        paths = [*(tmp_path / "trainings" / f"{row}-0").rglob("metrics.jsonl")]
+        metrics = [read_metrics(path) for path in paths]
+        assert [line["epoch"] for line in metrics[0]] == [*range(1, 1 + len(metrics[0]))]
+        assert names <= {name for lines in metrics for line in lines for name in line}
+        assert all([*path.parent.glob("events.*")] for path in paths)
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+class Failing(Pauses):
+    """Fails, by a defect with seed 1."""
+
+    @classmethod
+    def fit(cls, *_, **options):
+        if options["seed"]:
+            raise ZeroDivisionError("no rows")
+        raise DataError("no video to train on.")
+
+
+def test_a_row_that_fails_does_not_stop_the_others(films, tmp_path, monkeypatch, capsys, caplog):
+    row, kind = {"failing": RecogniserRow("never")}, cast("Any", Failing)
+    method = RecogniserMethod(name="failing", recogniser=kind, settings=NearestConfig, rows=row)
+    monkeypatch.setitem(RECOGNISERS, "failing", method)
+    given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds", "2"]
+    assert main([*given, "--recognisers", "failing,nearest"]) == 1
+    said = capsys.readouterr()
+    assert "nearest (1 seed)" in said.out
+    assert "failed: failing, seed 0: no video to train on.\n" in said.err
+    assert "failed: failing, seed 1: ZeroDivisionError: no rows. This is a defect" in said.err
+    assert "Traceback" in caplog.text
+    assert [*json.loads((tmp_path / "recognition.json").read_text())["videos"]] == ["nearest"]
 
 
 class Joined(Pauses):
@@ -340,8 +423,9 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     ("given", "message"),
     [
         (["--recognisers", "nearest", "--folds", "2"], "--folds is of --by group"),
-        (["--planners", "nearest", "--by", "group"], "--by and --folds are of --recognisers"),
-        (["--verifiers", "ours", "--by", "group"], "takes --out, --columns, --graphs and --json"),
+        (["--planners", "nearest", "--by", "group"], "(cefito cross-validate has folds)"),
+        (["--verifiers", "ours", "--by", "group"], "--verifiers: --by has no meaning, since they"),
+        (["--verifiers", "ours", "--seed", "0", "--workers", "2"], "--seed, --workers have no"),
     ],
 )
 def test_folds_are_of_recognisers(films, tmp_path, given, message, capsys):

@@ -7,7 +7,10 @@ import pytest
 
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
+from cefito.evaluation.score import evaluate_planner, planned_tasks, video_intervals
 from cefito.files import unsealed, value_sealed
+from cefito.planners.base import Queries
+from cefito.runs.run import open_run
 from cefito.study.results import Results, gather
 from cefito.study.running import run_study
 from cefito.study.study import Study
@@ -61,6 +64,44 @@ def test_content_of_results(study, world):
     assert [entry.seed for entry in results.scored(2, "nearest")] == [0, 1]
     assert len(results.scored(3)) == 4
     assert results.failed(3, "nearest") == []
+
+
+def test_intervals_resample_videos(study, world):
+    results = gather(study)
+    for horizon in (2, 3):
+        windows = cut_windows(world, horizon=horizon, split="test")
+        trial = next(one for one in study.trials if (one.row, one.horizon) == (NEAREST, horizon))
+        planner = open_run(trial.run_folder).planner
+        _, plans = evaluate_planner(planner, windows)
+        tasks = planned_tasks(planner, Queries.from_windows(windows), plans)
+        expected = video_intervals(plans, windows, tasks=tasks, orders=study.orders)
+        ours = results.intervals[horizon]["nearest"]  # both seeds are alike
+        assert {*ours} == {name for name, low in expected.low.items() if isinstance(low, float)}
+        for name in ours:
+            ends = (ours[name]["low"], ours[name]["high"])
+            assert ends == pytest.approx(expected.ends(name), abs=0.006)
+            assert ours[name]["mean"] == pytest.approx(
+                results.scored(horizon, "nearest")[0].percent(name), abs=0.006
+            )
+    table = result_tables(results)[0]
+    score = results.intervals[2]["nearest"]["success_rate"]
+    assert f" ({score['low']:.1f}–{score['high']:.1f})" in table.lines[0][1].text
+    assert table.legend == "Per cent unless said, 90 % intervals (videos resampled)."
+
+
+def test_scores_without_sums_by_video_keep_intervals_over_seeds(study, tmp_path):
+    ours = replace(study, out=tmp_path / "out", horizons=(2,))
+    assert run_study(ours) == []
+    for trial in ours.trials:
+        kept = trial.result.model_copy(update={"video_sums": None, "video_counts": None})
+        kept.write(trial.path)
+    results = gather(ours)
+    assert results.intervals is None
+    assert "intervals" not in results.to_dict()
+    table = result_tables(results)[0]
+    assert "SR over seeds" not in table.heads
+    assert " ± 0.00" in table.lines[0][1].text
+    assert "since these scores were stored without sums by video" in table.legend
 
 
 def test_titles_are_the_planners_own_names_where_a_row_asks_for_it(study, tmp_path):

@@ -463,7 +463,10 @@ def test_chosen_columns(crosstask):
     assert [len(line) for line in table.lines] == [3] * len(whole.lines)
     assert [line[:3] for line in whole.lines] == [*table.lines]
     assert whole.of_columns(["none of them"]) == whole
-    units = "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+    units = (
+        "Per cent; ± half the 90 % interval of the mean by Student's t over seeds, since these "
+        "scores were stored without sums by video, which could be resampled."
+    )
     legend = f"{units} SR: every step is right. mAcc: steps right in their places."
     assert table.remarks == (legend, *whole.notes)
     assert f"\n{legend}\n" in markdown(table)

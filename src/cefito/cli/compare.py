@@ -36,14 +36,26 @@ _Recognisers = Annotated[
     str | None,
     Parameter(
         help="Compare recognisers of steps in whole videos instead, separated by commas: "
-        f"{_ROWS}, or of other packages (recogniser is that of a run); with --out, --seeds, "
-        "--seed, --only, --device, --set recogniser.KEY=VALUE, --columns, --by, --folds, --against "
-        "and --json alone."
+        f"{_ROWS}, or of other packages (recogniser is that of a run); with --set "
+        "recogniser.KEY=VALUE and the section recogniser of --preset."
     ),
 ]
 _IN_FILES = {  # columns that a terminal has no room for
     *("edit", "order SR", "bitwise mIoU", "top-5 SR", "ECE by chance", "SR at 50 %"),
-    *("SR bootstrap width", "tokens/query", "parameters"),
+    *("SR over seeds", "SR bootstrap width", "tokens/query", "parameters"),
+}
+_OF = {  # options of one kind of rows
+    "planners": (
+        *("planners", "horizons", "steps", "selection", "sample", "costly_sample"),
+        "no_published",
+    ),
+    "recognisers": ("recognisers", "by", "folds"),
+    "verifiers": ("verifiers", "graphs"),
+}
+_SINCE = {
+    "planners": "windows of the split test are planned (cefito cross-validate has folds)",
+    "recognisers": "whole videos are scored, not windows of steps",
+    "verifiers": "they learn from the table alone, without seeds",
 }
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
@@ -65,7 +77,8 @@ class StudyOptions:
         sample: Score a fixed sample of this many test windows.
         costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
-        workers: Number of seeds that are worked on at the same time, each in its own process.
+        workers: Number of seeds, or trainings of recognisers, that are worked on at the same time,
+            each in its own process.
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
@@ -178,37 +191,26 @@ def compare(
         folds: Number of these folds; by default one for each group, or 5 of videos.
         json: Print the results as JSON instead of tables.
     """
-    if (rows_of := recognisers or verifiers) is not None:
-        both = recognisers and (verifiers or graphs)
-        others = (planners, horizons, steps, executor, address, both)
-        of_recognisers = (by, folds, against) if verifiers else ()
-        of_training = () if verifiers else ("seeds", "seed", "only", "device", "set_")
-        used = (*of_training, "columns")
-        plain = StudyOptions(out=options.out, **{name: getattr(options, name) for name in used})
-        if options != plain or not published or any((*others, *of_recognisers)):
-            kind = "verifiers" if verifiers else "recognisers"
-            taken = ["--out", *(f"--{name.strip('_')}" for name in used)]
-            taken += ["--graphs"] if verifiers else ["--by", "--folds", "--against"]
-            problem = (
-                f"takes {', '.join(taken)} and --json alone; the other options are of planners"
-            )
-            raise ConfigError(f"--{kind}: {problem}.")
-        if folds is not None and by is None:
-            raise ConfigError("--folds is of --by group or --by video. Give it, too.")
-        return _compare_others(
-            dataset,
-            _names(rows_of),
-            options,
-            verifiers=not recognisers,
-            json=json,
-            held=(by, folds),
-            against=against,
-            graphs=graphs,
-        )
-    if graphs is not None:
-        raise ConfigError("--graphs is of --verifiers.")
-    if by is not None or folds is not None:
-        raise ConfigError("--by and --folds are of --recognisers; of planners, cross-validate.")
+    plain = vars(StudyOptions(out=options.out))
+    given: dict[str, Any] = {
+        **{name: value for name, value in vars(options).items() if value != plain[name]},
+        **{"planners": planners, "horizons": horizons, "steps": steps, "verifiers": verifiers},
+        **{"executor": executor, "address": address, "against": against, "graphs": graphs},
+        **{"no_published": None if published else True, "by": by, "folds": folds},
+    }
+    kind = "recognisers" if recognisers else "verifiers" if verifiers else "planners"
+    _check_given(kind, [name for name, value in given.items() if value is not None])
+    if recognisers:
+        how: dict[str, Any] = {"executor": executor, "address": address, "by": by, "folds": folds}
+        return _compare_recognisers(dataset, _names(recognisers), options, json, against, how)
+    if verifiers:
+        from cefito.study.verifiers import compare_verifiers
+
+        columns = options.chosen_columns
+        shown, report = compare_verifiers(dataset, options.out, _names(verifiers), columns, graphs)
+        _show_others([shown], report, json=json)
+        talk(f"wrote verification.json, .md, .tex and .svg into {options.out}")
+        return 0
     changes = known_settings(options.set_)
     options.check_columns()
     from cefito.executors import make_executor
@@ -228,7 +230,7 @@ def compare(
     study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
     table = "main" if published else ""
     with log_warnings(), _showing_what_is_done(study, options, against, table):
-        how: dict[str, Any] = {"workers": options.workers, "executor": executor}
+        how = {"workers": options.workers, "executor": executor}
         problems = run_study(
             study, **how, address=address, each=_costs(study, options), progress=progress
         )
@@ -296,65 +298,75 @@ def _named_rows(
     return tuple(row for row in rows if row.name not in gone)
 
 
-def _compare_others(
-    source: Path,
+def _check_given(kind: str, given: Sequence[str]) -> None:
+    """Refuse options that have no meaning for a kind of rows (ConfigError)."""
+    owner = {name: rows for rows, names in _OF.items() for name in names}
+    wrong = [
+        f"--{name.strip('_').replace('_', '-')}"
+        for name in given
+        if owner.get(name, "" if kind == "verifiers" else kind) != kind and name != "columns"
+    ]
+    if wrong:
+        problem = f"{', '.join(wrong)} {'has' if len(wrong) == 1 else 'have'} no meaning, since"
+        raise ConfigError(f"--{kind}: {problem} {_SINCE[kind]}.")
+    if "folds" in given and "by" not in given:
+        raise ConfigError("--folds is of --by group or --by video. Give it, too.")
+
+
+def _compare_recognisers(
+    dataset: Path,
     names: Sequence[str],
     options: StudyOptions,
-    *,
-    verifiers: bool,
     json: bool,
-    held: tuple[By | None, int | None],
     against: str | None,
-    graphs: Path | None,
+    how: Mapping[str, Any],
 ) -> int:
-    """Compare recognisers or verifiers, and return the exit code; `held` are `by` and `folds`."""
-    if verifiers:
-        from cefito.study.verifiers import compare_verifiers
+    """Compare recognisers, and return the exit code; `how` has the executor and folds."""
+    from cefito.data.prepared import open_dataset
+    from cefito.runtime import pick_device
+    from cefito.study.recognition import compare_recognisers, count_scores
+    from cefito.study.study import check_share
 
-        comparison, report = compare_verifiers(
-            source, options.out, names, columns=options.chosen_columns, graphs=graphs
-        )
-        tables = [comparison]
-    else:
-        from cefito.data.prepared import open_dataset
-        from cefito.runtime import pick_device
-        from cefito.study.recognition import compare_recognisers, count_scores
-        from cefito.study.study import check_share
-
-        only = None if options.only is None else _names(options.only)
-        seeds, (by, folds) = range(options.seeds), held
-        share = seeds if options.seed is None else [options.seed]
-        check_share(only, names, options.seed, seeds)
-        tables, report = compare_recognisers(
-            open_dataset(source),
-            options.out,
-            names,
-            share,
-            progress,
-            _of_recognisers(settings(options.set_)),
-            only=only,
-            device=str(pick_device(options.device)),
-            by=by,
-            folds=folds,
-            columns=options.chosen_columns,
-            against=against,
-            say=talk,
-        )
-    if json:
-        print_json(report)
-    else:
-        for shown in tables:
-            table(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-            for note in shown.remarks:
-                talk(note)
-    files = (
-        "verification.json, .md, .tex and .svg" if verifiers else "recognition.json, .md and .tex"
+    only = None if options.only is None else _names(options.only)
+    seeds = range(options.seeds)
+    share = seeds if options.seed is None else [options.seed]
+    check_share(only, names, options.seed, seeds)
+    tables, report = compare_recognisers(
+        open_dataset(dataset),
+        options.out,
+        names,
+        share,
+        progress,
+        _of_recognisers(settings(options.set_)),
+        only=only,
+        preset=options.preset,
+        device=str(pick_device(options.device)),
+        columns=options.chosen_columns,
+        against=against,
+        track=options.track,
+        workers=options.workers,
+        say=talk,
+        **how,
     )
-    talk(f"wrote {files} into {options.out}")
-    if not verifiers and (options.seed, options.only) != (None, None):
+    _show_others(tables, report, json=json)
+    for problem in report["failed"]:
+        talk(f"failed: {problem}", urgent=True)
+    talk(f"wrote recognition.json, .md and .tex into {options.out}")
+    if (options.seed, options.only) != (None, None):
         here = count_scores(report, names if only is None else only, share)
         _talk_of_share(here, count_scores(report, names, seeds))
-    return 0
+    return 1 if report["failed"] else 0
+
+
+def _show_others(tables: Sequence[Table], report: Mapping[str, Any], *, json: bool) -> None:
+    """Show what was scored of recognisers or verifiers."""
+    if json:
+        print_json(report)
+        return
+    for shown in tables:
+        table(shown.title, shown.heads, [[entry.text for entry in line] for line in shown.lines])
+        for note in shown.remarks:
+            talk(note)
 
 
 def _of_recognisers(changes: Mapping[str, str]) -> dict[str, str]:
@@ -401,13 +413,7 @@ def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None
         talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
-
-    def each(trial: Trial, seconds: float) -> None:
-        said = costs.finished(trial.label, seconds)
-        if costs.seconds:
-            talk(said)
-
-    return each
+    return costs.saying(talk, lambda trial: trial.label)
 
 
 @contextmanager
@@ -482,7 +488,7 @@ def _show(tables: Sequence[Table], *, every: bool) -> None:
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
         if shown.legend:
-            talk("per cent; ± half the 90 % interval of the mean over seeds")
+            talk(shown.legend)
         for note in shown.notes:
             talk(note)
         talk("")

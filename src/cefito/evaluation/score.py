@@ -85,22 +85,48 @@ def video_intervals(
         tasks: Planned tasks [N].
         orders: Orders that the order-tolerant success rate obeys.
     """
-    sums_of = _summing(plans, windows, tasks, orders)
-    parts = [sums_of(rows) for _, rows in _groups(windows.units)]
-    if len(parts) < 2:
+    units = len(np.unique(windows.units))
+    if units < 2:
         return None
     low: dict[str, float | list[float]] = {}
     high: dict[str, float | list[float]] = {}
-    for name in parts[0].sums:
-        sums = np.array([sums_of_video.sums[name] for sums_of_video in parts])  # [V] or [V, L]
-        counts = np.array([sums_of_video.counts[name] for sums_of_video in parts])  # the same
+    every = sums_by(windows.units, plans, windows, tasks=tasks, orders=orders)
+    for name, (sums, counts) in every.items():
         columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
         ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
         low[name], high[name] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
     videos = len(np.unique(windows.video))
-    groups = {} if windows.units is windows.video else {"groups": len(parts)}
+    groups = {} if windows.units is windows.video else {"groups": units}
     return VideoIntervals(level=LEVEL, videos=videos, **groups, draws=DRAWS, low=low, high=high)
+
+
+def sums_by(
+    units: NDArray[np.int64],
+    plans: Sequence[Plans],
+    windows: Windows,
+    *,
+    tasks: NDArray[np.int64] | None = None,
+    orders: Orders | None = None,
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return sums and divisors of every metric over the windows of each unit, ascending [V, …].
+
+    Args:
+        units: Video of each window, or its group [N].
+        plans: Plans of each window.
+        windows: Windows with their true sequences.
+        tasks: Planned tasks [N].
+        orders: Orders that the order-tolerant success rate obeys.
+    """
+    sums_of = _summing(plans, windows, tasks, orders)
+    parts = [sums_of(rows) for _, rows in _groups(units)]
+    return {
+        name: (
+            np.array([part.sums[name] for part in parts]),
+            np.array([part.counts[name] for part in parts]),
+        )
+        for name in parts[0].sums
+    }
 
 
 def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:

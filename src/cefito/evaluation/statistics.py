@@ -6,9 +6,9 @@ their mean success.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,24 @@ class Interval:
 
     mean: float
     half_width: float | None  # None for a single value, whose spread is unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Resampled:
+    """A score, the mean over seeds, and draws of it over videos."""
+
+    mean: float
+    draws: NDArray[np.float64]  # [DRAWS]; NaN where nothing is counted
+
+    def __sub__(self, other: Self) -> Self:
+        """Return how much it exceeds another one on the same drawn videos."""
+        return type(self)(self.mean - other.mean, self.draws - other.draws)
+
+    def rounded(self) -> dict[str, float | None]:
+        """Return it and the ends of its interval for JSON; no ends where nothing is counted."""
+        ends = (None, None) if np.isnan(self.draws).all() else draws_interval(self.draws)
+        low, high = (None if end is None else round(end, 2) for end in ends)
+        return {"mean": round(self.mean, 2), "low": low, "high": high}
 
 
 @dataclass(frozen=True)
@@ -73,11 +91,7 @@ def bootstrap_width(values: Sequence[float]) -> float:
     return float(high - low)
 
 
-def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    video: ArrayLike,
-) -> Difference:
+def paired_difference(first: ArrayLike, second: ArrayLike, video: ArrayLike) -> Difference:
     """Difference of two methods' success rates on the same windows.
 
     Windows of one video overlap and are not independent, so the bootstrap draws whole videos, for
@@ -96,14 +110,44 @@ def paired_difference(
             f"first {list(ours.shape)}, second {list(theirs.shape)} and video {list(windows)}: "
             "expected [seeds, windows] twice and [windows], of the same windows"
         )
-    _, group = np.unique(video, return_inverse=True)
-    gain = np.bincount(group, weights=100 * (ours.mean(axis=0) - theirs.mean(axis=0)))
-    size = np.bincount(group)
-    low, high = video_interval(gain, size)
+    left, right = (
+        resampled([{"": np.stack([100 * seed, np.ones(windows)], axis=1)} for seed in rows], video)
+        for rows in (ours, theirs)
+    )
+    gain = left[""] - right[""]
+    low, high = draws_interval(gain.draws)
     seeds = None
     if len(ours) == len(theirs):
         seeds = seed_interval((100 * (ours - theirs).mean(axis=1)).tolist())
-    return Difference(mean=float(gain.sum() / size.sum()), low=low, high=high, seeds=seeds)
+    return Difference(mean=gain.mean, low=low, high=high, seeds=seeds)
+
+
+def resampled(seeds: Sequence[Mapping[str, ArrayLike]], units: ArrayLike) -> dict[str, Resampled]:
+    """Resample videos for all scores of a method; those of two methods are paired.
+
+    A draw has every seed of each drawn video, and is the mean of the seeds' scores on these.
+
+    Args:
+        seeds: Of each seed, sum and divisor [V, 2] of each score, by name.
+        units: Video of each row, or its group, which is then drawn whole [V].
+
+    Returns:
+        The scores that all seeds have.
+    """
+    names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
+    if not names:
+        return {}
+    parts = np.array([[seed[name] for name in names] for seed in seeds], dtype=np.float64)
+    _, unit = np.unique(units, return_inverse=True)
+    totals = np.zeros((unit.max() + 1, *parts.shape[:2], 2))  # of each unit, seed and score
+    np.add.at(totals, unit, np.moveaxis(parts, 2, 0))
+    sums, counts = totals[..., 0], totals[..., 1]
+    means = (sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9)).mean(axis=0)
+    draws = drawn_ratios(sums, counts).mean(axis=1)
+    return {
+        name: Resampled(float(mean), drawn)
+        for name, mean, drawn in zip(names, means, draws.T, strict=True)
+    }
 
 
 def video_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float]:
@@ -112,18 +156,24 @@ def video_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float]:
 
 
 def drawn_ratios(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
-    """Return Σ sums / Σ counts over videos [V] that are drawn with repetition, of `DRAWS` draws.
+    """Return Σ sums / Σ counts over videos that are drawn with repetition, of `DRAWS` draws.
 
     Draws of the same number of videos are the same. NaN where nothing is counted.
+
+    Args:
+        sums: Sums of each video [V, …].
+        counts: Their divisors [V, …].
     """
     total, size = (np.asarray(values, dtype=np.float64) for values in (sums, counts))
     generator, videos = np.random.default_rng(0), len(total)
     step = max(1, _AT_ONCE // videos)
     ratios = []
     for first in range(0, DRAWS, step):
-        drawn = generator.integers(videos, size=(min(step, DRAWS - first), videos))
-        counted = size[drawn].sum(axis=1)
-        ratios.append(total[drawn].sum(axis=1) / np.where(counted > 0, counted, np.nan))
+        rows = min(step, DRAWS - first)
+        drawn = generator.integers(videos, size=(rows, videos)) + videos * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        counted = np.tensordot(times, size, 1)
+        ratios.append(np.tensordot(times, total, 1) / np.where(counted > 0, counted, np.nan))
     return np.concatenate(ratios)
 
 

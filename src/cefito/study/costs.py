@@ -116,6 +116,18 @@ class StudyCosts:
         remaining = _minutes(share * sum(self.seconds.values()))
         return f"{counted(len(self.seconds), 'score')} to go, {remaining} by those done"
 
+    def saying(
+        self, say: Callable[[str], None], label: Callable[[Any], str]
+    ) -> Callable[[Any, float], None]:
+        """Return what notes the seconds of each job, and says what remains if something does."""
+
+        def each(job: Any, seconds: float) -> None:
+            said = self.finished(label(job), seconds)
+            if self.seconds:
+                say(said)
+
+        return each
+
 
 def estimated_costs(
     study: Study, trials: Sequence[Trial], *, workers: int = 1, progress: Progress = silent
@@ -213,6 +225,7 @@ def recogniser_costs(
     device: str,
     *,
     folds: int = 1,
+    workers: int = 1,
     progress: Progress = silent,
 ) -> StudyCosts:
     """Measure what the missing scores of recognisers will take.
@@ -222,6 +235,7 @@ def recogniser_costs(
         missing: Row and label of each score.
         device: Where they are trained.
         folds: Trainings of a score.
+        workers: Processes that share the work.
         progress: Shows progress in rows.
     """
     measured, unknown = dict[str, float](), list[str]()
@@ -244,7 +258,7 @@ def recogniser_costs(
         name: taken * [row for row, _ in missing].count(name) for name, taken in measured.items()
     }
     basis = "a few steps of each network {where}, without what scoring takes"
-    return StudyCosts(seconds, rows, {}, tuple(unknown), basis=basis)
+    return StudyCosts(seconds, rows, {}, tuple(unknown), workers, basis=basis)
 
 
 def _kept_or_measured(study: Study, run: Trial) -> tuple[_Measured | None, bool]:

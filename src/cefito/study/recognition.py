@@ -9,11 +9,11 @@ on, and networks that are trained are kept in OUT/trainings until then.
 
 from __future__ import annotations
 
+import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 from cefito.data.folds import By, are_grouped, group_numbers, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
-from cefito.errors import ConfigError, DataError
+from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.evaluation.metrics import checked_sums
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
-from cefito.evaluation.statistics import calibration, drawn_ratios, draws_interval
+from cefito.evaluation.statistics import calibration, resampled
+from cefito.executors import Done, Killed, make_executor
 from cefito.files import read_json, write_json, write_text
 from cefito.locks import locked
 from cefito.markup import counted
+from cefito.planners.methods import load_config
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
@@ -37,8 +39,23 @@ from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import changed, check_key, validated
 from cefito.study.costs import recogniser_costs
-from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown, signed
+from cefito.study.rendering import (
+    NONE,
+    Entry,
+    Table,
+    check_columns,
+    latex,
+    markdown,
+    resampled_legend,
+    resampled_text,
+    signed,
+)
+from cefito.study.running import KILLED, mapped
+from cefito.study.study import OfDataset
+from cefito.training.trackers import TrackerName, check_tracker
 from cefito.training.trainer import TrainingContext
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +104,96 @@ class _Films:
         return groups if are_grouped(groups) else np.arange(len(groups))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecogniserScorer(OfDataset):
+    """Trains and scores rows, and adds their scores to recognition.json."""
+
+    dataset: PreparedDataset
+    out: Path
+    changes: Mapping[str, Any]  # settings by name, of those recognisers that have them
+    against: str  # the row that the others are compared with
+    device: str = "cpu"
+    by: By | None = None  # what folds of all videos keep together; None for the split test
+    folds: int | None = None  # as of `split_folds`
+    track: TrackerName | None = None  # program that gets the metrics of trainings, too
+
+    @cached_property
+    def films(self) -> _Films:
+        """What is trained on and scored."""
+        return _Films.of(self.dataset, self.by, self.folds)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Entries of the file that its scores depend on."""
+        dataset, films = self.dataset, self.films
+        return {
+            "format_version": 2,
+            "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+            "timeline": dataset.rows_digest,
+            "settings": _changed(RecogniserConfig, self.changes).model_dump(mode="json"),
+            "changes": {**self.changes} or None,
+            "test_videos": [dataset.videos[place].video_id for place in films.scored],
+            "by": self.by,
+            "folds": None if self.by is None else list(map(len, films.test)),
+        }
+
+    def fit(self, name: str, *learned: Any, **how: Any) -> Recogniser:
+        """Train a row."""
+        method, row = recogniser_rows()[name]
+        config = _changed(method.settings, {**self.changes, **row.settings})
+        return method.kind.fit(self.dataset, *learned, config=config, **how)
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Read the scores that there are, by recogniser and seed."""
+        file = self.out / "recognition.json"
+        if not file.exists():
+            return {}
+        before = read_json(file, "Choose another folder.")
+        if {key: before.get(key) for key in self.about} != self.about:
+            problem = "is of another data set, other rows or settings, or an earlier version"
+            raise ConfigError(f"{file} {problem}. Choose another folder.")
+        videos: dict[str, dict[str, Any]] = before["videos"]
+        return videos
+
+    def __call__(self, job: tuple[str, int], progress: Progress = silent) -> str:
+        """Train a row with a seed and add its scores; return why there are none, else nothing."""
+        name, seed = job
+        if _is_scored(self.scores(), job):
+            return ""
+        trainings = self.out / "trainings" / f"{name}-{seed}"
+        context = TrainingContext(
+            device=self.device,
+            folder=trainings,
+            shared=True,
+            key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}",
+            progress=prefixed(progress, name),
+            track=self.track,
+        )
+        try:
+            measured = _measured(self.films, partial(self.fit, name, seed=seed), context)
+        except CefitoError as problem:
+            return " ".join(str(problem).split())
+        with locked(self.out, "a comparison", wait=True):
+            videos = self.scores()
+            if not _is_scored(videos, job):  # another job may have scored it meanwhile
+                videos.setdefault(name, {})[str(seed)] = measured
+                write_json(self.out / "recognition.json", self.report(videos))
+        for path in trainings.rglob("*.safetensors") if self.track else ():
+            path.unlink()
+        if not self.track:
+            shutil.rmtree(trainings, ignore_errors=True)
+        return ""
+
+    def report(self, videos: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return what the file holds of these scores."""
+        rows = _summaries(videos, self.films.units, self.against)
+        return {**self.about, "against": self.against, "rows": rows, "videos": videos}
+
+
+def _label(job: tuple[str, int]) -> str:
+    return f"{job[0]}, seed {job[1]}"
+
+
 def compare_recognisers(
     dataset: PreparedDataset,
     out: Path,
@@ -96,33 +203,39 @@ def compare_recognisers(
     changes: Mapping[str, Any] | None = None,
     *,
     only: Sequence[str] | None = None,
-    device: str = "cpu",
-    by: By | None = None,
-    folds: int | None = None,
+    preset: str = "small",
     columns: Sequence[str] | None = None,
     against: str | None = None,
+    workers: int = 1,
+    executor: str | None = None,
+    address: str | None = None,
     say: Callable[[str], None] | None = None,
+    **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
+
+    A row that fails does not stop the others: `failed` of the scores returned has a line for each.
 
     Args:
         dataset: A data set with rows of whole videos.
         out: Folder of the results; those that it holds are kept, and stand in the tables, too.
         names: Rows of `recogniser_rows`.
         seeds: Seeds that each of them is trained with.
-        progress: Shows the progress of each training.
+        progress: Shows the progress of each training, or of all rows in several processes.
         changes: Settings by name, of those recognisers that have them; a row changes others.
         only: Those of the names that are worked on here; all by default.
-        device: Where they are trained.
-        by: Score all videos in folds, which keep this together, instead of the split test.
-        folds: Number of folds, as of `split_folds`.
+        preset: Preset, or path of one, whose section `recogniser` the changes are of.
         columns: Heads of the columns of the tables; all by default.
         against: The row that the others are compared with; the first one by default.
+        workers: Number of processes; each takes a row and seed at a time.
+        executor: A name in `cefito.executors.EXECUTORS`.
+        address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
+        how: Other fields of `RecogniserScorer`.
 
     Raises:
-        ConfigError: An unknown recogniser, setting or column, or a folder of another data set,
-            rows or settings.
+        ConfigError: An unknown recogniser, setting, column or executor, or a folder of another data
+            set, rows or settings.
         DataError: The data set holds no rows of whole videos, no test videos, or no groups.
     """
     changes, rows = changed({}, changes or {}), recogniser_rows()
@@ -131,86 +244,62 @@ def compare_recognisers(
         problem = f"recognisers {unknown}: expected some of {', '.join(rows)}"
         raise ConfigError(f"{problem}.", setting="recognisers")
     check_columns(columns, _heads())
+    check_tracker(how.get("track"))
     against = against or names[0]
     if against not in names:
         problem = f"against {against}: is not among the rows {', '.join(names)}"
         raise ConfigError(f"{problem}.", setting="against")
-    films, file = _Films.of(dataset, by, folds), out / "recognition.json"
-    about: dict[str, Any] = {
-        "format_version": 2,
-        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-        "timeline": dataset.rows_digest,
-        "settings": _changed(RecogniserConfig, changes).model_dump(mode="json"),
-        "changes": changes or None,
-        "test_videos": [dataset.videos[place].video_id for place in films.scored],
-        "by": by,
-        "folds": None if by is None else list(map(len, films.test)),
-    }
-    videos = _scored_before(file, about)
+    of_rows = {**_of_preset(preset, dataset), **changes}
+    scorer = RecogniserScorer(dataset=dataset, out=out, changes=of_rows, against=against, **how)
+    gpus = int(scorer.device.startswith("cuda"))
+    mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
+    videos = scorer.scores()
     known = [name for name in {**dict.fromkeys(names), **videos} if name in rows]
     for key in changes:
         kinds = (rows[name][0].settings for name in known)
         check_key(key, *kinds, place=f"recognisers {', '.join(known)}")
-
-    def fit(name: str, *learned: Any, **how: Any) -> Recogniser:
-        method, row = rows[name]
-        config = _changed(method.settings, {**changes, **row.settings})
-        return method.kind.fit(dataset, *learned, config=config, **how)
-
-    def is_scored(name: str, seed: int) -> bool:
-        scores = videos.get(name, {})
-        return str(seed) in scores if rows[name][0].seeded else bool(scores)
-
-    costs = None
-    missing = [
-        (name, seed)
-        for place, seed in enumerate(seeds)
-        for name in (names if only is None else only)
-        if not is_scored(name, seed) and (rows[name][0].seeded or not place)
-    ]
+    jobs = _jobs(names if only is None else only, seeds)
+    missing = [job for job in jobs if not _is_scored(videos, job)]
+    each = None
     if say is not None and missing:
-        learned = films.learned(films.test[0])
+        learned = scorer.films.learned(scorer.films.test[0])
         costs = recogniser_costs(
-            {name: partial(fit, name, learned, seed=seeds[0]) for name in dict(missing)},
-            [(name, f"{name}, seed {seed}") for name, seed in missing],
-            device,
-            folds=len(films.test),
+            {name: partial(scorer.fit, name, learned, seed=seeds[0]) for name in dict(missing)},
+            [(job[0], _label(job)) for job in missing],
+            scorer.device,
+            folds=len(scorer.films.test),
+            workers=workers,
             progress=progress,
         )
         say(costs.words)
-    for name, seed in missing:
-        if is_scored(name, seed):
-            continue
-        started = time.monotonic()
-        trainings = out / "trainings" / f"{name}-{seed}"
-        context = TrainingContext(
-            device=device,
-            folder=trainings,
-            shared=True,
-            key=f"{dataset.fingerprint} {dataset.rows_digest}",
-            progress=prefixed(progress, name),
-        )
-        measured = _measured(films, partial(fit, name, seed=seed), context)
-        with locked(out, "a comparison", wait=True):
-            videos = _scored_before(file, about)
-            scores = videos.setdefault(name, {})
-            if rows[name][0].seeded or not scores:  # another job may have scored it meanwhile
-                scores[str(seed)] = measured
-            summaries = _summaries(videos, films.units, against)
-            report = {**about, "against": against, "rows": summaries, "videos": videos}
-            write_json(file, report)
-        shutil.rmtree(trainings, ignore_errors=True)
-        if costs is not None and say is not None:
-            said = costs.finished(f"{name}, seed {seed}", time.monotonic() - started)
-            if costs.seconds:
-                say(said)
-    summaries = _summaries(videos, films.units, against)
+        each = costs.saying(say, _label)
+    failed = []
+    shown = partial(scorer, progress=progress) if mapping.in_process else scorer
+    outcomes = mapped(mapping, shown, missing, each, progress)
+    for job, outcome in zip(missing, outcomes, strict=True):
+        if isinstance(outcome, Done):
+            problem = outcome.value
+        elif isinstance(outcome, Killed):
+            problem = KILLED.format(outcome.signal)
+        else:
+            problem = f"{outcome.error.rstrip('.')}. This is a defect of the recogniser."
+            logger.error("%s failed\n%s", _label(job), outcome.traceback)
+        failed += [f"{_label(job)}: {problem}"] * bool(problem)
+    report = scorer.report(scorer.scores())
+    summaries = report["rows"]
     listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
-    tables = [_table(films, listed), _differences(films, listed, against)]
+    tables = [_table(scorer.films, listed), _differences(scorer.films, listed, against)]
     tables = [table.of_columns(columns) for table in tables if table.lines]
-    write_text(file.with_suffix(".md"), "\n".join(map(markdown, tables)))
-    write_text(file.with_suffix(".tex"), "\n".join(map(latex, tables)))
-    return tables, {**about, "against": against, "rows": summaries, "videos": videos}
+    write_text(out / "recognition.md", "\n".join(map(markdown, tables)))
+    write_text(out / "recognition.tex", "\n".join(map(latex, tables)))
+    return tables, {**report, "failed": failed}
+
+
+def _of_preset(preset: str, dataset: PreparedDataset) -> dict[str, Any]:
+    """Return the settings of recognisers that a preset changes."""
+    config = load_config(preset, method="any-length", dataset=dataset.taxonomy.dataset)
+    section = config.parts["recogniser"]
+    return dict(section.model_dump(mode="json", exclude_defaults=True, exclude={"method"}))
 
 
 def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
@@ -219,35 +308,33 @@ def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> Reco
     return validated(kind, taken, place="recogniser")
 
 
-def _scored_before(file: Path, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the scores that a file holds, by recogniser and seed; none without it."""
-    if not file.exists():
-        return {}
-    before = read_json(file, "Choose another folder.")
-    if {key: before.get(key) for key in about} != about:
-        problem = "is of another data set, other rows of videos or settings, or an earlier version"
-        raise ConfigError(f"{file} {problem}. Choose another folder.")
-    videos: dict[str, dict[str, Any]] = before["videos"]
-    return videos
-
-
 def count_scores(
     report: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]
 ) -> tuple[int, int]:
     """Return how many scores of some rows and seeds a comparison has, and of how many.
-
-    A row that does not depend on the seed has one score.
 
     Args:
         report: What `compare_recognisers` returns.
         names: Rows of `recogniser_rows`.
         seeds: Seeds.
     """
-    rows, videos = recogniser_rows(), report["videos"]
-    seeded = [name for name in names if rows[name][0].seeded]
-    scored = sum(str(seed) in videos.get(name, {}) for name in seeded for seed in seeds)
-    scored += sum(bool(videos.get(name)) for name in names if name not in seeded)
-    return scored, len(seeded) * len(seeds) + len(names) - len(seeded)
+    jobs = _jobs(names, seeds)
+    return sum(_is_scored(report["videos"], job) for job in jobs), len(jobs)
+
+
+def _jobs(names: Sequence[str], seeds: Sequence[int]) -> list[tuple[str, int]]:
+    """Return rows with seeds; a row that does not depend on the seed has one."""
+    rows = recogniser_rows()
+    return [
+        (name, seed) for seed in seeds for name in names if rows[name][0].seeded or seed == seeds[0]
+    ]
+
+
+def _is_scored(videos: Mapping[str, Any], job: tuple[str, int]) -> bool:
+    """Whether a row has the scores of a seed, or does not depend on it and has some."""
+    name, seed = job
+    scores = videos.get(name, {})
+    return str(seed) in scores or (bool(scores) and not recogniser_rows()[name][0].seeded)
 
 
 def recogniser_rows() -> dict[str, tuple[RecogniserMethod, RecogniserRow]]:
@@ -320,39 +407,27 @@ def _summaries(
     `units` are what intervals resample, by scored video.
     """
     seeds = {name: list(results.values()) for name, results in videos.items() if results}
-    others, summaries = seeds.get(against, []), {}
-    for name, results in seeds.items():
-        row: dict[str, Any] = {"seeds": len(results)}
-        for metric in RECOGNISER_METRICS:
-            if all(metric in seed["sums"] for seed in results):
-                value, draws = _scores(results, metric, units)
-                row[metric] = _interval(value, draws)
-                if name != against and others and all(metric in seed["sums"] for seed in others):
-                    other, drawn = _scores(others, metric, units)
-                    row[metric]["difference"] = _interval(value - other, draws - drawn)
-        if "ece" in results[0]:
-            row["ece"] = round(float(np.mean([result["ece"] for result in results])), 2)
+    scores = {name: resampled([_scaled(seed) for seed in seeds[name]], units) for name in seeds}
+    others, summaries = scores.get(against, {}), {}
+    for name, of_metrics in scores.items():
+        row: dict[str, Any] = {"seeds": len(seeds[name])}
+        for metric in (metric for metric in RECOGNISER_METRICS if metric in of_metrics):
+            row[metric] = of_metrics[metric].rounded()
+            if name != against and metric in others:
+                row[metric]["difference"] = (of_metrics[metric] - others[metric]).rounded()
+        if "ece" in seeds[name][0]:
+            row["ece"] = round(float(np.mean([seed["ece"] for seed in seeds[name]])), 2)
         summaries[name] = row
     return summaries
 
 
-def _scores(
-    seeds: Sequence[dict[str, Any]], name: str, units: NDArray[np.int64]
-) -> tuple[float, Floats]:
-    """Return a metric and draws of it over videos, or groups, [DRAWS], both means over seeds."""
-    factor = 100 if RECOGNISER_METRICS[name].percent else 1
-    columns = [np.array(seed["sums"][name]).T for seed in seeds]  # sums and divisors [2, N]
-    value = np.mean([up.sum() / max(down.sum(), 1e-9) for up, down in columns])
-    drawn = [drawn_ratios(*(np.bincount(units, side) for side in both)) for both in columns]
-    draws: Floats = np.mean(drawn, axis=0)
-    return factor * float(value), factor * draws
-
-
-def _interval(value: float, draws: Floats) -> dict[str, Any]:
-    """Return a value and its interval; without an end where nothing was counted."""
-    ends = (None, None) if np.isnan(draws).all() else draws_interval(draws)
-    low, high = (None if end is None else round(end, 2) for end in ends)
-    return {"mean": round(value, 2), "low": low, "high": high}
+def _scaled(scores: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return sum, in per cent if it is a share, and divisor of each metric by video [N, 2]."""
+    return {
+        name: np.array(sums) * (100 if metric.percent else 1, 1)
+        for name, sums in scores["sums"].items()
+        if (metric := RECOGNISER_METRICS.get(name)) is not None
+    }
 
 
 def _heads() -> list[str]:
@@ -373,7 +448,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
             if score is None or score["low"] is None:
                 yield NONE
             else:
-                yield f"{score['mean']:.1f} ({score['low']:.0f}–{score['high']:.0f})"
+                yield resampled_text(score, 1)
         yield str(rows[name].get("ece", NONE))
 
     kind = "group" if are_grouped(films.units) else "video"
@@ -383,7 +458,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
         title=_title(films),
         heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=f"Per cent unless said, 90 % intervals ({kind}s resampled).",
+        legend=resampled_legend(kind),
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
     )

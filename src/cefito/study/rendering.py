@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -87,6 +87,17 @@ def explained(meanings: Mapping[str, str]) -> str:
 def signed(value: float, digits: int = 2) -> str:
     """A number with its sign, to some digits."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # never -0.00
+
+
+def resampled_text(score: Mapping[str, Any], digits: int) -> str:
+    """A mean and its interval, whose ends low and high have a digit less; alone without them."""
+    text, ends = f"{score['mean']:.{digits}f}", (score.get("low"), score.get("high"))
+    return text if None in ends else f"{text} ({'–'.join(f'{end:.{digits - 1}f}' for end in ends)})"
+
+
+def resampled_legend(kind: str) -> str:
+    """What is said of such scores; `kind` is what is resampled."""
+    return f"Per cent unless said, 90 % intervals ({kind}s resampled)."
 
 
 def markdown(table: Table) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 
 from cefito.data.folds import are_grouped, group_numbers
 from cefito.data.windows import Selection, steps_text
 from cefito.evaluation.records import ABSENT
+from cefito.evaluation.statistics import resampled
 from cefito.files import FileRecord
 from cefito.parts.matching import DatasetName
 from cefito.planners.any_length.predicted import PREDICTED
@@ -71,6 +74,9 @@ class Results(FileRecord):
     versions: dict[str, str]  # of libraries
     rows: list[PlannerVariant]
     windows: dict[int, WindowList]  # by horizon
+    # mean over seeds of each metric, and ends of its 90 % interval with videos resampled (None
+    # where nothing is counted), by horizon and row; None if some trial has no scores by video
+    intervals: dict[int, dict[str, dict[str, dict[str, float | None]]]] | None = ABSENT
     trials: list[
         Annotated[
             Annotated[ScoredTrial, Tag("scored")] | Annotated[FailedTrial, Tag("failed")],
@@ -147,11 +153,30 @@ def gather(study: Study) -> Results:
         versions={"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__},
         rows=[_titled(row, records, study.predicts_length(row)) for row in study.rows],
         windows=windows,
+        intervals=_intervals([one for one in records if isinstance(one, TrialFile)], groups),
         trials=[
             _placed(record, windows[record.horizon]) if isinstance(record, TrialFile) else record
             for record in records
         ],
     )
+
+
+def _intervals(records: Sequence[TrialFile], groups: NDArray[np.int64]) -> Any:
+    """Return the entry `intervals` of results; `groups` are those of the videos."""
+    if any(record.video_sums is None for record in records):
+        return None
+    trials: defaultdict[tuple[int, str], list[TrialFile]] = defaultdict(list)
+    for record in records:
+        trials[record.horizon, record.row].append(record)
+    intervals: dict[int, dict[str, Any]] = {}
+    for (horizon, row), seeds in trials.items():
+        videos = np.unique(seeds[0].videos)
+        units = groups[videos] if are_grouped(groups[videos]) else videos
+        # a single video cannot be resampled
+        scores = resampled([one.by_video for one in seeds], units) if len(videos) > 1 else {}
+        rounded = {name: score.rounded() for name, score in scores.items()}
+        intervals.setdefault(horizon, {})[row] = rounded
+    return intervals
 
 
 def _titled(
@@ -174,7 +199,7 @@ def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
         places = _places(windows.video, windows.start, windows.length)
         number = {place: row for row, place in enumerate(places)}
         scored = [number[place] for place in _places(record.videos, record.starts, record.lengths)]
-    left_out = ("key", "videos", "starts", "lengths")
+    left_out = ("key", "videos", "starts", "lengths", "video_sums", "video_counts")
     values = {name: value for name, value in record if name not in left_out}
     return ScoredTrial(**values, scored=scored)
 

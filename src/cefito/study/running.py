@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from cefito.errors import CefitoError, RunError
-from cefito.evaluation.score import evaluate_planner, successes
-from cefito.executors import Failed, Killed, Outcome, make_executor
+from cefito.evaluation.score import evaluate_planner, planned_tasks, successes, sums_by
+from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.executors.base import failure
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
+from cefito.planners.base import Queries
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -24,6 +27,14 @@ from cefito.study.study import Study, check_study
 from cefito.study.trials import FailedTrial, Trial, TrialFile
 
 logger = logging.getLogger(__name__)
+
+Job = TypeVar("Job")
+Value = TypeVar("Value")
+KILLED = (
+    "its process was killed (signal {}), perhaps for want of memory. Repeat the command, with "
+    "fewer workers."
+)
+"""Why a job has no scores whose process was killed."""
 
 
 def missing_trials(study: Study) -> list[Trial]:
@@ -63,26 +74,51 @@ def run_study(
     with locked(study.out, "a comparison") if whole else nullcontext():
         trials = missing_trials(study)
         groups = [(trial.horizon, trial.seed) for trial in trials]
-        outcomes: Sequence[Outcome[None]] = []
-        if mapping.in_process:
-            outcomes = mapping.map(TrialScorer(study, progress, each), trials, groups=groups)
-        elif trials:
-            with progress("comparing", total=len(trials)) as advance:
-                outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
+        scorer = TrialScorer(study, progress)
+        outcomes = mapped(mapping, scorer, trials, each, progress, groups=groups)
         unwritten = {}  # errors of trials that could not write their files
         for trial, outcome in zip(trials, outcomes, strict=True):
             if isinstance(outcome, Failed):
                 unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
             elif isinstance(outcome, Killed) and isinstance(trial.result, FailedTrial):
-                trial.write_failure(
-                    f"its process was killed (signal {outcome.signal}), perhaps for want of "
-                    "memory. Repeat the command, with fewer workers."
-                )
+                trial.write_failure(KILLED.format(outcome.signal))
         return [
             f"{trial.label}: {unwritten.get(trial.label, result.error)}"
             for trial in study.share
             if isinstance(result := trial.result, FailedTrial)
         ]
+
+
+def mapped(
+    executor: Executor,
+    scorer: Callable[[Job], Value],
+    jobs: Sequence[Job],
+    each: Callable[[Job, float], None] | None,
+    progress: Progress,
+    **how: Any,
+) -> list[Outcome[Value]]:
+    """Map a function over jobs.
+
+    Args:
+        executor: The executor.
+        scorer: The function, which shows its own progress in this process.
+        jobs: Its arguments.
+        each: Called in this process with each job once it is done, and the seconds that it took.
+        progress: Shows how many are done in other processes.
+        how: Options of `Executor.map`.
+    """
+    if not executor.in_process and jobs:
+        with progress("comparing", total=len(jobs)) as advance:
+            return executor.map(scorer, jobs, **how, advance=advance)
+
+    def timed(job: Job) -> Value:
+        started = time.monotonic()
+        value = scorer(job)
+        if each is not None:
+            each(job, time.monotonic() - started)
+        return value
+
+    return executor.map(timed, jobs, **how)
 
 
 @dataclass(frozen=True)
@@ -91,19 +127,12 @@ class TrialScorer:
 
     study: Study
     progress: Progress = silent
-    each: Callable[[Trial, float], None] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
         return TrialScorer, (self.study,)
 
     def __call__(self, trial: Trial) -> None:
         """Train the trial's run, score it and write its file."""
-        started = time.monotonic()
-        self._written(trial)
-        if self.each is not None:
-            self.each(trial, time.monotonic() - started)
-
-    def _written(self, trial: Trial) -> None:
         try:
             scores = self._scores(trial)
         except CefitoError as problem:
@@ -141,6 +170,16 @@ class TrialScorer:
             progress=prefixed(self.progress, trial.label),
             **row.given,
         )
+        queries = Queries.from_windows(windows, **row.given)
+        totals = sums_by(
+            windows.video,
+            plans,
+            windows,
+            tasks=planned_tasks(planner, queries, plans),
+            orders=study.orders,
+        )
+        totals = {name: pair for name, pair in totals.items() if pair[0].ndim == 1}
+        _, of_videos = np.unique(windows.video, return_counts=True)
         description = planner.describe()
         return TrialFile(
             **{**dict(evaluation), **trial.place},
@@ -155,6 +194,12 @@ class TrialScorer:
             videos=windows.video.tolist(),
             starts=windows.start.tolist(),
             lengths=None if trial.shortest is None else windows.lengths.tolist(),
+            video_sums={name: sums.round(4).tolist() for name, (sums, _) in totals.items()},
+            video_counts={
+                name: counts.tolist()
+                for name, (_, counts) in totals.items()
+                if not np.array_equal(counts, of_videos)
+            },
             weights=description.weights,
             tasks_searched=description.tasks,
         )

@@ -43,12 +43,17 @@ from cefito.study.trials import ROWS, Trial, check_variant
 from cefito.training.trackers import TrackerName, check_tracker
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """Rows, horizons and seeds to train and score.
+class OfDataset:
+    """Base of what is pickled with the folder of its data set, which is opened anew."""
 
-    A study is pickled with the folder of its data set, which the other process opens anew.
-    """
+    def __reduce__(self: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
+        return _opened, (type(self), settings.pop("dataset").folder, settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(OfDataset):
+    """Rows, horizons and seeds to train and score."""
 
     dataset: PreparedDataset
     out: Path
@@ -78,11 +83,6 @@ class Study:
     _configs: dict[tuple[int, str, str], tuple[RunConfig, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-
-    def __reduce__(self) -> tuple[Callable[..., Study], tuple[Path, dict[str, Any]]]:
-        settings = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
-        del settings["dataset"]
-        return _opened, (self.dataset.folder, settings)
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -210,8 +210,8 @@ class Study:
         return cut_windows(self.dataset, horizon=horizon, shortest=self.shortest, split=split)
 
 
-def _opened(dataset: Path, settings: dict[str, Any]) -> Study:
-    return Study(dataset=open_dataset(dataset), **settings)
+def _opened(kind: Callable[..., Any], dataset: Path, settings: dict[str, Any]) -> Any:
+    return kind(dataset=open_dataset(dataset), **settings)
 
 
 def _digest(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -25,12 +25,24 @@ from cefito.evaluation.statistics import (
     seed_interval,
 )
 from cefito.settings import is_called
-from cefito.study.rendering import NONE, Entry, Table, signed
+from cefito.study.rendering import (
+    NONE,
+    Entry,
+    Table,
+    resampled_legend,
+    resampled_text,
+    signed,
+)
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
 
-_UNITS = "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+_BY_SEED = (
+    "Per cent; ± half the 90 % interval of the mean by Student's t over seeds, since these scores "
+    "were stored without sums by video, which could be resampled."
+)
 _MEANINGS = {
+    "SR over seeds": "half the 90 % interval of the mean by Student's t over seeds, which covers "
+    "the randomness of training",
     "SR bootstrap width": "full width (5th to 95th percentile) of the bootstrap over seeds, as "
     "published tables print it",
     "ECE": "expected calibration error of the best plan's probability, lower is better",
@@ -42,7 +54,7 @@ _UNKNOWN_LENGTH = (
     "window is planned by a run of the number that the any-length chain of the seed predicts."
 )
 _SEEDS = 3  # fewer say little
-_OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
+_OTHERS = ("SR over seeds", "SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
 _UNRANKED = ("chance_calibration_error",)  # neither is better
 
@@ -71,8 +83,9 @@ def result_tables(
 
 
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
-    """Scores of all rows at one horizon, by success rate: mean over seeds, half the 90 % interval.
+    """Scores of all rows at one horizon, by success rate: mean over seeds, and 90 % interval.
 
+    Videos are resampled, or seeds for results of an earlier version without intervals.
     The two best of each column are ranked, without rows given a task or scored on a sample.
 
     Args:
@@ -88,13 +101,19 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         if any(trial.percent(name) is not None for trial in results.scored(horizon))
         or any(getattr(row, name, None) is not None for row in below)
     }
-    heads = ("planner", *metrics.values(), *_OTHERS)
+    by_seed = results.intervals is None
+    others = _OTHERS[by_seed:]  # columns of intervals over seeds, unless all are
+    heads = ("planner", *metrics.values(), *others)
     notes = [_UNKNOWN_LENGTH] * (results.shortest is not None)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
-    full = len(results.windows_of(horizon).video)
-    scored: list[tuple[list[Interval | None], bool, str, list[str]]] = []  # of each row with scores
+    full, resampled = (
+        len(results.windows_of(horizon).video),
+        (results.intervals or {}).get(horizon, {}),
+    )
+    # of each row with scores: means, whether it is ranked, and texts
+    scored: list[tuple[list[float | None], bool, list[str]]] = []
     few = []
     for row in results.rows:
         failed: defaultdict[str, list[str]] = defaultdict(list)
@@ -106,55 +125,47 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         ]
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
-            intervals = [metric_interval(trials, name) for name in metrics]
+            intervals = {name: metric_interval(trials, name) for name in metrics}
+            cells = [
+                _shown(interval, None if by_seed else resampled.get(row.name, {}).get(name, {}))
+                for name, interval in intervals.items()
+            ]
             title = row.title + f" ({trials[0].windows} windows)" * sampled
-            scored.append(
-                (
-                    intervals,
-                    not (row.true_task or row.stored_task or sampled),
-                    title,
-                    _costs(trials),
-                )
-            )
+            ranked = not (row.true_task or row.stored_task or sampled)
+            means = [None if interval is None else interval.mean for interval in intervals.values()]
+            scored.append((means, ranked, [title, *cells, *_costs(trials)[by_seed:]]))
             notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
                 for trial in trials
                 if trial.replies is not None
             ]
             few += [row.title] * (len(trials) < _SEEDS)
-    scored.sort(key=lambda line: -line[0][0].mean if line[0] and line[0][0] is not None else 0)
-    means = [
-        [interval.mean if interval is not None and ranked else None for interval in intervals]
-        for intervals, ranked, *_ in scored
-    ]
+    scored.sort(key=lambda line: -line[0][0] if line[0] and line[0][0] is not None else 0)
     if few:
         rows = "all rows" if len(few) == len(scored) else ", ".join(few)
         notes.append(f"Warning: fewer than three seeds ({rows}); another seed may turn the order.")
     ranks = [
-        [0] * len(means)
+        [0] * len(scored)
         if name in _UNRANKED
-        else _ranks([line[column] for line in means], lowest=name in _LOW)
+        else _ranks(
+            [means[column] if ranked else None for means, ranked, _ in scored], name in _LOW
+        )
         for column, name in enumerate(metrics)
     ]
+    nothing = [[0] * len(scored)]
+    of_rows = zip(*nothing, *ranks, *nothing * len(others), strict=True)
     entries = [
-        (
-            Entry(text=title),
-            *(
-                Entry(text=_shown(interval), rank=ranks[column][number])
-                for column, interval in enumerate(intervals)
-            ),
-            *(Entry(text=text) for text in others),
-        )
-        for number, (intervals, _, title, others) in enumerate(scored)
+        tuple(Entry(text=text, rank=rank) for text, rank in zip(texts, places, strict=True))
+        for (*_, texts), places in zip(scored, of_rows, strict=True)
     ]
-    others = "simulated ones" if "simulated" in results.dataset.name else results.features
-    last, more = published_lines(below, metrics, columns=len(heads), others=others)
+    features = "simulated ones" if "simulated" in results.dataset.name else results.features
+    last, more = published_lines(below, metrics, columns=len(heads), others=features)
     return Table(
         title=_title(results, horizon),
         heads=heads,
         lines=(*entries, *last),
         below=len(last),
-        legend=_UNITS,
+        legend=_BY_SEED if by_seed else resampled_legend(results.windows_of(horizon).kind),
         meanings=metric_meanings(metrics) | _MEANINGS,
         notes=(*notes, *more),
     )
@@ -163,8 +174,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
 def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
     """The columns that are not metrics."""
     rates = [trial.success_rate for trial in trials]
-    parameters = sum(trials[0].parameters.values())
+    half_width, parameters = seed_interval(rates).half_width, sum(trials[0].parameters.values())
     return [
+        NONE if half_width is None else f"±{half_width:.2f}",
         f"{bootstrap_width(rates):.2f}" if len(rates) > 1 else NONE,
         f"{np.mean([trial.seconds_per_query for trial in trials]):.3g}",
         f"{np.mean([trial.token_forwards_per_query for trial in trials]):,.0f}",
@@ -179,7 +191,7 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
     return seed_interval(values) if len(values) == len(trials) else None
 
 
-def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
+def _ranks(values: Sequence[float | None], lowest: bool) -> list[int]:
     """1 for the best and 2 for the second of two values or more; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
     numbers = [value for value in printed if value is not None]
@@ -200,11 +212,13 @@ def _title(results: Results, horizon: int) -> str:
     return f"{results.dataset.name}, T = {steps}, {windows}, preset {preset}{chosen}"
 
 
-def _shown(interval: Interval | None) -> str:
+def _shown(interval: Interval | None, resampled: Mapping[str, float | None] | None) -> str:
+    """A mean with the interval over videos, or over seeds if there is None."""
     if interval is None:
         return NONE
-    half = "" if interval.half_width is None else f" ± {interval.half_width:.2f}"
-    return f"{interval.mean:.2f}{half}"
+    if resampled is None and interval.half_width is not None:
+        return f"{interval.mean:.2f} ± {interval.half_width:.2f}"
+    return resampled_text({**(resampled or {}), "mean": interval.mean}, 2)
 
 
 def published_table(scores: RunEvaluation, features: str | None = None) -> Table | None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cefito.data.windows import Selection, steps_text
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import ABSENT, Evaluation
@@ -180,6 +183,20 @@ class TrialFile(TrialScores):
     videos: list[int]  # as in `WindowList`
     starts: list[int]
     lengths: list[int] | None = ABSENT
+    # sums of each metric over the windows of each video, ascending, and their divisors if these
+    # are not numbers of windows; None in files of earlier versions
+    video_sums: dict[str, list[float]] | None = ABSENT
+    video_counts: dict[str, list[float]] | None = ABSENT
+
+    @property
+    def by_video(self) -> dict[str, NDArray[np.float64]]:
+        """Sum, in per cent, and divisor of each metric by video [V, 2]."""
+        _, windows = np.unique(self.videos, return_counts=True)
+        counts = self.video_counts or {}
+        return {
+            name: np.stack([100 * np.array(sums), counts.get(name, windows)], axis=1)
+            for name, sums in (self.video_sums or {}).items()
+        }
 
 
 class ScoredTrial(TrialScores):
