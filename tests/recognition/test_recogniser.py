@@ -111,6 +111,7 @@ def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
         ("config.memories", [1.0] * 1000),
         ("config.phases", 10**6),
         ("config.lag", 1e9),
+        *(("seen", [{"unseen": [[action]]}]) for action in (-1, 6)),
     ],
 )
 def test_settings_of_a_shared_run_are_bounded(films, recogniser, tmp_path, key, value):

@@ -64,7 +64,9 @@ def test_what_is_seen_is_counted_where_half_of_the_draws_show_it():
         "of_exchanged": 1,
         "false": 0,
         "right": 1,
+        "unseen": ((1, 0),),
     }
+    assert seen.words(["cut", "paste"]).endswith("0 of 1; not seen: 'paste' before 'cut'")
     chances = [np.sum(np.log([4.5 / 5] * 2 + [3.5 / 5])), np.mean(np.log([3.5 / 5, 1.5 / 5]))]
     assert value == pytest.approx(0.8 * chances[0] + 0.2 * chances[1])
     _, (seen,) = score([(right, 0)], 1, lambda _: np.array([[1, 1, 0, 0]]))
@@ -74,26 +76,32 @@ def test_what_is_seen_is_counted_where_half_of_the_draws_show_it():
 
 @pytest.mark.parametrize(
     ("skipped", "exchanged", "enough"),
-    [((10, 10), (9, 10), True), ((10, 10), (7, 10), False), ((3, 3), (3, 3), False)],
+    [
+        ((10, 10), (8, 10), True),
+        ((10, 10), (7, 10), False),
+        ((5, 5), (4, 5), True),
+        ((5, 5), (3, 5), False),
+        ((3, 3), (5, 5), False),
+    ],
 )
 def test_what_was_seen_is_enough_if_most_was_seen_of_more_than_a_few(skipped, exchanged, enough):
     names = ("skipped", "of_skipped", "exchanged", "of_exchanged")
     seen = SeenMistakes(**dict(zip(names, (*skipped, *exchanged), strict=True)))
     assert seen.enough is enough
-    assert f"{skipped[0]} of {skipped[1]} were seen" in seen.words
+    assert f"{skipped[0]} of {skipped[1]} were seen" in seen.words([])
 
 
 def test_of_what_was_not_tried_nothing_is_counted():
-    assert SeenMistakes(skipped=2, of_skipped=2, right=2).words == (
+    assert SeenMistakes(skipped=2, of_skipped=2, right=2).words([]) == (
         "of steps that were cut out of its videos in training, 2 of 2 were seen to be missing; no "
         "neighbours were exchanged"
     )
-    assert "0 of 0" not in SeenMistakes().words
+    assert "0 of 0" not in SeenMistakes().words([])
 
 
 @pytest.mark.parametrize(
     ("seen", "tried", "more"),
-    [(3, 3, 2), (4, 4, 1), (9, 10, 0), (8, 10, 4), (7, 10, None), (0, 0, None)],
+    [(3, 3, 1), (4, 4, 0), (8, 10, 0), (5, 7, 21), (7, 10, None), (0, 0, None)],
 )
 def test_more_videos_are_said_if_most_mistakes_are_seen(seen, tried, more):
     both = {"skipped": seen, "of_skipped": tried, "exchanged": seen, "of_exchanged": tried}

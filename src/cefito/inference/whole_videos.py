@@ -164,24 +164,26 @@ def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tupl
     count, more = counted(verifier.orders[task].videos, "video"), seen[task].more
     unknown = "label more of them, how many is not known"
     remedy = unknown if more is None else f"label about {more} more"
+    words = seen[task].words([action.name for action in run.taxonomy.actions])
     return (
-        f"{films}: {seen[task].words}. '{run.taxonomy.tasks[task].name}' was learned from {count}; "
-        f"{remedy}",
+        f"{films}: {words}. '{run.taxonomy.tasks[task].name}' was learned from {count}; {remedy}",
     )
 
 
 def limits_of_films(run: OpenedRun) -> list[str]:
-    """Return why mistakes in films may go unseen, for the tasks of which too few were in training.
+    """Return why mistakes in films may go unseen, by task; of many, the first and their number.
 
-    Of many tasks, the first and the number of the others.
+    A task of which enough were seen in training has those that were not.
     """
     recogniser, verifier = run.recogniser, run.verifier
     if recogniser is None or verifier is None or recogniser.seen is None:
         return []
-    unseen = [
-        limit
-        for task in range(len(recogniser.seen))
-        for limit in limits_of_film(run, verifier, task)
-    ]
+    names = [action.name for action in run.taxonomy.actions]
+    unseen: list[str] = []
+    for task, seen in enumerate(recogniser.seen):
+        limits = limits_of_film(run, verifier, task)
+        if not limits and seen.unseen:
+            limits = (f"{run.taxonomy.tasks[task].name}: {seen.words(names)}",)
+        unseen += limits
     more = len(unseen) - _SHOWN
     return [*unseen[:_SHOWN], *[f"the same holds for {counted(more, 'more task')}"][: max(more, 0)]]

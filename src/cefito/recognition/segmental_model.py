@@ -345,6 +345,11 @@ class SegmentalModel(BaseRecogniser):
         }
         try:
             config = validated(RecogniserConfig, header.config, place=place)
+            actions = {
+                action for one in header.seen or () for pair in one.unseen for action in pair
+            }
+            if not actions <= {*range(count - 1)}:
+                raise RunError(f"{place}: actions that were not seen are none of the taxonomy.")
             shape = arrays["standard"].get("directions", np.zeros(())).shape
             times, reduced = len(config.memories), min((*shape[1:], width, config.directions))
             standard = {

@@ -24,7 +24,8 @@ from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 
 _USUAL = 0.7  # share of the videos of its task with an action, from which on it is cut out
-_ENOUGH = 0.7  # share of mistakes seen
+_ENOUGH = 0.7  # share of mistakes seen, of which as many and two more were tried, one of them seen
+_FEWEST = 4  # mistakes tried that say enough
 _MISTAKEN = 0.2  # m, share of videos with a mistake
 _SAID = 0.5  # probability from which on a mistake is said
 
@@ -38,12 +39,14 @@ class SeenMistakes(Record):
     of_exchanged: int = Field(0, ge=0)
     false: int = Field(0, ge=0)  # right videos in which such a mistake was seen
     right: int = Field(0, ge=0)  # right videos
+    # actions cut out, and pairs (b, a) of which b then came before a, that were never seen
+    unseen: tuple[tuple[int] | tuple[int, int], ...] = ()
 
     @property
     def enough(self) -> bool:
-        """Whether most mistakes of both kinds were seen, were two more of each missed."""
+        """Whether most mistakes of both kinds are seen, by the mean after a prior Beta(1, 1)."""
         both = (self.skipped, self.of_skipped), (self.exchanged, self.of_exchanged)
-        return all(seen >= _ENOUGH * (tried + 2) for seen, tried in both)
+        return all(tried >= _FEWEST and seen + 1 >= _ENOUGH * (tried + 2) for seen, tried in both)
 
     @property
     def more(self) -> int | None:
@@ -53,12 +56,12 @@ class SeenMistakes(Record):
             beyond = seen - _ENOUGH * tried  # of so many videos
             if beyond <= 0:
                 return None
-            more = max(more, math.ceil(self.right * (2 * _ENOUGH / beyond - 1) - 1e-9))
+            times = max((2 * _ENOUGH - 1) / beyond, _FEWEST / tried)  # as many as were tried
+            more = max(more, math.ceil(self.right * (times - 1) - 1e-9))
         return more
 
-    @property
-    def words(self) -> str:
-        """What was seen, as a sentence without its full stop."""
+    def words(self, names: Sequence[str]) -> str:
+        """Return what was seen, as a sentence without its full stop, by the names of actions."""
         exchanged = "no neighbours were exchanged"
         skipped = "no step was cut out of its videos in training"
         if self.of_skipped:
@@ -67,7 +70,9 @@ class SeenMistakes(Record):
         if self.of_exchanged:
             seen = f"{self.exchanged} of {self.of_exchanged}"
             exchanged = f"of neighbours that were exchanged, {seen}"
-        return f"{skipped}; {exchanged}"
+        listed = (" before ".join(f"'{names[action]}'" for action in one) for one in self.unseen)
+        unseen = f"; not seen: {', '.join(listed)}" if self.unseen else ""
+        return f"{skipped}; {exchanged}{unseen}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +171,8 @@ def score(
         drawn: Returns labels [count, n] that are drawn for a copy, by its number.
     """
     logs: dict[bool, list[float]] = {True: [], False: []}  # of mistakes, and of right videos
-    totals = [dict.fromkeys(SeenMistakes.model_fields, 0) for _ in range(tasks)]
+    totals = [Counter[str]() for _ in range(tasks)]
+    unseen = [dict[tuple[int, ...], bool]() for _ in range(tasks)]
     for number, (trial, task) in enumerate(trials):
         labels, said, seen = drawn(number), False, totals[task]
         right, log = not any(true for _, true in (*trial.skipped, *trial.exchanged)), 0.0
@@ -176,15 +182,21 @@ def score(
             trial.probabilities(labels),
             strict=True,
         ):
-            for (_, true), chance in zip(asked, chances, strict=True):
+            for (mistake, true), chance in zip(asked, chances, strict=True):
                 smooth = (chance * len(labels) + 0.5) / (len(labels) + 1)
                 log += float(np.log(smooth if true else 1 - smooth))
                 seen[kind] += true and chance >= _SAID
                 seen[f"of_{kind}"] += true
+                if true:
+                    key = mistake[::-1] if isinstance(mistake, tuple) else (mistake,)
+                    unseen[task][key] = unseen[task].get(key, True) and chance < _SAID
                 said |= not true and chance >= _SAID
         logs[not right].append(log)
         seen["right"] += right
         seen["false"] += right and said
     weights = {True: _MISTAKEN, False: 1 - _MISTAKEN}
     means = [weights[wrong] * float(np.mean(own)) for wrong, own in logs.items() if own]
-    return sum(means), tuple(SeenMistakes(**seen) for seen in totals)
+    return sum(means), tuple(
+        SeenMistakes(**seen, unseen=tuple(sorted(key for key, never in keys.items() if never)))
+        for seen, keys in zip(totals, unseen, strict=True)
+    )

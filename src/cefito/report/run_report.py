@@ -174,7 +174,8 @@ def _held_out(run: Run) -> list[str] | None:
     if run.recogniser is None or run.recogniser.held_out is None:
         return None
     seen = zip(run.taxonomy.tasks, run.recogniser.seen or (), strict=False)
-    tried = [f"{task.name}: {mistakes.words}." for task, mistakes in seen if mistakes.right]
+    names = [action.name for action in run.taxonomy.actions]
+    tried = [f"{task.name}: {mistakes.words(names)}." for task, mistakes in seen if mistakes.right]
     words = run.recogniser.held_out.words
     return [f"{words[:1].upper()}{words[1:]}.", *tried]
 
