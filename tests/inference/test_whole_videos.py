@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import cefito
 from cefito.cli import main
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.inference.whole_videos import limits_of_films
+from cefito.recognition.trials import SeenMistakes
 from cefito.tracks.track import named
 from tiny_runs import rows_of
 
@@ -113,6 +116,19 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     again = cefito.verify(run_with_recogniser, seen, least=0.0)
     assert done(again) != []
     assert again.limits == ()
+
+
+def test_mistakes_that_were_never_seen_are_named_where_enough_were(run_with_recogniser):
+    names = [action.name for action in run_with_recogniser.taxonomy.actions]
+    counts = {"skipped": 5, "of_skipped": 5, "exchanged": 4, "of_exchanged": 5, "right": 5}
+    for unseen, expected in (
+        ((), []),
+        (((1, 0),), [f"not seen: '{names[1]}' before '{names[0]}'"]),
+    ):
+        tried = SeenMistakes(**counts, unseen=unseen)
+        recogniser = replace(run_with_recogniser.recogniser, seen=(tried,))
+        limits = limits_of_films(run_with_recogniser.changed(recogniser=recogniser))
+        assert [limit.split("; ")[-1] for limit in limits] == expected
 
 
 def done(video):
