@@ -22,7 +22,7 @@ from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
 from cefito.tracks.formats.label_studio import Tags
 from serve.label_films import LONGER, PLAN, make_place
-from serve.studios import CONFIG, TOKEN, configuration, studio_of
+from serve.studios import CONFIG, TOKEN, configuration, read_steps, regions, studio_of
 
 pytest.importorskip("av")
 pytest.importorskip("transformers")
@@ -87,35 +87,10 @@ def asked(client, *films, names=LONGER, form=CONFIG, entry="video", **data):
 
 def hook(action, number, steps, film, **changes):
     """An event of an annotation at ten frames a second, as the server sends it."""
-    result = [
-        {
-            "id": f"r{place}",
-            "type": "timelinelabels",
-            "from_name": "steps",
-            "to_name": "video",
-            "value": {
-                "ranges": [{"start": 10 * at + 1, "end": 10 * end}],
-                "timelinelabels": [name],
-            },
-        }
-        for place, (name, at, end) in enumerate(steps)
-    ]
-    annotation = {"id": 40 + number, "result": result, "was_cancelled": False, **changes}
+    annotation = {"id": 40 + number, "result": regions(steps), "was_cancelled": False, **changes}
     project = {"id": 7, "label_config": configuration(LONGER)}
     task = {"id": number, "data": {"video": film}, "project": 7}
     return {"action": action, "annotation": annotation, "task": task, "project": project}
-
-
-def read_steps(proposal):
-    """Names and times of a proposal's regions, at ten frames a second."""
-    return [
-        (
-            region["value"]["timelinelabels"][0],
-            (region["value"]["ranges"][0]["start"] - 1) / 10,
-            region["value"]["ranges"][0]["end"] / 10,
-        )
-        for region in proposal["result"]
-    ]
 
 
 def about(steps, seconds):
