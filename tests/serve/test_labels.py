@@ -20,6 +20,7 @@ from cefito.runs.run import open_run
 from cefito.serve.labels import create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
+from cefito.tracks.formats import label_studio
 from cefito.tracks.formats.label_studio import Tags
 from serve.label_films import LONGER, PLAN, make_place
 from serve.studios import CONFIG, TOKEN, configuration, read_steps, regions, studio_of
@@ -125,6 +126,13 @@ def test_proposals_are_the_steps_of_the_library(place, films, studio, back_end):
         scores = [region["score"] for region in proposal["result"]]
         assert scores == [round(step.probability, 4) for step in track.steps]
     assert {shown for _, shown in studio.asked} == {f"Token {TOKEN}"}
+
+
+def test_labels_for_a_project_are_the_steps_of_the_run(films):
+    names = [action.name for action in films.start.taxonomy.actions]
+    assert Tags.of(films.labels.read_text("utf-8")) == Tags(labels=names)
+    quoted = ('add "salt" & oil', "the cook's < 3 eggs")
+    assert Tags.of(label_studio.configuration(quoted)).labels == quoted
 
 
 def test_rows_of_a_film_are_kept_by_its_digest(films, studio, back_end, monkeypatch):
