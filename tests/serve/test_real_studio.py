@@ -126,11 +126,11 @@ def test_ten_films_labelled_save_edits_of_the_eleventh(started):
     headers = {"headers": {"Authorization": f"Bearer {PASSWORD}"}}
     call(f"/api/webhooks/{hook['id']}/", headers, method="PATCH")
 
-    every = {"selectedItems": {"all": True, "excluded": []}}
-    call(f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}", every)
-    tasks = call(f"/api/tasks?project={project}&fields=all")["tasks"]
+    listed = f"/api/tasks?project={project}&fields=all"
+    tasks = call(listed)["tasks"]
     assert [task["data"]["video"].rpartition("-")[2] for task in tasks] == list(truth)
     ids = [task["id"] for task in tasks]
+    (first,) = call(f"/api/tasks/{ids[-1]}")["predictions"]
 
     def opened():
         """Id, version and proposed steps of the film that a person gets to label next."""
@@ -157,9 +157,12 @@ def test_ten_films_labelled_save_edits_of_the_eleventh(started):
         return status["model_version"] == "cefito RUN v1" and status
 
     assert waited(learned)["learned"] == 10
-    (first,) = tasks[-1]["predictions"]
     number, version, steps = opened()
     assert (number, version) == (ids[-1], "cefito RUN v1")
     before, after = edits(read_steps(first)), edits(steps)
     assert after < before < 3 * len(LONGER)
     assert [name for name, *_ in steps] == [*LONGER]
+    every = {"selectedItems": {"all": True, "excluded": []}}
+    call(f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}", every)
+    made = [{one["model_version"] for one in task["predictions"]} for task in call(listed)["tasks"]]
+    assert made == [{"cefito RUN v0", "cefito RUN v1"}] * 11
