@@ -47,7 +47,7 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
     for argv, message in (
         (
             (*steps, *TEA[:2]),
-            "counts frames and holds no frame rate. Give the frames per second. (--frame-rate)",
+            "Give the frameRate of the Video tag; it is 24 if the tag has none. (--frame-rate)",
         ),
         ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
         ((*steps, *TEA[2:]), "(--task)"),

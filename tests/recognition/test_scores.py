@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cefito.markup import counted
 from cefito.recognition.chain import softened
 from cefito.recognition.held_out import best_temperature
 from cefito.recognition.scores import HeldOutScores, Segment, VideoScores, segments, summary
@@ -77,6 +78,7 @@ def test_edit_is_a_mean_over_videos_and_the_others_are_sums():
     [
         (40.0, 20.0, 35),  # 60 = 80 · 2^−α; 30 = 60 · (n / 8)^−α
         (55.0, 10.0, 4),  # errors halve with the number
+        (67.5, 48.0, 1),
         (71.0, 50.0, None),  # enough
         (50.0, 50.0, None),  # they do not fall
         (50.0, 60.0, None),
@@ -97,7 +99,7 @@ def test_how_many_more_videos_two_sizes_of_folds_promise(edit, half_edit, more):
     if more is not None:
         error = (100 - edit) * ((8 + more) / 8) ** -np.log2((100 - half_edit) / (100 - edit))
         assert error == pytest.approx(30, rel=0.01)
-        assert held_out.remedy == f"label about {more} more videos (cefito annotate)"
+        assert held_out.remedy == f"label about {counted(more, 'more video')} (cefito annotate)"
 
 
 @pytest.mark.parametrize(("true", "said"), [(1.0, 0), (4.0, 0), (1e3, 1)])

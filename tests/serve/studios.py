@@ -24,6 +24,31 @@ def configuration(names: Iterable[str], form: str = CONFIG) -> str:
     return form.format(labels="".join(f'<Label value="{name}"/>' for name in names))
 
 
+def regions(steps: Iterable[tuple[str, float, float]]) -> list[dict[str, Any]]:
+    """Regions of steps, as a person draws them; names and seconds, at ten frames a second."""
+    return [
+        {
+            **{"id": f"r{place}", "type": "timelinelabels"},
+            **{"from_name": "steps", "to_name": "video"},
+            "value": {
+                "ranges": [{"start": round(10 * start) + 1, "end": round(10 * end)}],
+                "timelinelabels": [name],
+            },
+        }
+        for place, (name, start, end) in enumerate(steps)
+    ]
+
+
+def read_steps(proposal: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """Names and seconds of a proposal's regions."""
+    values = [region["value"] for region in proposal["result"]]
+    return [
+        (value["timelinelabels"][0], (part["start"] - 1) / 10, part["end"] / 10)
+        for value in values
+        for part in value["ranges"]
+    ]
+
+
 class FakeStudio:
     """Films in a folder, below /data/upload/1/ and as local files, for those who show the token."""
 

@@ -20,9 +20,10 @@ from cefito.runs.run import open_run
 from cefito.serve.labels import create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
+from cefito.tracks.formats import label_studio
 from cefito.tracks.formats.label_studio import Tags
 from serve.label_films import LONGER, PLAN, make_place
-from serve.studios import CONFIG, TOKEN, configuration, studio_of
+from serve.studios import CONFIG, TOKEN, configuration, read_steps, regions, studio_of
 
 pytest.importorskip("av")
 pytest.importorskip("transformers")
@@ -87,35 +88,10 @@ def asked(client, *films, names=LONGER, form=CONFIG, entry="video", **data):
 
 def hook(action, number, steps, film, **changes):
     """An event of an annotation at ten frames a second, as the server sends it."""
-    result = [
-        {
-            "id": f"r{place}",
-            "type": "timelinelabels",
-            "from_name": "steps",
-            "to_name": "video",
-            "value": {
-                "ranges": [{"start": 10 * at + 1, "end": 10 * end}],
-                "timelinelabels": [name],
-            },
-        }
-        for place, (name, at, end) in enumerate(steps)
-    ]
-    annotation = {"id": 40 + number, "result": result, "was_cancelled": False, **changes}
+    annotation = {"id": 40 + number, "result": regions(steps), "was_cancelled": False, **changes}
     project = {"id": 7, "label_config": configuration(LONGER)}
     task = {"id": number, "data": {"video": film}, "project": 7}
     return {"action": action, "annotation": annotation, "task": task, "project": project}
-
-
-def read_steps(proposal):
-    """Names and times of a proposal's regions, at ten frames a second."""
-    return [
-        (
-            region["value"]["timelinelabels"][0],
-            (region["value"]["ranges"][0]["start"] - 1) / 10,
-            region["value"]["ranges"][0]["end"] / 10,
-        )
-        for region in proposal["result"]
-    ]
 
 
 def about(steps, seconds):
@@ -150,6 +126,13 @@ def test_proposals_are_the_steps_of_the_library(place, films, studio, back_end):
         scores = [region["score"] for region in proposal["result"]]
         assert scores == [round(step.probability, 4) for step in track.steps]
     assert {shown for _, shown in studio.asked} == {f"Token {TOKEN}"}
+
+
+def test_labels_for_a_project_are_the_steps_of_the_run(films):
+    names = [action.name for action in films.start.taxonomy.actions]
+    assert Tags.of(films.labels.read_text("utf-8")) == Tags(labels=names)
+    quoted = ('add "salt" & oil', "the cook's < 3 eggs")
+    assert Tags.of(label_studio.configuration(quoted)).labels == quoted
 
 
 def test_rows_of_a_film_are_kept_by_its_digest(films, studio, back_end, monkeypatch):

@@ -17,8 +17,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from cefito.inference.proposals import compare
+from cefito.tracks import TimedStep
 from serve.label_films import LONGER, make_place
-from serve.studios import TOKEN, configuration
+from serve.studios import TOKEN, configuration, read_steps, regions
 
 pytest.importorskip("av")
 pytest.importorskip("transformers")
@@ -46,7 +48,7 @@ def process(arguments, log, **more):
                 started.wait()
 
 
-def waited(look, seconds=300):
+def waited(look, seconds=900):
     """What a look gives once it gives something."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -95,13 +97,13 @@ def started(tmp_path):
     """Label Studio and the back end of a run of drawn films, both listening."""
     if not COMMAND:
         pytest.skip("CEFITO_LABEL_STUDIO names no command of Label Studio, such as label-studio")
-    truth = make_place(tmp_path, new=5)
+    truth = make_place(tmp_path, new=11)
     port, user = free_port(), ["--username", "a@example.org", "--password", "12345678"]
     start = [*shlex.split(COMMAND), "start", "--no-browser", "--internal-host", "127.0.0.1"]
     start += ["--port", str(port), "--data-dir", str(tmp_path / "studio"), *user]
     start += ["--user-token", TOKEN, "--enable-legacy-api-token"]
     label = [sys.executable, "-m", "cefito", "label", str(tmp_path / "RUN"), "--port", "0"]
-    label += ["--retrain-after", "3"]
+    label += ["--retrain-after", "10"]
     with ExitStack() as stack:
         more = {**OPEN, "LABEL_STUDIO_HOST": f"http://127.0.0.1:{port}"}
         stack.enter_context(process(start, tmp_path / "studio.log", **more))
@@ -112,7 +114,7 @@ def started(tmp_path):
         yield call, said[1], tmp_path, truth
 
 
-def test_films_are_proposed_corrected_and_learned(started):
+def test_ten_films_labelled_save_edits_of_the_eleventh(started):
     call, back_end, folder, truth = started
     names = {"title": "films", "label_config": configuration(LONGER)}
     project = call("/api/projects/", names)["id"]
@@ -124,40 +126,43 @@ def test_films_are_proposed_corrected_and_learned(started):
     headers = {"headers": {"Authorization": f"Bearer {PASSWORD}"}}
     call(f"/api/webhooks/{hook['id']}/", headers, method="PATCH")
 
-    def proposed():
-        """Names of the proposed steps by film, and the version that proposes them."""
-        every = {"selectedItems": {"all": True, "excluded": []}}
-        call(f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}", every)
-        steps, versions = {}, set()
-        tasks = call(f"/api/tasks?project={project}&fields=all")["tasks"]
-        for task in tasks:
-            latest = max(task["predictions"], key=lambda one: one["id"])
-            steps[task["id"]] = [step["value"]["timelinelabels"][0] for step in latest["result"]]
-            versions.add(latest["model_version"])
-        return tasks, steps, versions
-
-    tasks, before, versions = proposed()
-    assert versions == {"cefito RUN v0"}
+    listed = f"/api/tasks?project={project}&fields=all"
+    tasks = call(listed)["tasks"]
     assert [task["data"]["video"].rpartition("-")[2] for task in tasks] == list(truth)
-    assert all("stir" not in steps for steps in before.values())
-    for task, steps in list(zip(tasks, truth.values(), strict=True))[:3]:
-        result = [
-            {
-                **{"type": "timelinelabels", "from_name": "steps", "to_name": "video"},
-                "value": {
-                    "ranges": [{"start": 10 * at + 1, "end": 10 * end}],
-                    "timelinelabels": [name],
-                },
-            }
-            for name, at, end in steps
+    ids = [task["id"] for task in tasks]
+    (first,) = call(f"/api/tasks/{ids[-1]}")["predictions"]
+
+    def opened():
+        """Id, version and proposed steps of the film that a person gets to label next."""
+        task = call(f"/api/projects/{project}/next")
+        (proposal,) = task["predictions"]
+        return task["id"], proposal["model_version"], read_steps(proposal)
+
+    def edits(proposed):
+        """What a person changes in the proposal of the eleventh film."""
+        pair = [
+            [TimedStep(name=name, start=start, end=end) for name, start, end in steps]
+            for steps in (proposed, truth["n10.mp4"])
         ]
-        call(f"/api/tasks/{task['id']}/annotations/", {"result": result})
+        return compare([pair]).edits
+
+    for number, steps in zip(ids[:-1], truth.values(), strict=False):
+        assert opened()[:2] == (number, "cefito RUN v0")
+        call(f"/api/tasks/{number}/annotations/", {"result": regions(steps)})
 
     def learned():
         with urllib.request.urlopen(f"{back_end}/health", timeout=10) as answer:
-            return json.load(answer)["model_version"] == "cefito RUN v1"
+            status = json.load(answer)
+        assert not status["failed"]
+        return status["model_version"] == "cefito RUN v1" and status
 
-    waited(learned)
-    _, after, versions = proposed()
-    assert versions == {"cefito RUN v1"}
-    assert list(after.values())[3:] == [[*LONGER]] * 2
+    assert waited(learned)["learned"] == 10
+    number, version, steps = opened()
+    assert (number, version) == (ids[-1], "cefito RUN v1")
+    before, after = edits(read_steps(first)), edits(steps)
+    assert after < before < 3 * len(LONGER)
+    assert [name for name, *_ in steps] == [*LONGER]
+    every = {"selectedItems": {"all": True, "excluded": []}}
+    call(f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}", every)
+    made = [{one["model_version"] for one in task["predictions"]} for task in call(listed)["tasks"]]
+    assert made == [{"cefito RUN v0", "cefito RUN v1"}] * 11

@@ -21,6 +21,7 @@ from cefito.cli.console import (
     hangups_held,
     log_warnings,
     lose_stdout,
+    talk,
     volume,
 )
 from cefito.cli.options import SeveralPaths, field_options, options_class
@@ -272,6 +273,7 @@ def label(
     with locked(place, "cefito label"):
         start = open_run(run)
         films = CorrectedFilms(place, start, start.dataset(dataset))
+        talk(f"labels for a project: {films.labels}, for Settings › Labeling Interface › Code")
         make = partial(create_label_app, settings, films, every=retrain_after, studio=server)
         _answer(make, settings, host, port)
     return 0

@@ -158,7 +158,7 @@ class HeldOutScores(Record):
         """What helps, as a sentence without its full stop."""
         if self.more is None:
             return "label more videos, how many is not known (cefito annotate)"
-        return f"label about {self.more} more videos (cefito annotate)"
+        return f"label about {counted(self.more, 'more video')} (cefito annotate)"
 
     @property
     def limit(self) -> str:

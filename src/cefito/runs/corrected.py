@@ -1,6 +1,7 @@
 """Corrected films beside a run, and runs that learn from them, in one folder.
 
 - corrected/PROJECT-TASK.json: a corrected film, a task of Label Studio
+- labels.xml: a labelling configuration with the steps of the run
 - films.json: SHA-256 of the films by their addresses; features/SHA-256.npy: their rows
 - versions/N/data and run: the run's videos with the corrected films, and the run finetuned on them
 
@@ -39,7 +40,7 @@ from cefito.runs.finetune import finetune
 from cefito.runs.run import Run, open_run
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.formats.label_studio import Tags
+from cefito.tracks.formats.label_studio import Tags, configuration
 from cefito.tracks.reading import Tracks, read
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,9 @@ class CorrectedFilms:
             raise RunError(f"{folder}: {other}. Choose another folder of corrected films.")
         if made is not None:
             write_json(path, made)
+        self.labels = folder / "labels.xml"
+        names = (action.name for action in start.taxonomy.actions)
+        write_bytes(self.labels, configuration(names).encode())
         self._films: dict[str, str] = {}
         if self._addresses.exists():
             self._films = dict(read_json(self._addresses, _REMEDY))

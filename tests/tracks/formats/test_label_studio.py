@@ -156,7 +156,7 @@ def test_the_rate_of_the_film_is_not_the_one_of_the_timeline(tmp_path):
     value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
     data = {"video": "v.mp4", "task": "tea", "fps": 10}
     path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
-    with pytest.raises(DataError, match=r"frameRate of the Video.* fps \(10\)") as caught:
+    with pytest.raises(DataError, match=r"Video tag, not the film's \(10 fps") as caught:
         read_steps(path)
     assert caught.value.setting == "frame_rate"
     export(path, {"data": data | {"frameRate": "25"}, "annotations": [annotation(value)]})

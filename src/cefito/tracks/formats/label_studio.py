@@ -6,9 +6,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
 
 from pydantic import Field
 
@@ -273,13 +274,11 @@ def _rate(document: Document, video: str, data: dict[str, Any], where: str) -> f
     written = data.get("frameRate")
     if isinstance(written, str):
         written = parse_seconds(written)
-    problem = ""
-    if "fps" in data:
-        problem = (
-            f"counts frames of the timeline, whose rate is the frameRate of the Video tag, not "
-            f"always the film's, which the data give as fps ({data['fps']!r:.40}). Give the frames "
-            "per second."
-        )
+    film = f", not the film's ({data['fps']!r:.40} fps in the data)" if "fps" in data else ""
+    problem = (
+        f"counts frames and holds no frame rate. Give the frameRate of the Video tag{film}; it is "
+        f"{_FRAME_RATE:g} if the tag has none."
+    )
     return document.rate(video, written, problem, where)
 
 
@@ -347,6 +346,17 @@ class Tags(Record):
         if self.labels is None:
             return name
         return next((label for label in self.labels if folded(label) == folded(name)), None)
+
+
+def configuration(names: Iterable[str]) -> str:
+    """Return a labelling configuration with a label for each name of a step."""
+    labels = "".join(f"    <Label value={quoteattr(name)}/>\n" for name in names)
+    return f"""<View>
+  <TimelineLabels name="steps" toName="video">
+{labels}  </TimelineLabels>
+  <Video name="video" value="$video"/>
+</View>
+"""
 
 
 def prediction(
