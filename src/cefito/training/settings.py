@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +30,21 @@ class OptimiserConfig(Settings):
     # of "step": share of all steps between two changes, counted from the end of the rise
     interval: float = Field(0.25, gt=0, le=1)
     clip: float = Field(0.0, ge=0)  # bound on the gradient's norm; 0 for none
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step of a training, given the steps of an epoch."""
+        total = self.epochs * steps
+        rising = self.warmup * total
+        if step < rising:
+            return self.learning_rate * (step + 1) / (rising + 1)
+        done = (step - rising) / max(total - rising, 1)
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        if self.schedule == "step":
+            return self.learning_rate * self.factor ** int(
+                (step - rising) / (self.interval * total) + 1e-9
+            )
+        return self.learning_rate
 
 
 class EmaConfig(Settings):

@@ -157,7 +157,7 @@ class Training:
         record: dict[str, float] = {
             "epoch": state.epoch,
             "step": state.step,
-            "learning_rate": self._rate(steps),
+            "learning_rate": self.config.rate(state.step, steps),
         }
         record |= {name: sum(values) / len(values) for name, values in sums.items()}
         record["train_seconds"] = time.monotonic() - started
@@ -180,8 +180,9 @@ class Training:
             draws: Generator of what is drawn.
             steps: Batches of the whole training.
         """
+        rate = self.config.rate(self.state.step, steps)
         for parameter_group in self.optimiser.param_groups:
-            parameter_group["lr"] = parameter_group.get("rate", 1.0) * self._rate(steps)
+            parameter_group["lr"] = parameter_group.get("rate", 1.0) * rate
         self.optimiser.zero_grad(set_to_none=True)
         values = self._backward(rows, draws)
         if not bool(torch.isfinite(values["loss"])):
@@ -225,21 +226,6 @@ class Training:
             start=torch.zeros((), device=self.device),
         )
         return values
-
-    def _rate(self, steps: int) -> float:
-        """Return the learning rate of the current step, given the steps of an epoch."""
-        config, total = self.config, self.config.epochs * steps
-        rising = config.warmup * total
-        if self.state.step < rising:
-            return config.learning_rate * (self.state.step + 1) / (rising + 1)
-        done = (self.state.step - rising) / max(total - rising, 1)
-        if config.schedule == "cosine":
-            return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-        if config.schedule == "step":
-            return config.learning_rate * config.factor ** int(
-                (self.state.step - rising) / (config.interval * total) + 1e-9
-            )
-        return config.learning_rate
 
     @torch.no_grad()
     def _average(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from cefito.data.readers.step_source import read_steps
 from cefito.errors import ConfigError, DataError
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices, Document
-from cefito.tracks.formats import FORMATS, WRITERS
+from cefito.tracks.formats import FORMATS, WRITERS, in_order
 from refusals import refusal
 from tracks.formats.samples import spans
 
@@ -556,6 +557,13 @@ def test_what_is_written_is_recognised_as_no_other_format(key, tmp_path):
             form.name for form in FORMATS if form.told <= first.told and form.matches(document)
         ]
         assert (first.key or first.name, others) == (key, [WRITERS[key].name])
+
+
+def test_a_form_that_a_new_file_reads_is_no_longer_refused():
+    refused = next(form for form in FORMATS if ("fcpxml",) in form.tags)
+    assert refused.read is None
+    read = replace(next(form for form in FORMATS if form.key == "eaf"), tags=refused.tags)
+    assert in_order([refused, read]) == (read,)
 
 
 def test_the_task_of_the_name_of_a_video(read):
