@@ -27,7 +27,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_610,
     "planners": 13_190,
-    "recognition": 4_920,
+    "recognition": 4_950,
     "report": 2_110,
     "runs": 1_290,
     "search": 2_930,
