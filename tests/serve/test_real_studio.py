@@ -140,11 +140,11 @@ def test_ten_films_labelled_save_edits_of_the_eleventh(started):
 
     def edits(proposed):
         """What a person changes in the proposal of the eleventh film."""
-        pair = [
+        mine, right = (
             [TimedStep(name=name, start=start, end=end) for name, start, end in steps]
             for steps in (proposed, truth["n10.mp4"])
-        ]
-        return compare([pair]).edits
+        )
+        return compare([(mine, right)]).edits
 
     for number, steps in zip(ids[:-1], truth.values(), strict=False):
         assert opened()[:2] == (number, "cefito RUN v0")
