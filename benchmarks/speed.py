@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from cefito.runs.run import open_run
 from serve import START, Server, bodies
 from upgrades import ask
 
+COMMAND = "python benchmarks/speed.py --before OLD/src OLD-RUN OLD-DATA --after src RUN DATA"
 FEW = "--device cpu --set any_length.members=1 --set any_length_training.optimiser.epochs=4"
 COMMANDS = {
     "plan": "plan RUN --video VIDEO --steps 3",
@@ -57,6 +58,7 @@ def main() -> None:
     run = open_run(given.after[1])
     plans, dataset, load = 10 * bodies(run, 20), run.dataset(), [os.getloadavg()[0]]
     place = next(at for at, video in enumerate(dataset.videos) if video.split == "test")
+    video = dataset.videos[place].video_id
     seconds = np.zeros((len(COMMANDS), 2, given.pairs + 1))
     for pair, command, turn in np.ndindex(given.pairs + 1, len(COMMANDS), 2):
         side = (turn + pair) % 2
@@ -64,20 +66,18 @@ def main() -> None:
         os.environ["PYTHONPATH"] = str(Path(source).resolve())
         with tempfile.TemporaryDirectory() as out:
             np.save(film := Path(out) / "film.npy", dataset.timeline.videos[place])
-            words = {"RUN": own_run, "DATA": data, "FILM": str(film)}
-            words["VIDEO"] = dataset.videos[place].video_id
+            words = {"RUN": own_run, "DATA": data, "FILM": str(film), "VIDEO": video}
             call = [*COMMANDS.values()][command].replace("OUT", out).split()
-            began = resource.getrusage(resource.RUSAGE_CHILDREN)
+            began = sum(getrusage(RUSAGE_CHILDREN)[:2])  # user and system time
             if call[0] == "serve":
                 serve(Path(own_run), plans, film)
             else:
                 start = [sys.executable, "-c", START, *(words.get(word, word) for word in call)]
                 subprocess.run(start, check=True, capture_output=True)
-            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds[command, side, pair] = sum(ended[:2]) - sum(began[:2])  # user and system
+        seconds[command, side, pair] = sum(getrusage(RUSAGE_CHILDREN)[:2]) - began
         load.append(os.getloadavg()[0])
     del given.before, given.after  # folders
-    report = common.about("speed", given, dataset) | common.machine()
+    report = common.about("speed", given, dataset) | common.machine() | {"command": COMMAND}
     report["load_average"] = {"least": round(min(load), 1), "most": round(max(load), 1)}
     for name, (before, after) in zip(COMMANDS, seconds[..., 1:], strict=True):
         ratios = after / before
