@@ -51,8 +51,8 @@ def serve(run: Path, plans: list[bytes], film: Path) -> None:
 
 def main() -> None:
     parser = common.parser(__doc__)
-    for side in ("before", "after"):
-        parser.add_argument(f"--{side}", nargs=3, required=True, metavar=("SRC", "RUN", "DATA"))
+    for side in ("--before", "--after"):
+        parser.add_argument(side, nargs=3, required=True, metavar=("SRC", "RUN", "DATA"))
     parser.add_argument("--pairs", type=int, default=5)
     given = parser.parse_args()
     run = open_run(given.after[1])
