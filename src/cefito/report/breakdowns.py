@@ -150,13 +150,14 @@ def _query(window: WindowPlans) -> GalleryQuery:
 
 
 def loss_curves(folders: Mapping[str, Path]) -> tuple[list[LossCurve], list[str]]:
-    """The curves of trainings, from the `metrics.jsonl` in their folders, and which lack epochs."""
+    """The curves of trainings by epochs, of `metrics.jsonl` in folders, and which lack epochs."""
     curves, notes = [], []
     for name, folder in sorted(folders.items()):
         if missing := incomplete(folder):
             notes.append(f"Curves are incomplete: metrics.jsonl of {name} {missing}.")
         path = folder / "metrics.jsonl"
-        lines = [line for line in read_metrics(path) if "loss" in line] if path.exists() else []
+        lines = read_metrics(path) if path.exists() else []
+        lines = [line for line in lines if "loss" in line and "epoch" in line]
         keys = {key for line in lines for key in line if key.startswith("val_")}
         scores = sorted(key for key in keys if not key.endswith("_seconds"))
         if lines:
