@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_090,
     "benchmarks": 6_980,
-    "cli": 5_220,
+    "cli": 5_240,
     "data": 6_550,
     "encoders": 2_170,
     "evaluation": 2_510,
@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_740,
+    "study": 3_760,
     "testing": 650,
     "tests": 56_400,
     "tracks": 4_110,

@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,23 @@ def test_several_workers_show_a_bar_instead_of_what_remains(world, tmp_path, ran
     assert "estimate for 2 scores: under a minute, by 2 workers" in said
     assert "to go" not in said
     assert "comparing: 2/2" in said
+
+
+def test_a_narrow_terminal_shows_the_first_columns_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    fitting = import_module("cefito.cli.compare")._fitting
+    cells = ["nearest", "12.3 (4–5)", "45.6 (7–8)", "9"]
+    fitting("t", ["row", "SR", "mAcc", "mIoU"], [cells])
+    assert "9" in capsys.readouterr().out  # a file has all
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    fitting("t", ["row", "SR", "mAcc", "mIoU"], [cells])
+    out, err = capsys.readouterr()
+    assert "12.3 (4–5)" in out
+    assert "mIoU" not in out
+    assert err.strip() == "in the files, too: mIoU"
+
+
+def test_one_kind_of_rows_is_compared(refused, tmp_path):
+    kinds = ("--recognisers", "nearest", "--planners", "nearest")
+    said = refused("compare", tmp_path, *kinds, "--out", tmp_path / "out")
+    assert "--recognisers and --planners: give one of them" in said

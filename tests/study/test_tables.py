@@ -10,7 +10,15 @@ from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
-from cefito.study.rendering import Entry, Table, check_columns, latex, markdown
+from cefito.study.rendering import (
+    Entry,
+    Table,
+    check_columns,
+    latex,
+    markdown,
+    signed,
+    signed_interval,
+)
 from cefito.study.results import Results, other_features
 from cefito.study.tables import published_rows, score_heads
 
@@ -511,3 +519,9 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert by_row["told"][column] == Entry(text="–")
     assert "ECE: expected calibration error" in table.remarks[0]
     assert "ECE" not in table.of_columns(["SR", "seeds"]).remarks[0]
+
+
+def test_an_end_below_zero_is_never_shown_as_above_it():
+    assert signed_interval(-0.04, 13.7, 1) == "-0.0 to +13.7"
+    assert signed_interval(-0.0, 0.04, 1) == "+0.0 to +0.0"
+    assert signed(-0.004) == "+0.00"

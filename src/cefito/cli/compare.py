@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -301,6 +303,9 @@ def _named_rows(
 def _check_given(kind: str, given: Sequence[str]) -> None:
     """Refuse options that have no meaning for a kind of rows (ConfigError)."""
     owner = {name: rows for rows, names in _OF.items() for name in names}
+    for other in given:
+        if other in _OF and other != kind:
+            raise ConfigError(f"--{kind} and --{other}: give one of them.")
     wrong = [
         f"--{name.strip('_').replace('_', '-')}"
         for name in given
@@ -364,7 +369,7 @@ def _show_others(tables: Sequence[Table], report: Mapping[str, Any], *, json: bo
         print_json(report)
         return
     for shown in tables:
-        table(shown.title, shown.heads, [[entry.text for entry in line] for line in shown.lines])
+        _fitting(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
         for note in shown.remarks:
             talk(note)
 
@@ -473,6 +478,20 @@ def finish(
     return 1 if problems else 0
 
 
+def _fitting(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """Show a table, in a terminal the first columns that it has room for."""
+    fitting, width = len(heads), 1
+    if sys.stdout.isatty():
+        for place, column in enumerate(zip(heads, *lines, strict=True)):
+            width += max(map(len, column)) + 3
+            if width > shutil.get_terminal_size().columns:
+                fitting = max(2, place)
+                break
+    table(title, heads[:fitting], [line[:fitting] for line in lines])
+    if fitting < len(heads):
+        talk(f"in the files, too: {', '.join(heads[fitting:])}")
+
+
 def _show(tables: Sequence[Table], *, every: bool) -> None:
     marks = {0: "", 1: " ¹", 2: " ²"}
     for shown in tables:
@@ -484,7 +503,7 @@ def _show(tables: Sequence[Table], *, every: bool) -> None:
         if shown.below:
             rule = ["— published —", *[""] * (len(heads) - 1)]
             lines.insert(len(lines) - shown.below, rule)
-        table(shown.title, heads, lines)
+        _fitting(shown.title, heads, lines)
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
         if shown.legend:

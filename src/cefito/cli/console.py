@@ -310,7 +310,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     """Write a table to stdout, never cut: framed on a terminal, else aligned plain columns.
 
     Columns of numbers are aligned to the right; None is an empty cell. In a terminal that is too
-    narrow, cells have several lines.
+    narrow, cells have several lines, and none is cut.
 
     Args:
         title: Stands above it on a terminal.
@@ -330,7 +330,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
         framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
         for column, side in zip(columns, right, strict=True):
-            framed.add_column(Text(column), justify="right" if side else "left")
+            how: Any = {"justify": "right" if side else "left", "overflow": "fold"}
+            framed.add_column(Text(column), **how)
         for row in cells:
             framed.add_row(*map(Text, row))
         Console(file=sys.stdout).print(framed)

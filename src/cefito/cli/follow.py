@@ -131,6 +131,7 @@ def follow(
     """
     from cefito.inference.following import FINDING
     from cefito.inference.recordings import open_recordings, row_rate
+    from cefito.inference.session import check_lag
     from cefito.inference.whole_videos import limits_of_films
     from cefito.line.events import Telling
     from cefito.line.gate import Lines
@@ -142,6 +143,7 @@ def follow(
         raise ConfigError("give one of --features FILE, --video FILE, --camera NUMBER, or -.")
     if critical and not gate:
         raise ConfigError("--critical is of steps that --gate shows. Give it, too.")
+    check_lag(lag)
     with log_warnings():
         session, least = open_session(run, task=task), FINDING
         opened = session.run

@@ -128,6 +128,13 @@ def check_sessions(run: OpenedRun) -> SessionPlanner:
     return run.planner
 
 
+def check_lag(lag: float) -> None:
+    """Refuse seconds that are out of the range of `Session.followed` (ConfigError)."""
+    if not 0 <= lag <= LONGEST_LAG:
+        problem = f"lag {lag:g}: expected 0 to {LONGEST_LAG:g} seconds"
+        raise ConfigError(f"{problem}.", setting="lag")
+
+
 class Session:
     """Guidance for one person who does one procedure.
 
@@ -241,9 +248,7 @@ class Session:
         Raises:
             ConfigError: No row was observed, or a lag that is out of range.
         """
-        if not 0 <= lag <= LONGEST_LAG:
-            problem = f"{lag:g}: expected 0 to {LONGEST_LAG:g} seconds"
-            raise ConfigError(f"lag {problem}.", setting="lag")
+        check_lag(lag)
         return self._events.followed(self.likely_next(top_k), least, lag)
 
     @full_precision()

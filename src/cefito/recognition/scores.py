@@ -170,7 +170,7 @@ class HeldOutScores(Record):
         """The scores, as a sentence without its full stop."""
         halved = ""
         if self.half is not None and self.half != self.learned and self.half_edit is not None:
-            halved = f"; by {self.half} videos instead of {self.learned}, {self.half_edit:.0f}"
+            halved = f" ({self.half_edit:.0f} by {self.half} videos instead of {self.learned})"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
             f"the rows were recognised right, and {self.present:.0f} % from the rows up to each "

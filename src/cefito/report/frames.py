@@ -80,7 +80,8 @@ def with_frames(
     """
     there = [number for number, query in enumerate(queries) if query.video in files.paths]
     if not there:
-        return list(queries), files.note or "There are no frames: none of the videos has a file."
+        missing = "none of the videos has a file" if queries else "there are no windows"
+        return list(queries), files.note or f"There are no frames: {missing}."
     # characters of the least bytes in base64, of two frames each
     chosen = there[: TOTAL // (2 * (-(-_LEAST // 3) * 4))]
     most = min(EACH, TOTAL // (2 * len(chosen)) // 4 * 3)

@@ -49,6 +49,7 @@ from cefito.study.rendering import (
     resampled_legend,
     resampled_text,
     signed,
+    signed_interval,
 )
 from cefito.study.running import KILLED, mapped
 from cefito.study.study import OfDataset
@@ -474,8 +475,8 @@ def _differences(films: _Films, rows: dict[str, dict[str, Any]], against: str) -
             if less is None or less["low"] is None:
                 yield NONE
             else:
-                mean, low, high = (signed(less[end], 1) for end in ("mean", "low", "high"))
-                yield f"{mean} ({low} to {high})"
+                ends = signed_interval(less["low"], less["high"], 1)
+                yield f"{signed(less['mean'], 1)} ({ends})"
 
     others = [name for name in rows if name != against and against in rows]
     return Table(

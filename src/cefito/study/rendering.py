@@ -89,6 +89,17 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # never -0.00
 
 
+def signed_interval(low: float, high: float, digits: int = 2) -> str:
+    """Two ends with their signs; one below zero is never shown as +0.00.
+
+    Args:
+        low: The lower end.
+        high: The upper end.
+        digits: Number of digits.
+    """
+    return " to ".join(f"{end + 0.0:+.{digits}f}" for end in (low, high))
+
+
 def resampled_text(score: Mapping[str, Any], digits: int) -> str:
     """A mean and its interval, whose ends low and high have a digit less; alone without them."""
     text, ends = f"{score['mean']:.{digits}f}", (score.get("low"), score.get("high"))

@@ -32,6 +32,7 @@ from cefito.study.rendering import (
     resampled_legend,
     resampled_text,
     signed,
+    signed_interval,
 )
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
@@ -277,7 +278,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
             texts = (
                 row.title,
                 signed(difference.mean),
-                f"{signed(difference.low)} to {signed(difference.high)}",
+                signed_interval(difference.low, difference.high),
                 NONE if half_width is None else f"±{half_width:.2f}",
                 f"{windows:,}",
             )
