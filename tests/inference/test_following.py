@@ -341,7 +341,7 @@ def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
     assert main(["follow", run]) == 2
     assert "give one of" in capsys.readouterr().err
     assert main(["follow", run, "-", "--lag", "21"]) == 2  # before anything is said of the run
-    assert capsys.readouterr().err == "error: lag 21: expected 0 to 20 seconds.\n"
+    assert capsys.readouterr().err == "error: lag 21: expected 0 to 20 seconds. (--lag)\n"
 
 
 @pytest.mark.parametrize("told", [False, True])

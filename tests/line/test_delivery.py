@@ -32,7 +32,7 @@ from cefito.line.events import Event
 
 QUICK = (0.01, 0.05)
 SECRET = b"0123456789abcdef0123456789abcdef"
-PAUSE = 30  # seconds after which a test fails
+PAUSE = 300  # seconds after which a test fails
 
 
 def acknowledge(_):
