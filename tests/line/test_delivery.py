@@ -177,7 +177,8 @@ def test_a_thousand_events_to_a_receiver_that_ends_five_times(tmp_path, said):
     assert max(files) < 6_000_000  # SQLite's log has at most 1,000 pages
     assert path.stat().st_size < 100_000
     assert sum("following waits" in words for words in said) == 1
-    assert sum("takes events again" in words for words in said) == len(ends)
+    # a request may be answered between the one that was not and the end of the server
+    assert sum("takes events again" in words for words in said) >= len(ends)
 
 
 SENDER = """
