@@ -78,7 +78,7 @@ RECOGNISERS: Registry[RecogniserMethod] = Registry(
                         "the recogniser's networks of single rows alone", _STILL | {"chain": False}
                     ),
                     "hmm": RecogniserRow(
-                        "networks of single rows and a hidden Markov model, of geometric durations",
+                        "networks of single rows and a hidden Markov model (geometric durations)",
                         _STILL | {"phases": 1},
                     ),
                 },

@@ -24,8 +24,8 @@ from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 
 _USUAL = 0.7  # share of the videos of its task with an action, from which on it is cut out
-_ENOUGH = 0.7  # share of mistakes seen, of which as many and two more were tried, one of them seen
-_FEWEST = 4  # mistakes tried that say enough
+_ENOUGH = 0.7  # share of mistakes that are seen, its mean by a uniform prior
+_FEWEST = 4  # mistakes of a kind; fewer say too little
 _MISTAKEN = 0.2  # m, share of videos with a mistake
 _SAID = 0.5  # probability from which on a mistake is said
 

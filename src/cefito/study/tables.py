@@ -109,10 +109,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
-    full, resampled = (
-        len(results.windows_of(horizon).video),
-        (results.intervals or {}).get(horizon, {}),
-    )
+    full = len(results.windows_of(horizon).video)
+    resampled = (results.intervals or {}).get(horizon, {})
     # of each row with scores: means, whether it is ranked, and texts
     scored: list[tuple[list[float | None], bool, list[str]]] = []
     few = []
