@@ -64,8 +64,14 @@ class SequencePosterior:
     def scores(self) -> tuple[SequenceScores, ...]:
         """Scores of the sequences of each length, of one query."""
         states = self.chains.states
+        sums = (self.emissions[0] + self.messages[0]).logsumexp(dim=2)  # of each task [L, C]
         return tuple(
-            SequenceScores(states, states.flat(self.emissions[:length, place])[None], transitions)
+            SequenceScores(
+                states,
+                states.flat(self.emissions[:length, place])[None],
+                transitions,
+                sums[place][None],
+            )
             for place, (length, transitions) in enumerate(
                 zip(self.chains.lengths, self.chains.transitions, strict=True)
             )

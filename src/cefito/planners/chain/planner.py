@@ -141,7 +141,7 @@ def likeliest_sequences(
         alone = torch.where(states.shared, scores.emissions, -torch.inf)
         joint = SequenceScores(states, alone, scores.transitions).highest(tasks)
     listings: dict[int, Listed] = {}
-    pending, pairs = torch.arange(len(scores), device=scores.emissions.device), top_k
+    pending, pairs = torch.arange(len(scores), device=scores.emissions.device), top_k * several
     while len(pending):
         pending_scores = scores.rows(pending)
         best, values = pending_scores.best(pairs, None if tasks is None else tasks[pending])
