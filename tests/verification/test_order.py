@@ -10,7 +10,14 @@ from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
-from cefito.verification.order import TaskOrder, graph_text, reached, read_orders, written_orders
+from cefito.verification.order import (
+    TaskOrder,
+    exchanged,
+    graph_text,
+    reached,
+    read_orders,
+    written_orders,
+)
 from odd_names import ODD
 
 NAMES = ["boil", "pour", "wait", "Käse & <b>", "cut"]
@@ -37,6 +44,24 @@ def test_counts_probabilities_and_the_graph_that_leaves_out_what_follows(order):
     assert order.edges == ((0, 1), (0, 3), (1, 2), (3, 2))
     circle = TaskOrder.of([video(row) for row in ([0, 1], [1, 2], [2, 0], [0, 1])], [0, 1, 2])
     assert circle.edges[0] == (0, 1)  # the surest
+
+
+@pytest.mark.parametrize(
+    ("seen", "done"),
+    [
+        ([0, 1, 1, 3], [0, 2, 1, 3]),  # 2 came too early, and was taken for the step before it
+        ([0, 0, 1, 3], [0, 0, 1, 3]),  # 2 is no neighbour of 0
+        ([0, 1, 3, 3], [0, 1, 3, 2]),  # 2 came too late
+        ([0, 1, 1, 2, 3], [0, 1, 1, 2, 3]),  # nothing is missing
+        ([0, 1, 3], [0, 1, 3]),
+        ([0, 1, 3, 1], [0, 1, 3, 1]),  # not in a row
+        ([0, 1, 1, 9], [0, 2, 1, 9]),  # another task's step
+        ([9, 9], [9, 9]),
+    ],
+)
+def test_a_step_seen_twice_stands_for_its_neighbour_that_is_missing(seen, done):
+    usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
+    assert [step.action for step in exchanged(usual, video(seen).steps)] == done
 
 
 def test_orders_that_a_person_gives(order):

@@ -95,6 +95,12 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
         (one.kind, one.name, one.probability) for one in again.deviations
     ]
     assert "missing" not in {one.kind for one in again.deviations} != set()
+    taken = steps_of([0, 1, 1, 3, 4, 5])  # "wait" too early, taken for "pour"
+    found = counts.verify(taken, 0, drawn=[taken] * 2)
+    (late,) = found.deviations
+    assert (late.kind, late.name, late.step, found.repair) == ("order", "pour", 3, ())
+    given = {(one.kind, one.name) for one in counts.verify(taken, 0).deviations}
+    assert given == {("repeated", "pour"), ("missing", "wait")}
     found = verified(swapped, swapped, [0, 2, 3, 4, 5], [0, 2, 3, 4, 5])
     steps = [step.mistake for step in found.steps]
     assert steps == pytest.approx([0, order, 0, 0, 0, 0])  # if it was done

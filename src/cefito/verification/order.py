@@ -579,6 +579,34 @@ def repetitions(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> l
     return counts
 
 
+def exchanged(order: TaskOrder, steps: Iterable[Step]) -> list[Step]:
+    """Return the steps of a film with an exchange where one was seen twice, its neighbour never.
+
+    A step too early shows what no right video does, and is taken for the neighbour that usually
+    comes first; so is one too late for the neighbour after it. One mistake is likelier than two.
+
+    Args:
+        order: Order of the task.
+        steps: Steps in the order of their times, as they were recognised.
+    """
+    steps = [*steps]
+    places = [order.index.get(step.action, -1) for step in steps]
+    omitted = order.usual >= 0.5
+    omitted[[place for place in places if place >= 0]] = False
+    for k, place in enumerate(places[1:], 1):
+        if place < 0 or places[k - 1] != place or order.repeated[place] >= 0.5:
+            continue
+        # times that each action omitted came next after this one, and never earlier; and reversed
+        after = np.where(omitted & (order.before[:, place] == 0), order.follows[place, :-1], 0)
+        before = np.where(omitted & (order.before[place] == 0), order.follows[:-1, place], 0)
+        times, at = (after, k - 1) if after.max() >= before.max() else (before, k)
+        if times.max() > 0:
+            neighbour = times.argmax()
+            steps[at] = replace(steps[at], action=int(order.actions[neighbour]))
+            omitted[neighbour] = False
+    return steps
+
+
 def _is_right(order: TaskOrder, action: int) -> bool:
     """Return whether right videos of the task have an action, or it has none but the action."""
     place = order.index.get(action)

@@ -44,7 +44,7 @@ from cefito.verification.findings import (
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import Floats, TaskOrder
+from cefito.verification.order import Floats, TaskOrder, exchanged
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
@@ -354,7 +354,8 @@ class Verifier:
         )
         if not self.knows(task):
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        deviations = findings.deviations(steps, certainty=certainty)
+        done = exchanged(self.orders[task], steps) if findings.of_drawn else steps
+        deviations = findings.deviations(done, certainty=certainty)
         undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
         return Verification(
             deviations=tuple(d for d in deviations if d.probability >= least),
@@ -364,7 +365,7 @@ class Verifier:
                 if findings.of_drawn and (d.kind in ("missing", "order") or d.probability >= LEAST)
             ),
             steps=findings.judgements(steps),
-            repair=repair(self.orders[task], (step.action for step in steps), self.taxonomy),
+            repair=repair(self.orders[task], (step.action for step in done), self.taxonomy),
         )
 
     def judge(
@@ -398,7 +399,10 @@ class Verifier:
             return findings
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
-        films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
+        films = [
+            (n / len(drawn), exchanged(self.orders[task], first[key]), np.ones(len(key)))
+            for key, n in likely.items()
+        ]
         findings.of_drawn = bool(films)
         films = films or [(1.0, tuple(steps), certain)]
         judged = self._judged(
