@@ -61,7 +61,15 @@ def test_counts_probabilities_and_the_graph_that_leaves_out_what_follows(order):
 )
 def test_a_step_seen_twice_stands_for_its_neighbour_that_is_missing(seen, done):
     usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
-    assert [step.action for step in exchanged(usual, video(seen).steps)] == done
+    steps = exchanged(usual, video(seen).steps, finished=True)
+    assert [step.action for step in steps] == done
+
+
+@pytest.mark.parametrize(("seen", "done"), [([0, 1, 1], [0, 1, 1]), ([0, 1, 1, 3], [0, 2, 1, 3])])
+def test_what_may_still_come_was_not_exchanged(seen, done):
+    usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
+    steps = exchanged(usual, video(seen).steps, finished=False)
+    assert [step.action for step in steps] == done
 
 
 def test_orders_that_a_person_gives(order):

@@ -579,7 +579,7 @@ def repetitions(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> l
     return counts
 
 
-def exchanged(order: TaskOrder, steps: Iterable[Step]) -> list[Step]:
+def exchanged(order: TaskOrder, steps: Iterable[Step], *, finished: bool) -> list[Step]:
     """Return the steps of a film with an exchange where one was seen twice, its neighbour never.
 
     A step too early shows what no right video does, and is taken for the neighbour that usually
@@ -588,11 +588,14 @@ def exchanged(order: TaskOrder, steps: Iterable[Step]) -> list[Step]:
     Args:
         order: Order of the task.
         steps: Steps in the order of their times, as they were recognised.
+        finished: Whether the film is over; else an action is missing only if a later one was done.
     """
     steps = [*steps]
     places = [order.index.get(step.action, -1) for step in steps]
-    omitted = order.usual >= 0.5
-    omitted[[place for place in places if place >= 0]] = False
+    omitted, done = order.usual >= 0.5, [place for place in places if place >= 0]
+    omitted[done] = False
+    if not finished:
+        omitted &= order.earlier[:, done].any(axis=1)
     for k, place in enumerate(places[1:], 1):
         if place < 0 or places[k - 1] != place or order.repeated[place] >= 0.5:
             continue

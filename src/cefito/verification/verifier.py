@@ -354,7 +354,9 @@ class Verifier:
         )
         if not self.knows(task):
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        done = exchanged(self.orders[task], steps) if findings.of_drawn else steps
+        done = steps
+        if findings.of_drawn:
+            done = exchanged(self.orders[task], steps, finished=finished and not online)
         deviations = findings.deviations(done, certainty=certainty)
         undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
         return Verification(
@@ -399,14 +401,15 @@ class Verifier:
             return findings
         likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
+        order, over = self.orders[task], finished and not online
         films = [
-            (n / len(drawn), exchanged(self.orders[task], first[key]), np.ones(len(key)))
+            (n / len(drawn), exchanged(order, first[key], finished=over), np.ones(len(key)))
             for key, n in likely.items()
         ]
         findings.of_drawn = bool(films)
         films = films or [(1.0, tuple(steps), certain)]
         judged = self._judged(
-            self.orders[task], [film for _, film, _ in films], finished=finished, online=online
+            order, [film for _, film, _ in films], finished=finished, online=online
         )
         for (share, _, trusted), (videos, rows) in zip(films, judged, strict=True):
             for subject in _subjects(videos, rows, trusted):
