@@ -12,8 +12,8 @@ from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
 from cefito.verification.order import (
     TaskOrder,
-    exchanged,
     graph_text,
+    likelier_done,
     reached,
     read_orders,
     written_orders,
@@ -61,14 +61,26 @@ def test_counts_probabilities_and_the_graph_that_leaves_out_what_follows(order):
 )
 def test_a_step_seen_twice_stands_for_its_neighbour_that_is_missing(seen, done):
     usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
-    steps = exchanged(usual, video(seen).steps, finished=True)
+    steps = likelier_done(usual, video(seen).steps, finished=True)
     assert [step.action for step in steps] == done
 
 
+def test_a_step_seen_again_for_a_moment_was_not_repeated():
+    usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])  # of 5 s each
+
+    def seen(seconds, action=1):
+        steps = (*video([0, 1, 2, 3]).steps, Step(40, 40 + seconds, action))
+        return [step.action for step in likelier_done(usual, steps, finished=True)]
+
+    assert seen(1.9) == [0, 1, 2, 3]
+    assert seen(2.1) == [0, 1, 2, 3, 1]
+    assert seen(1.9, action=9) == [0, 1, 2, 3, 9]  # of another task: not usual
+
+
 @pytest.mark.parametrize(("seen", "done"), [([0, 1, 1], [0, 1, 1]), ([0, 1, 1, 3], [0, 2, 1, 3])])
-def test_what_may_still_come_was_not_exchanged(seen, done):
+def test_what_may_still_come_was_not_likelier_done(seen, done):
     usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
-    steps = exchanged(usual, video(seen).steps, finished=False)
+    steps = likelier_done(usual, video(seen).steps, finished=False)
     assert [step.action for step in steps] == done
 
 

@@ -66,6 +66,7 @@ _CERTAIN = 50.0  # videos that an order given by a person counts as
 _WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
 _SECONDS = 0.5  # shortest step
 _SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-lengths is shrunk by
+_SLIP = 0.4  # as `shortest_step` of the recogniser, by which a live session leaves steps out
 _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or names.'
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
@@ -579,18 +580,28 @@ def repetitions(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> l
     return counts
 
 
-def exchanged(order: TaskOrder, steps: Iterable[Step], *, finished: bool) -> list[Step]:
-    """Return the steps of a film with an exchange where one was seen twice, its neighbour never.
+def likelier_done(order: TaskOrder, steps: Iterable[Step], *, finished: bool) -> tuple[Step, ...]:
+    """Return the steps of a film without what the recogniser mistakes for a repetition.
 
-    A step too early shows what no right video does, and is taken for the neighbour that usually
-    comes first; so is one too late for the neighbour after it. One mistake is likelier than two.
+    A usual step that is seen again for less than `_SLIP` of its usual seconds was not repeated. Nor
+    was one seen twice in a row whose neighbour is never seen: both were exchanged, since a step too
+    early shows what no right video does, and is taken for the neighbour that usually comes first,
+    as one too late for the neighbour after it.
 
     Args:
         order: Order of the task.
         steps: Steps in the order of their times, as they were recognised.
         finished: Whether the film is over; else an action is missing only if a later one was done.
     """
+    shortest = dict(zip(order.actions.tolist(), _SLIP * np.exp(order.length), strict=True))
+    once = {*order.actions[order.repeated < 0.5].tolist()}
     steps = [*steps]
+    again = [number > 0 for number in earlier_equal(step.action for step in steps)]
+    steps = [
+        step
+        for step, repeated in zip(steps, again, strict=True)
+        if not (repeated and step.action in once and step.end - step.start < shortest[step.action])
+    ]
     places = [order.index.get(step.action, -1) for step in steps]
     omitted, done = order.usual >= 0.5, [place for place in places if place >= 0]
     omitted[done] = False
@@ -607,7 +618,7 @@ def exchanged(order: TaskOrder, steps: Iterable[Step], *, finished: bool) -> lis
             neighbour = times.argmax()
             steps[at] = replace(steps[at], action=int(order.actions[neighbour]))
             omitted[neighbour] = False
-    return steps
+    return tuple(steps)
 
 
 def _is_right(order: TaskOrder, action: int) -> bool:

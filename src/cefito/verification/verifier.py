@@ -44,7 +44,7 @@ from cefito.verification.findings import (
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import Floats, TaskOrder, exchanged
+from cefito.verification.order import Floats, TaskOrder, likelier_done
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
@@ -356,7 +356,7 @@ class Verifier:
             return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
         done = steps
         if findings.of_drawn:
-            done = exchanged(self.orders[task], steps, finished=finished and not online)
+            done = likelier_done(self.orders[task], steps, finished=finished and not online)
         deviations = findings.deviations(done, certainty=certainty)
         undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
         return Verification(
@@ -399,13 +399,11 @@ class Verifier:
         findings = Findings() if self.foresight is None else Findings(least_omitted=0.5)
         if not self.knows(task):
             return findings
-        likely = Counter(tuple(step.action for step in sequence) for sequence in drawn)
-        first = {tuple(step.action for step in sequence): sequence for sequence in reversed(drawn)}
         order, over = self.orders[task], finished and not online
-        films = [
-            (n / len(drawn), exchanged(order, first[key], finished=over), np.ones(len(key)))
-            for key, n in likely.items()
-        ]
+        done = [likelier_done(order, sequence, finished=over) for sequence in drawn]
+        likely = Counter(tuple(step.action for step in sequence) for sequence in done)
+        first = {tuple(step.action for step in sequence): sequence for sequence in reversed(done)}
+        films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
         findings.of_drawn = bool(films)
         films = films or [(1.0, tuple(steps), certain)]
         judged = self._judged(
