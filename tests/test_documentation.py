@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from cyclopts import CycloptsError
 
+import cefito
 from cefito.cli import build_app, main
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
@@ -305,6 +306,31 @@ def first_cells(page: str, head: str) -> list[str]:
 def test_lists_are_whole(page, head, expected):
     listed = [cell.partition("=")[0] for cell in first_cells(page, head)]
     assert sorted(listed) == sorted(expected)
+    assert options("data", "steps") - options("quickstart") == {"--format"}  # of labels
+
+
+def test_numbers_of_the_pages_are_those_of_the_program():
+    for page, sentence in (
+        (
+            "recognise",
+            "three stretches of up to {cefito.inference.next_films._STRETCH:g} s",
+        ),
+        ("recognise", "in the means of rows over {cefito.inference.next_films._PART:g} s"),
+        ("your-own-data", "5 % of the labels plus {cefito.data.readers.frame_folder._SLACK}"),
+        ("serve", "more than {cefito.recognition.stream.LOST:,} and ten for each row sent"),
+        ("compare", "an epoch on at most {cefito.study.costs._WINDOWS} windows"),
+        ("compare", "plan {cefito.study.costs._QUERIES} queries"),
+        ("compare", "more than {cefito.study.study.Study.costly:,} candidates on average"),
+        ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
+        ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
+    ):
+        for name in re.findall(r"{(cefito[\w.]+)", sentence):
+            resolve(name)  # imports it
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert sentence.format(cefito=cefito) in " ".join(text.split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    least = project["requires-python"].removeprefix(">=")
+    assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_keys_of_epochs_are_all_listed():

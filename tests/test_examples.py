@@ -74,17 +74,8 @@ def test_an_array_of_jobs(tmp_path):
     assert [job.returncode for job in jobs] == [0, 0], said
     assert all("done here: 4 of 4 scores; missing" in words for words in said)  # T = 3 and 4
     assert not (out / "results.json").exists()
-    table = [
-        "compare",
-        str(data),
-        "--out",
-        str(out),
-        "--planners",
-        rows["PLANNERS"],
-        "--seeds",
-        "5",
-    ]
-    assert main([*map(str, table)]) == 0
+    given = ["--out", str(out), "--planners", rows["PLANNERS"], "--seeds", "5"]
+    assert main(["compare", str(data), *given]) == 0
     assert len(json.loads((out / "results.json").read_text())["trials"]) == 20
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 
 from batch.conftest import own  # noqa: F401
 from cefito.cli import main
+from cefito.data import open_dataset
+from cefito.runs.run import open_run
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = {"chain_training.optimiser.epochs": 1, "chain.hidden": 4, "chain.members": 1}
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +39,15 @@ def test_planning_from_features_and_from_the_video(made, ran):
 
 
 def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).resolve().parents[2] / "docs" / "your-own-data.md").read_text("utf-8")
+    page = (ROOT / "docs" / "your-own-data.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (code,) = (block for block in blocks if "query_from_features" in block)
+    first, code = blocks
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
+    runpy.run_path("examples/table/features.py")["main"](Path("FEATURES"))
+    exec(first.replace('"small"', '"small", method="chain", overrides=QUICK'), {"QUICK": QUICK})
+    assert (open_dataset("DATA").name, open_run("RUN").horizon) == ("my kitchen", 3)
+    shutil.rmtree("RUN")
     shutil.copytree(made / "runs" / "T3", "RUN")
     features = np.random.default_rng(1).standard_normal((120, 5)).astype(np.float32)
     np.save("NEW.npy", features)

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import shlex
 import zipfile
 
 import numpy as np
@@ -112,6 +114,10 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert counts < task < stderr.index("recogniser: ")
     assert f"Look at {out}/FINDINGS.html" in stderr
     assert len([*out.glob("*/run")]) == 2
+    lines = re.findall(r"  \S*cefito (\w+ .*)", stderr.partition("What next:")[2])
+    assert [line.partition(" ")[0] for line in lines] == ["annotate", "follow", "serve"]
+    ran(*shlex.split(lines[0]))  # what it suggests works
+    assert (out / "PROPOSALS").is_dir()
 
 
 def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):

@@ -15,10 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECOGNISER: dict[str, Any] = {"members": 1, "width": 16, "training_steps": 60, "temporal_steps": 20}
 RECOGNISER |= {"temporal_passes": 2, "learning_rate": 0.02, "folds": 2}
 SMALLER = {**TINY_LENGTHS, **{f"recogniser.{name}": each for name, each in RECOGNISER.items()}}
-SETTINGS = {
-    "train": SMALLER,
-    "cross-validate": TINY_LENGTHS,
-}
+SETTINGS = {"train": SMALLER, "cross-validate": TINY_LENGTHS}
 """Of each command what is smaller here than on the page: trainings."""
 
 

@@ -14,12 +14,7 @@ from cefito.errors import ConfigError
 from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod
-from cefito.recognition.settings import (
-    ASFormerConfig,
-    MSTCNConfig,
-    NearestConfig,
-    OnlineConfig,
-)
+from cefito.recognition.settings import ASFormerConfig, MSTCNConfig, NearestConfig, OnlineConfig
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract

@@ -16,10 +16,7 @@ from row_films import prepared_films
 
 @pytest.mark.parametrize(
     ("kind", "config"),
-    [
-        (MSTCN, MSTCNConfig(epochs=15)),
-        (ASFormer, ASFormerConfig(epochs=15, layers=5, decoders=1)),
-    ],
+    [(MSTCN, MSTCNConfig(epochs=15)), (ASFormer, ASFormerConfig(epochs=15, layers=5, decoders=1))],
 )
 def test_the_steps_of_films_are_learned(tmp_path, kind, config):
     """Also of videos shorter than the dilations."""

@@ -95,17 +95,7 @@ def test_graphs_are_read_again(odd, tmp_path, capsys):
 def test_proposals_are_read_again(form, odd, seeing, tmp_path, capsys):
     out = tmp_path / "OUT"
     videos = [name for name in ODD if not name.startswith(("-", "@"))]  # they would be options
-    call(
-        "annotate",
-        seeing,
-        *videos,
-        "--dataset",
-        odd / "DATA",
-        "--out",
-        out,
-        "--format",
-        form,
-    )
+    call("annotate", seeing, *videos, "--dataset", odd / "DATA", "--out", out, "--format", form)
     files = [path for path in out.iterdir() if path.name not in ("proposals.jsonl", "VIDEOS.csv")]
     assert {path.parent for path in tmp_path.rglob("*.*")} <= {out, tmp_path}
     lines = [json.loads(line) for line in (out / "proposals.jsonl").read_bytes().splitlines()]

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from cefito.serve.app import create_app
+from cefito.serve.problems import _KINDS
 from cefito.serve.settings import Limits
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -55,11 +56,27 @@ def test_the_curl_of_the_page(address, place, tmp_path):
     assert found[1]["type"] == "urn:cefito:no-encoder"
 
 
+def test_the_problems_of_the_page_are_those_that_there_are():
+    lines = re.findall(r"^\| ([\d, ]+) \| ((?:`[\w-]+`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    for kind, (status, title) in _KINDS.items():
+        listed = [number for number, kinds in lines if f"`{kind}`" in kinds]
+        assert any(str(status) in number for number in listed) or kind == "gone"  # seen by nobody
+        assert kind != "expensive" or f'"title": "{title}"' in PAGE
+
+
 def test_the_limits_of_the_proxy_of_the_page_fit_those_of_the_service():
     limits, values = Limits(), dict(re.findall(r"^ *(\w+) (\d+)[ms];", NGINX, re.MULTILINE))
     assert int(values["client_max_body_size"]) == limits.upload_mib
     assert int(values["proxy_read_timeout"]) > limits.longest_seconds
     assert int(values["client_body_timeout"]) < limits.receive_seconds
+
+
+def nginx_in(folder):
+    """The begin of a configuration by which nginx writes into a folder alone, up to `http {`."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "".join(f"{kind}_temp_path {folder}; " for kind in kinds)
+    own = f"daemon off; pid {folder}/pid; error_log {folder}/errors;"
+    return f"{own}\nevents {{}}\nhttp {{ {places}\n"
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -70,14 +87,8 @@ def test_the_proxy_of_the_page(address, tmp_path, caplog):
     server = re.sub(r"^ *ssl_.*\n", "", NGINX, flags=re.MULTILINE).replace(ADDRESS, address)
     server = server.replace("/var/log/nginx", str(tmp_path))
     secret = "ses_abcdEFGHijklMNOP-rst_v"
-    places = "".join(
-        f"{kind}_temp_path {tmp_path}; "
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (tmp_path / "nginx.conf").write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\n"
-        f"http {{ {places}\n{server.replace('443 ssl', f'127.0.0.1:{port}')}}}"
-    )
+    listening = server.replace("443 ssl", f"127.0.0.1:{port}")
+    (tmp_path / "nginx.conf").write_text(f"{nginx_in(tmp_path)}{listening}}}")
     asked = urllib.request.Request(
         f"http://127.0.0.1:{port}/ready", headers={"x-forwarded-for": "1"}
     )

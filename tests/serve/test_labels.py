@@ -7,17 +7,20 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.cli.serve import _FILMS, label
 from cefito.errors import DataError, RunError
 from cefito.inference.next_films import next_films
+from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
-from cefito.serve.labels import create_label_app
+from cefito.serve.labels import _LONGEST, create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
 from cefito.tracks.formats import label_studio
@@ -159,6 +162,15 @@ def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio,
     assert region["value"] == {**times, "labels": ["Boil"]}
 
 
+def test_the_task_that_the_data_name_is_that_of_the_film(films, studio, back_end, monkeypatch):
+    client, noted = back_end(films), mock.Mock(side_effect=Recording.recognition)
+    connect(client, studio)
+    monkeypatch.setattr(Recording, "recognition", lambda *given, **how: noted(*given, **how))
+    for data in ({"task": "Tea!"}, {"task": "toast"}, {}):
+        assert asked(client, "/data/upload/1/n0.mp4", **data).status_code == 200
+    assert [call.kwargs["task"] for call in noted.mock_calls] == [0, None, None]
+
+
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
@@ -175,25 +187,19 @@ def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio,
 def test_what_cannot_be_read_is_a_problem(films, studio, back_end, change, status, words):
     client = back_end(films)
     connect(client, studio)
-    body = {
-        "tasks": [{"id": 1, "data": {"video": "/data/upload/1/n0.mp4"}}],
-        "label_config": configuration(LONGER),
-        "project": "7.17",
-    }
+    tasks = [{"id": 1, "data": {"video": "/data/upload/1/n0.mp4"}}]
+    body = {"tasks": tasks, "label_config": configuration(LONGER), "project": "7.17"}
     answer = client.post("/predict", json={**body, **change})
-    assert (answer.status_code, answer.headers["content-type"]) == (
-        status,
-        "application/problem+json",
-    )
+    form = answer.headers["content-type"]
+    assert (answer.status_code, form) == (status, "application/problem+json")
     assert words in answer.json()["detail"]
 
 
 def test_one_film_that_is_missing_leaves_the_others_their_proposals(films, studio, back_end):
     client = back_end(films)
     connect(client, studio)
-    missing, there = asked(client, "/data/upload/1/x.mp4", "/data/upload/1/n0.mp4").json()[
-        "results"
-    ]
+    answer = asked(client, "/data/upload/1/x.mp4", "/data/upload/1/n0.mp4").json()
+    missing, there = answer["results"]
     assert missing == []
     assert there["result"]
 
@@ -206,6 +212,8 @@ def test_labels_must_name_steps(films, studio, back_end):
 
 def test_a_token_is_needed_but_for_health(films, studio, back_end):
     client = back_end(films, token="a-token-of-24-characters")
+    posted = ("/setup", "/predict", "/webhook", "/train")
+    assert {*client.app.openapi()["paths"]} == {"/", "/health", "/ready", "/metrics", *posted}
     assert client.get("/health").json()["status"] == "UP"
     assert connect(client, studio).status_code == 401
     client.auth = ("cefito", "a-token-of-24-characters")  # as Label Studio shows it
@@ -286,8 +294,7 @@ def test_it_learns_from_corrected_films(place, films, studio, back_end):
         event = hook("ANNOTATION_CREATED", number, truth[name], f"/data/upload/1/{name}")
         assert client.post("/webhook", json=event).status_code == 200
     status = waited(
-        client,
-        lambda status: status["model_version"].endswith("v1") and not status["training"],
+        client, lambda status: status["model_version"].endswith("v1") and not status["training"]
     )
     assert status == {
         **{"status": "UP", "model_class": "cefito", "model_version": "cefito RUN v1"},
@@ -296,7 +303,9 @@ def test_it_learns_from_corrected_films(place, films, studio, back_end):
     after = read_steps(asked(client, address).json()["results"][0])
     assert [name for name, *_ in after] == list(LONGER)
     assert after == about(truth["n4.mp4"], 1)
-    data = open_run(films.run(1)).dataset()
+    newer = open_run(films.run(1))
+    assert newer.own_recogniser.config == films.start.own_recogniser.config
+    data = newer.dataset()
     learned = [data.taxonomy.names([s.action for s in video.steps]) for video in data.videos]
     assert learned == [[*PLAN]] * 8 + [[*LONGER]] * 3
     again = back_end(CorrectedFilms(films.folder, films.start, films.videos))
@@ -311,11 +320,8 @@ def test_training_that_is_asked_for_takes_what_the_server_has(place, films, stud
     start = {"action": "START_TRAINING", "project": event["project"]}
     assert client.post("/webhook", json=start).json()["corrected"] == 1
     waited(client, lambda status: status["learned"] == 1)
-    older = {
-        "annotations": studio.exported,
-        "label_config": configuration(LONGER),
-        "project": "7.1",
-    }
+    tasks, labels = studio.exported, configuration(LONGER)
+    older = {"annotations": tasks, "label_config": labels, "project": "7.1"}
     assert client.post("/train", json=older).json() == {"status": "ok", "corrected": 1}
 
 
@@ -441,6 +447,16 @@ def test_rows_of_another_encoder_are_refused(films):
     (films.folder / "features" / "extract.json").write_text('{"model": "other"}')
     with pytest.raises(RunError, match="another encoder"):
         CorrectedFilms(films.folder, films.start, films.videos)
+
+
+def test_defaults_and_limits_of_the_page():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
+    defaults = {**label.__kwdefaults__, **create_label_app.__kwdefaults__}
+    assert f"films ({defaults['retrain_after']} by default, 0 for never)" in page
+    assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in page
+    assert "after one minute, then two, four, at most an hour" in page
+    assert (defaults["again"], _LONGEST) == (60, 3600)
+    assert (_FILMS.body_mib, _FILMS.upload_mib) == (64, 16 * 1024)
 
 
 @pytest.mark.parametrize(

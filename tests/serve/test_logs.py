@@ -50,6 +50,7 @@ def test_ids_of_sessions_are_masked_wherever_they_stand(log, form):
         logging.getLogger("cefito").exception("/data/sessions/%s.jsonl: is odd", SECRET)
     assert "/data/sessions/ses_abcd…" in text.getvalue().replace("\\u2026", "…")
     assert "KeyError" in text.getvalue()
+    assert ('"traceback": ' in text.getvalue()) == (form == "json")
     assert SECRET[8:] not in text.getvalue()
     token = Stations().add("bench", "use")[1]
     logging.getLogger("cefito").warning("?token=%s", token)

@@ -19,6 +19,7 @@ from cefito.errors import ConfigError
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.stores import ValkeyStore
 from serve.live_sessions import sent
+from serve.test_docs import nginx_in
 from serve.test_operate import PAGE, ROOT, options
 from serve.test_process import Lines
 from serve.test_supervisor import Client, Server, metrics, until, workers
@@ -117,14 +118,9 @@ def test_sessions_go_on_when_a_machine_ends(run_with_recogniser, world, valkey, 
     page = NGINX
     for place, server in zip(("10.0.0.11:8000", "10.0.0.12:8000"), machines, strict=True):
         page = page.replace(place, f"127.0.0.1:{server.port}")
-    folders = "".join(
-        f"{kind}_temp_path {tmp_path}; "
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
     (tmp_path / "nginx.conf").write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\n"
-        f"http {{ access_log off; {folders}\n{page}\nserver {{ listen 127.0.0.1:{port}; location / "
-        "{ proxy_pass http://cefito; proxy_set_header Host $http_host; } } }"
+        f"{nginx_in(tmp_path)}access_log off;\n{page}\nserver {{ listen 127.0.0.1:{port}; "
+        "location / { proxy_pass http://cefito; proxy_set_header Host $http_host; } } }"
     )
     with Lines(["nginx", "-c", tmp_path / "nginx.conf"]) as nginx:
         try:

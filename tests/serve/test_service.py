@@ -121,6 +121,8 @@ def test_an_expensive_search_is_refused_before_it_begins(serving, place):
     assert problem["type"] == "urn:cefito:expensive"
     assert problem["gflop"] > problem["limit"] == 0.001
     assert "'exhaustive' may take" in problem["detail"]
+    shown = ("field", "gflop", "limit")  # in docs/serve.md
+    assert {*problem} == {"type", "title", "status", "detail", "request_id", *shown}
     action = place.world.taxonomy.tasks[0].actions[0]
     pinned = {"pin": {"1": action, "2": action}}
     ask(strict, search="exhaustive", **asked, task=0, constraints=pinned)

@@ -60,10 +60,9 @@ def pauses():
 
 @pytest.mark.usefixtures("pauses")
 def test_scores_of_recognisers(films, tmp_path):
-    names = ["recogniser", "nearest", "pauses"]
-    tables, found = compare_recognisers(
-        films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
-    )
+    given: Any = (films, tmp_path, ["recogniser", "nearest", "pauses"], [0, 1])
+    small = SMALL.model_dump(exclude_unset=True)
+    tables, found = compare_recognisers(*given, changes=small)
     rows, videos = found["rows"], found["videos"]
     assert rows["recogniser"]["frame"]["mean"] > 90
     assert rows["nearest"]["frame"]["mean"] > 90
@@ -94,22 +93,12 @@ def test_scores_of_recognisers(films, tmp_path):
     assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
     # results are kept
     RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
-    again, same = compare_recognisers(
-        films, tmp_path, names, [0, 1], changes=SMALL.model_dump(exclude_unset=True)
-    )
-    assert (again, same) == (tables, found)
-    turned, other = compare_recognisers(
-        films,
-        *(tmp_path, names, [0, 1]),
-        changes=SMALL.model_dump(exclude_unset=True),
-        against="pauses",
-    )
+    assert compare_recognisers(*given, changes=small) == (tables, found)
+    turned, other = compare_recognisers(*given, changes=small, against="pauses")
     assert other["rows"]["recogniser"]["frame"]["difference"]["mean"] == -less["mean"]
     assert [line[0].text for line in turned[1].lines] == ["recogniser", "nearest"]
     # a later command of fewer rows keeps the others in the tables
-    (few, less_few), _ = compare_recognisers(
-        films, tmp_path, ["pauses"], [0, 1], changes=SMALL.model_dump(exclude_unset=True)
-    )
+    (few, less_few), _ = compare_recognisers(films, tmp_path, ["pauses"], [0, 1], changes=small)
     kept = ["pauses (2 seeds)", "recogniser (2 seeds)", "nearest (1 seed)"]
     assert [line[0].text for line in few.lines] == kept
     assert [line[0].text for line in less_few.lines] == ["recogniser", "nearest"]
@@ -138,7 +127,7 @@ def test_the_command(films, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rows"]["nearest"]["frame"]["mean"] > 90
     assert main([*given, "--recognisers", "nearest"]) == 0
     assert "nearest (1 seed)" in capsys.readouterr().out
-    for other in ("--steps=1-4", "--no-published", "--sample=5", "--selection=published"):
+    for other in ("--steps=1-4", "--no-published", "--costly-sample=5", "--selection=published"):
         assert main([*given, "--recognisers", "nearest", other]) == 2
         said = f"--recognisers: {other.split('=')[0]} has no meaning, since whole videos are scored"
         assert said in capsys.readouterr().err

@@ -394,11 +394,7 @@ def test_several_jobs_into_one_folder(world, tmp_path):
         assert [*jobs.map(run_study, shares)] == [[]] * 4
     whole = made(world, out, names, seeds=(0, 1))
     assert missing_trials(whole) == []
-    for network in (
-        "chain",
-        "classifier",
-        "field",
-    ):  # each trained once a seed, from its first epoch
+    for network in ("chain", "classifier", "field"):  # each once a seed, from its first epoch
         assert len([*out.glob(f"T2/seed*/trainings/{network}*/metrics.jsonl")]) == 2
     alone = made(world, tmp_path / "alone", names, seeds=(0, 1))
     assert run_study(alone) == []

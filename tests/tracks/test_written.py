@@ -181,10 +181,7 @@ def test_label_studio_shows_predictions_and_checked_ones_come_first(tmp_path):
 
 def test_json_lines_are_records():
     lines = WRITERS["jsonl"].write([video(), video("b", steps=())]).splitlines()
-    assert [Track.model_validate_json(line) for line in lines] == [
-        video(),
-        video("b", steps=()),
-    ]
+    assert [Track.model_validate_json(line) for line in lines] == [video(), video("b", steps=())]
 
 
 def test_the_picture_has_every_step_and_no_markup_of_names():

@@ -13,10 +13,7 @@ def test_test_videos_end_with_their_first_mistake(tmp_path):
     right, wrong = read_assembly101(write_files(tmp_path / "FILES"))
     assert (right.video, right.task, right.split) == (RIGHT, "toy b06", "train")
     steps = [(step.name, step.start, step.end, step.errors) for step in right.steps]
-    assert steps == [
-        ("attach-engine_cover", 1.0, 2.5, ()),
-        ("attach-figurine", 2.5, 3.33, ()),
-    ]
+    assert steps == [("attach-engine_cover", 1.0, 2.5, ()), ("attach-figurine", 2.5, 3.33, ())]
     assert (wrong.video, wrong.task, wrong.split, wrong.seconds) == (WRONG, "toy c07", "test", 2)
     assert [(step.name, step.errors) for step in wrong.steps] == [
         ("attach-body", ()),

@@ -130,10 +130,7 @@ def test_plans_are_what_is_answered(facts, told, queries, asked_server):
 
 
 def test_what_is_not_answered_is_planned_by_pkg_with_the_same_ends(
-    told,
-    queries,
-    asked_server,
-    monkeypatch,
+    told, queries, asked_server, monkeypatch
 ):
     monkeypatch.setattr(asked_server, "answer", lambda _: "no")
     plans = told("ends").plan(queries, 5)

@@ -206,10 +206,7 @@ READ: dict[str, Any] = {
     "starts in another order": ("video,step,start\nv,pour,4\nv,x,9\nv,boil,0\n", {}, TWO),
     "no video": (
         "start,end,label\n0,4,boil\n4,9,pour\n",
-        {
-            "columns": {"step": "label"},
-            "by_file": True,
-        },
+        {"columns": {"step": "label"}, "by_file": True},
         TWO,
     ),
     "comments": ("# coder A, 25 fps\n\n#\n" + table("video,step,start,end", "0,4"), {}, ABC[:1]),
@@ -290,10 +287,7 @@ READ: dict[str, Any] = {
     "segments with spaces": (
         "# start end label\n0 4.0 boil\n4.0 9 add 2 eggs\n",
         {},
-        [
-            ABC[0],
-            ("add 2 eggs", 4, 9),
-        ],
+        [ABC[0], ("add 2 eggs", 4, 9)],
     ),
     "segments in frames": ("0 100 boil\n100 225 pour\n", {"frame_rate": 25}, TWO),
     "segments without a label": ("0.0 4.0 boil\n4.0 9.0\n", {}, ABC[:1]),
@@ -478,11 +472,7 @@ REFUSED: dict[str, Any] = {
     # what is not there
     "no video": ("start,end,step\n0,4,boil\n", {}, "or name the video by the file"),
     "no end but numbers": (table("video,step,start,stop", "0,4"), {}, "or duration=NAME, or end="),
-    "no column": (
-        "made by hand\nvideo,task,step,start,end\n",
-        {},
-        "above the names of columns",
-    ),
+    "no column": ("made by hand\nvideo,task,step,start,end\n", {}, "above the names of columns"),
     "no tier": (table("video,step,start,end", "0,4"), {"tier": "Steps"}, "has no tiers to choose"),
     "numbers of labels": ("0\n0\n0\n1\n1\n1\n", {"frame_rate": 1}, "Put mapping.txt"),
     "unpaired": (
