@@ -30,13 +30,8 @@ from cefito.serve.schemas import (
     Health,
     ModelAnswer,
     PlanAnswer,
-    RecogniseUploadRequest,
-    TrackAnswer,
     UploadForm,
     UploadRequest,
-    VerifyAnswer,
-    VerifyUploadRequest,
-    VideoForm,
     VideosAnswer,
     VideosRequest,
 )
@@ -44,7 +39,14 @@ from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.stations import Access
-from cefito.serve.whole_videos import WholeVideos
+from cefito.serve.whole_videos import (
+    RecogniseUploadRequest,
+    TrackAnswer,
+    VerifyAnswer,
+    VerifyUploadRequest,
+    VideoForm,
+    WholeVideos,
+)
 from cefito.verification.order import graph_text
 
 
