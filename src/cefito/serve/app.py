@@ -47,7 +47,7 @@ from cefito.serve.whole_videos import (
     VideoForm,
     WholeVideos,
 )
-from cefito.verification.order import graph_text
+from cefito.verification.order_files import graph_text
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:

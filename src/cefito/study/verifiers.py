@@ -47,7 +47,8 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import bound
 from cefito.verification.findings import LEAST
-from cefito.verification.order import TaskOrder, read_orders
+from cefito.verification.order import TaskOrder
+from cefito.verification.order_files import read_orders
 from cefito.verification.promise import HeldOutFindings, RightFindings
 from cefito.verification.verifier import Verifier
 
