@@ -77,14 +77,20 @@ class TrainOptions:
     @classmethod
     def of_commands(cls) -> list[tuple[str, Any, Any]]:
         """Return name, type and default of the options of commands."""
-        return [(one.name, one.type, one.default) for one in fields(cls) if one.metadata]
+        return [
+            (option.name, option.type, option.default) for option in fields(cls) if option.metadata
+        ]
 
     @property
     def recorded(self) -> dict[str, Any]:
         """The options that run.json records and that differ from the default, by name."""
-        recorded = [one for one in fields(self) if one.metadata.get("recorded")]
-        values = {one.name: getattr(self, one.name) for one in recorded}
-        return {one.name: values[one.name] for one in recorded if values[one.name] != one.default}
+        defaults = {
+            option.name: option.default
+            for option in fields(self)
+            if option.metadata.get("recorded")
+        }
+        values = {name: getattr(self, name) for name in defaults}
+        return {name: value for name, value in values.items() if value != defaults[name]}
 
     @classmethod
     def of(cls, options: "TrainOptions | None", changes: TrainArguments) -> "TrainOptions":

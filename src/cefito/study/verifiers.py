@@ -84,19 +84,14 @@ def _pairs(video: Track) -> list[tuple[str, str]]:
     return [*pairwise(["", *_names(video)])]
 
 
-def _unseen_step(known: RightVideos) -> Judge:
-    names = {name for video in known.right for name in _names(video)}
-    return lambda video: [float(name not in names) for name in _names(video)]
+def _pairs_of_task(video: Track) -> list[tuple[str, tuple[str, str]]]:
+    return [(video.task, pair) for pair in _pairs(video)]
 
 
-def _unseen_pair(known: RightVideos) -> Judge:
-    pairs = {pair for video in known.right for pair in _pairs(video)}
-    return lambda video: [float(pair not in pairs) for pair in _pairs(video)]
-
-
-def _one_step_memory(known: RightVideos) -> Judge:
-    pairs = {(video.task, pair) for video in known.right for pair in _pairs(video)}
-    return lambda video: [float((video.task, pair) not in pairs) for pair in _pairs(video)]
+def _unseen(of: Callable[[Track], list[Any]], known: RightVideos) -> Judge:
+    """Call a step a mistake if no right video has what `of` returns of it."""
+    seen = {key for video in known.right for key in of(video)}
+    return lambda video: [float(key not in seen) for key in of(video)]
 
 
 def _counted(order: TaskOrder) -> TaskOrder:
@@ -147,11 +142,14 @@ VERIFIERS: dict[str, VerifierRow] = {
         "every step but the first, before which there is none that it could contradict",
         lambda _: lambda video: [float(place > 0) for place, _ in enumerate(video.steps)],
     ),
-    "unseen-step": VerifierRow("a name that no right video of any task has", _unseen_step),
-    "unseen-pair": VerifierRow(
-        "a name that follows the one before it in no right video of any task", _unseen_pair
+    "unseen-step": VerifierRow(
+        "a name that no right video of any task has", partial(_unseen, _names)
     ),
-    "one-step-memory": VerifierRow("the same, of its own task", _one_step_memory),
+    "unseen-pair": VerifierRow(
+        "a name that follows the one before it in no right video of any task",
+        partial(_unseen, _pairs),
+    ),
+    "one-step-memory": VerifierRow("the same, of its own task", partial(_unseen, _pairs_of_task)),
     "count-graph": VerifierRow(
         "a step before one that 9 of 10 videos of its task have before it, or of no such video",
         partial(_by_graph, "count-graph"),

@@ -401,15 +401,6 @@ def signed_log(values: Floats) -> NDArray[np.float32]:
     return logs
 
 
-def earlier_equal(values: Iterable[int]) -> list[int]:
-    """Return how many equal values come before each value."""
-    totals, counts = dict[int, int](), []
-    for value in values:
-        counts.append(totals.get(value, 0))
-        totals[value] = counts[-1] + 1
-    return counts
-
-
 def log_length(start: float, end: float) -> float:
     """Return the logarithm of a step's seconds."""
     return float(np.log(max(end - start, _SECONDS)))
