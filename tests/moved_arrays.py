@@ -12,8 +12,8 @@ import safetensors
 import torch
 
 from cefito.data.windows import Windows
+from cefito.files import ALIGNMENT
 from cefito.planners.queries import Queries
-from cefito.tensors import ALIGNMENT
 
 
 def moved(array: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from cefito.arrays import load_npy, load_npz, observed_rows
 from cefito.errors import DataError
-from cefito.files import read_json
-from cefito.tensors import ALIGNMENT, aligned, load_tensors, write_tensors
+from cefito.files import ALIGNMENT, aligned, load_tensors, read_json, write_tensors
 from traps import npy_bytes
 
 

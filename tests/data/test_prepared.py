@@ -7,8 +7,7 @@ import pytest
 
 from cefito.data import open_dataset, write_dataset
 from cefito.errors import DataError, RunError
-from cefito.files import write_json
-from cefito.tensors import load_tensors, write_tensors
+from cefito.files import load_tensors, write_json, write_tensors
 
 FILES = ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
 ONES = np.ones((35, 4), np.float32)

@@ -12,7 +12,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.readers.custom import prepare
 from cefito.data.timeline import TIMELINE_FILE, Timeline, row_labels
 from cefito.errors import DataError
-from cefito.tensors import write_tensors
+from cefito.files import write_tensors
 from odd_names import ODD
 
 LENGTHS = {"a": 9, "b": 7, "c": 12}

@@ -8,9 +8,9 @@ import torch
 
 from cefito.data import cut_windows
 from cefito.errors import RunError
+from cefito.files import load_tensors
 from cefito.planners.base import Queries, Shape
 from cefito.planners.example.linear_example import METHOD, LinearExamplePlanner
-from cefito.tensors import load_tensors
 from cefito.testing import assert_same_plans
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 

@@ -5,8 +5,8 @@ import pytest
 
 from cefito import Queries
 from cefito.errors import DataError
+from cefito.files import aligned
 from cefito.planners.queries import LARGEST
-from cefito.tensors import aligned
 from refusals import refusal
 
 GOOD = aligned(np.arange(12, dtype=np.float32).reshape(3, 4))

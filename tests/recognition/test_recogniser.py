@@ -10,6 +10,7 @@ import torch
 
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.recognition.chain import StepChain, softened
 from cefito.recognition.plan_chain import PlanChain
 from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE
@@ -17,7 +18,6 @@ from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
 from cefito.recognition.temporal import TemporalNetwork
-from cefito.tensors import load_tensors, write_tensors
 from row_films import SMALL, prepared_films, scene_films
 
 

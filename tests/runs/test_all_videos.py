@@ -10,12 +10,12 @@ import torch
 
 from cefito.data.windows import cut_windows
 from cefito.evaluation.conformal import calibrate_run
+from cefito.files import load_tensors
 from cefito.parts.folder import trained_videos
 from cefito.parts.matching import match_dataset
 from cefito.planners.chain.calibration import known_states
 from cefito.planners.chain.states import TaskStates
 from cefito.runs.run import open_run
-from cefito.tensors import load_tensors
 from tiny_runs import TINY_RUN, small_run
 
 EPOCHS = 4

@@ -15,6 +15,7 @@ from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError, SamplingError
+from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
 from cefito.parts.folder import recorded
 from cefito.planners.methods import load_config
@@ -22,7 +23,6 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings
-from cefito.tensors import load_tensors, write_tensors
 from cefito.training import trainer
 from refusals import refusal
 from tiny_runs import TINY_RUN, contents, stopping_after

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cefito.files import load_tensors, write_tensors
 from cefito.search.prior import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, NGramPrior
-from cefito.tensors import load_tensors, write_tensors
 
 ACTION_COUNT = 6
 ACTIONS = ((0, 1, 2), (5, 1, 3), (4,), (2, 5))  # in no order; task 3 never has windows

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from cefito.errors import RunError
-from cefito.tensors import load_tensors, load_weights, write_tensors
+from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.training.checkpoint import (
     MetricsLog,
     TrainingState,

@@ -6,7 +6,7 @@ import pytest
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, RunError
-from cefito.tensors import load_tensors, write_tensors
+from cefito.files import load_tensors, write_tensors
 from cefito.verification import foresight
 from cefito.verification.foresight import NameCounts, evidence
 from cefito.verification.order import TaskOrder

@@ -9,7 +9,7 @@ from scipy.stats import t
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.tensors import load_tensors, write_tensors
+from cefito.files import load_tensors, write_tensors
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.order import signed_log
 from cefito.verification.settings import VerifierConfig

@@ -21,8 +21,7 @@ from cefito.data.prepared import (
 )
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError
-from cefito.files import read_bytes
-from cefito.tensors import check_array
+from cefito.files import check_array, read_bytes
 
 _MOST = 1 << 28  # bytes of a pickle
 _FILE = "action_text_features.npy"

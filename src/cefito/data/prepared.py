@@ -26,11 +26,20 @@ from cefito.data.annotations import Annotations, Video, read_annotations, write_
 from cefito.data.timeline import TIMELINE_FILE, Timeline
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError, explained
-from cefito.files import check_regular, file_digest, read_json, unsealed, value_sealed, write_json
+from cefito.files import (
+    check_array,
+    check_regular,
+    file_digest,
+    load_tensors,
+    read_json,
+    unsealed,
+    value_sealed,
+    write_json,
+    write_tensors,
+)
 from cefito.locks import new_folder
 from cefito.markup import counted
 from cefito.settings import Record, read_record
-from cefito.tensors import check_array, load_tensors, write_tensors
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cefito.arrays import load_npz
 from cefito.data.annotations import Annotations, Step
 from cefito.errors import DataError, explained
-from cefito.tensors import check_array, load_tensors, write_tensors
+from cefito.files import check_array, load_tensors, write_tensors
 
 TIMELINE_FILE = "timeline.safetensors"
 RATES = (0.01, 1000.0)

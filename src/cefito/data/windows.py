@@ -22,8 +22,8 @@ from cefito.data.folds import are_grouped, drawn_groups, group_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import DataError
+from cefito.files import aligned
 from cefito.markup import counted
-from cefito.tensors import aligned
 
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""

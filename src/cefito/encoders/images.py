@@ -30,8 +30,7 @@ from cefito.encoders.pretrained import (
     weights_digest,
 )
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_regular
-from cefito.tensors import check_array
+from cefito.files import check_array, check_regular
 
 if TYPE_CHECKING:
     import torch

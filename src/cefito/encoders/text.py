@@ -25,9 +25,9 @@ from cefito.encoders.pretrained import (
     quiet_transformers,
 )
 from cefito.errors import ConfigError, DataError, explained
+from cefito.files import check_array
 from cefito.markup import word_vectors
 from cefito.progress import Progress, silent
-from cefito.tensors import check_array
 
 if TYPE_CHECKING:
     import torch

@@ -26,9 +26,9 @@ from cefito.encoders.frames import Sampling, VideoInfo, clips, part_of, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
 from cefito.encoders.s3d import S3DEncoder
 from cefito.errors import ConfigError
+from cefito.files import check_array
 from cefito.plugins import Registry
 from cefito.progress import Advance, Progress, silent
-from cefito.tensors import check_array
 
 BATCH = 4
 """Default clips per batch."""

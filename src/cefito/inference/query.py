@@ -19,10 +19,10 @@ from cefito.data.readers.feature_files import FeatureArray, load_features
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import check_array
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.planners.base import Queries
-from cefito.tensors import check_array
 
 Precision = Literal["float16", "float32"]
 """Types in which observations are stored."""

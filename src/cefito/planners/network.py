@@ -22,6 +22,7 @@ from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
 from cefito.executors.base import Done, Failed
 from cefito.executors.processes import ProcessExecutor
+from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Fitted, Queries, Shape, Vocabulary
 from cefito.planners.base_planner import BasePlanner
 from cefito.progress import silent
@@ -33,7 +34,6 @@ from cefito.runtime import (
     named_stream,
     weights_to_come,
 )
-from cefito.tensors import load_tensors, load_weights, write_tensors
 from cefito.training.settings import (
     PlannerTrainingConfig,
     StoppingConfig,

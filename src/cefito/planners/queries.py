@@ -13,8 +13,8 @@ from cefito.arrays import row_numbers
 from cefito.data.prepared import Scene
 from cefito.data.windows import Windows
 from cefito.errors import DataError, RunError
+from cefito.files import aligned
 from cefito.planners.given import Given
-from cefito.tensors import aligned
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import RunError
+from cefito.files import Expected, Stored, check_tensors
 from cefito.recognition.scores import Segment, segments
-from cefito.tensors import Expected, Stored, check_tensors
 
 Floats = NDArray[np.float64]
 _SHARED = 3.0  # transitions of other tasks count as at most so many

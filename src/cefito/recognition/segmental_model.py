@@ -25,7 +25,15 @@ from pydantic import Field
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import Taxonomy, find_action, find_task
 from cefito.errors import ConfigError, RunError
-from cefito.files import read_json, write_json
+from cefito.files import (
+    Expected,
+    check_tensors,
+    load_tensors,
+    load_weights,
+    read_json,
+    write_json,
+    write_tensors,
+)
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.attention import attended
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
@@ -56,7 +64,6 @@ from cefito.recognition.trials import SeenMistakes
 from cefito.recognition.yardsticks import unchained
 from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
-from cefito.tensors import Expected, check_tensors, load_tensors, load_weights, write_tensors
 
 _REMEDY = "Train the run again."
 _KEPT = "rate", "trusts", "temperatures", "shares", "weights", "seen", "held_out"  # in both

@@ -22,7 +22,15 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, RunError
-from cefito.files import read_json, write_json
+from cefito.files import (
+    Expected,
+    check_tensors,
+    load_tensors,
+    load_weights,
+    read_json,
+    write_json,
+    write_tensors,
+)
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Standard
@@ -45,7 +53,6 @@ from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import fit_on_videos, video_probabilities
 from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
-from cefito.tensors import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.training.trainer import TrainingContext
 
 _REMEDY = "Train the run again."

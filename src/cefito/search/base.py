@@ -17,10 +17,10 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from cefito.files import aligned
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problems, SearchCost, Space
 from cefito.settings import Settings
-from cefito.tensors import aligned
 
 if TYPE_CHECKING:
     import torch

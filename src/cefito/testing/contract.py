@@ -22,6 +22,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Description, Fitted, Planner
 from cefito.planners.methods import abilities_of, find_method, load_config
 from cefito.planners.network import data_shape
@@ -31,7 +32,6 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import search_settings
 from cefito.settings import flattened
-from cefito.tensors import load_tensors, write_tensors
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 

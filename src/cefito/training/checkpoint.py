@@ -21,9 +21,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cefito.errors import RunError
-from cefito.files import append_lines, check_regular, read_text, write_text
+from cefito.files import (
+    append_lines,
+    check_regular,
+    load_tensors,
+    load_weights,
+    read_text,
+    write_tensors,
+    write_text,
+)
 from cefito.settings import Record
-from cefito.tensors import load_tensors, load_weights, write_tensors
 from cefito.training.trackers import TrackerName, open_tracker
 
 CHECKPOINT = "checkpoint.safetensors"

@@ -32,7 +32,7 @@ import numpy as np
 
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
-from cefito.tensors import Expected, check_tensors
+from cefito.files import Expected, check_tensors
 from cefito.verification.order import Floats, TaskOrder, log_length, repetitions
 
 UNUSUAL = 2.0

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy, words
 from cefito.errors import ConfigError, RunError
-from cefito.tensors import Expected, Stored, check_tensors
+from cefito.files import Expected, Stored, check_tensors
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

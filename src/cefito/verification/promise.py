@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
+from cefito.files import Expected, Stored
 from cefito.markup import counted, percent
 from cefito.settings import Record
-from cefito.tensors import Expected, Stored
 
 Floats = NDArray[np.float64]
 _MANY = 1e300  # hours

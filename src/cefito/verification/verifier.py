@@ -25,12 +25,12 @@ from cefito.data.annotations import Step, Video
 from cefito.data.folds import folds_of
 from cefito.data.vocabulary import Taxonomy, find_task, in_words
 from cefito.errors import ConfigError, RunError
+from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.progress import Advance
 from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.held_out import best_temperature
 from cefito.runtime import weights_to_come
-from cefito.tensors import Expected, check_tensors, load_tensors, load_weights, write_tensors
 from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence

@@ -9,7 +9,7 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.observing import check_layout
 from cefito.errors import DataError
-from cefito.tensors import load_tensors
+from cefito.files import load_tensors
 
 
 @pytest.fixture

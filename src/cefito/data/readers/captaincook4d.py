@@ -27,10 +27,9 @@ from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.source import Source, check_repeats
 from cefito.data.vocabulary import Taxonomy, nfc
 from cefito.errors import DataError
-from cefito.files import MAX_BYTES, read_bytes, read_json
+from cefito.files import MAX_BYTES, check_array, read_bytes, read_json
 from cefito.locks import check_new
 from cefito.settings import Record, read_record
-from cefito.tensors import check_array
 
 DOWNLOAD = "captaincook4d"
 """Name under which annotations and features are downloaded."""

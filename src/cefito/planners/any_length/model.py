@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.planners.any_length.method import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.usual import (
@@ -37,7 +38,6 @@ from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import weights_to_come
 from cefito.search.prior import START
-from cefito.tensors import load_tensors, write_tensors
 from cefito.training.settings import TrainingResult
 from cefito.training.trainer import TrainingContext
 

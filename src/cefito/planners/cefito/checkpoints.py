@@ -26,7 +26,7 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig, FieldConfig
-from cefito.files import sha256
+from cefito.files import check_array, load_weights, sha256
 from cefito.planners.base import Planner
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -34,7 +34,6 @@ from cefito.planners.methods import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import Settings, flattened
-from cefito.tensors import check_array, load_weights
 
 FIELD, CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold

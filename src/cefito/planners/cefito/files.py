@@ -18,14 +18,13 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.field.fields import incremental_field, make_field
-from cefito.files import read_json, write_json
+from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
 from cefito.markup import counted
 from cefito.planners.cefito.hypotheses import Weights
 from cefito.planners.cefito.method import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.tensors import load_tensors, load_weights, write_tensors
 from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)

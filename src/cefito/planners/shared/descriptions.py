@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cefito.arrays import load_npy
 from cefito.data.windows import Windows
-from cefito.tensors import check_array
+from cefito.files import check_array
 from cefito.training.augmentation import ActionMeans
 
 DESCRIPTIONS = 6

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.files import read_json, write_json
+from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.network import Sized, data_shape
@@ -25,7 +25,6 @@ from cefito.planners.shared.settings import ClassifierSettings
 from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.method import FREQUENT_ABILITIES
 from cefito.search.problem import Plans, SearchCost
-from cefito.tensors import load_tensors, write_tensors
 
 _FILE = "windows.safetensors"
 _BLOCK = 512  # queries compared with all training windows at once
