@@ -28,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 import common
 from cefito.files import write_json
 from cefito.inference.verification import open_verifier
-from cefito.study.verifiers import VERIFIERS, Judge, RightVideos, auc, compare_verifiers, scores
+from cefito.study.verifiers import VERIFIERS, Judge, RightVideos, compare_verifiers, scores, summed
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import TimedStep, Track
@@ -66,12 +67,18 @@ def of_recognised(table: Path, recognised: Path) -> dict[str, Any]:
         rows = report[recogniser] = {"videos": len(test), "steps": len(wrong)}
         for name, judge in judges.items():
             rates = [matched(video, videos[video.video]["pred"], judge) for video in test]
-            chances = np.concatenate(rates)
-            thresholds = [scores(chances >= least, wrong) for least in np.unique(chances)]
-            rows[name] = {**scores(chances >= 0.5, wrong), "auc": auc(chances, wrong)}
+            together = np.zeros(len(wrong), dtype=np.int64)  # intervals are not asked for
+            sums, levels = summed(np.concatenate(rates), wrong, together, np.ones(1))
+            places = [_rounded(sums, said) for said in range(1, len(levels) + 1)]
+            rows[name] = _rounded(sums, int((levels >= 0.5).sum()))
             for score in ("f1b", "average_f1"):
-                rows[name][f"highest_{score}"] = max(values[score] for values in thresholds)
+                rows[name][f"highest_{score}"] = max(values[score] for values in places)
     return report
+
+
+def _rounded(sums: NDArray[np.float64], said: int) -> dict[str, float]:
+    of_mistakes = scores(sums, said).items()
+    return {name: round(float(value[0]), 1) for name, value in of_mistakes if "missed" not in name}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -30,7 +30,8 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
-from cefito.verification.order import reached, read_orders, written_orders
+from cefito.verification.order import reached
+from cefito.verification.order_files import read_orders, written_orders
 from cefito.verification.verifier import Verifier
 from graphs import official_graphs
 

@@ -15,7 +15,7 @@ import structure
 
 # What everyone may use; each of these only what stands before it.
 GROUND = (
-    *("errors", "plugins", "settings", "locks", "files", "arrays", "progress"),
+    *("errors", "plugins", "settings", "locks", "files", "tensors", "arrays", "progress"),
     *("runtime", "markup"),
 )
 # For each room the rooms that it may use, besides itself and the ground.

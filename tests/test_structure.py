@@ -17,11 +17,11 @@ BUDGETS = {
     "cli": 5_240,
     "data": 6_550,
     "encoders": 2_170,
-    "evaluation": 2_510,
+    "evaluation": 2_530,
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_370,
+    "ground": 2_380,
     "inference": 4_400,
     "line": 640,
     "pages": 3_200,
@@ -32,12 +32,12 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_760,
+    "study": 3_790,
     "testing": 650,
-    "tests": 56_400,
+    "tests": 56_500,
     "tracks": 4_110,
     "training": 1_900,
-    "verification": 2_450,
+    "verification": 2_500,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 
@@ -45,12 +45,12 @@ What `ledger.txt` lists goes before a budget: a change may raise one; its messag
 """
 SLACK = 1.03
 """A room may have this share of its budget, so that no change is packed to fit."""
-MODULES = 326
+MODULES = 327
 UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
-ENTERED = {"plan": 36, "verify": 20, "graph": 13}
+ENTERED = {"plan": 36, "verify": 20, "graph": 14}
 """Files of src with a function that a command on a run of several lengths calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""

@@ -4,15 +4,16 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 
 import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, RunError
-from cefito.parts.folder import recorded
+from cefito.parts.folder import RUN_FILE, RunInfo, recorded
 from cefito.parts.opened import Opening
 from cefito.planners.methods import load_config
+from cefito.runs import train as train_module
 from cefito.runs.finetune import finetune
 from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import open_run
@@ -273,3 +274,20 @@ def test_the_arguments_of_training_are_its_options():
     )
     with pytest.raises(TypeError, match="sead"):
         TrainOptions.of(None, {"sead": 1})  # type: ignore[typeddict-unknown-key]
+
+
+def test_an_option_of_training_is_declared_once(monkeypatch, films, tmp_path):
+    """A field of the record is an option of the commands and recorded; a resumption keeps it."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Further(TrainOptions):
+        order: str = field(default="random", metadata=fields(TrainOptions)[0].metadata)
+
+    monkeypatch.setattr(train_module, "TrainOptions", Further)
+    assert [*Further.of_commands()][-1] == ("order", str, "random")
+    usual = train(films, tmp_path / "a", parts=(), order="random")
+    assert "options" not in (usual.folder / RUN_FILE).read_text("utf-8")
+    other = train(films, tmp_path / "b", parts=(), order="fixed")
+    assert RunInfo.read(other.folder).options == {"order": "fixed"}
+    with pytest.raises(RunError, match="another option of its training"):
+        train(films, tmp_path / "b", parts=())

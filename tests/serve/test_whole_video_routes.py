@@ -17,7 +17,7 @@ import pytest
 import cefito
 from cefito.data.timeline import Timeline
 from cefito.inference.observer import ObservationRecipe
-from cefito.serve.schemas import MOST_VIDEO_ROWS
+from cefito.serve.whole_videos import MOST_VIDEO_ROWS
 from grey_videos import draw_greys
 from part_worlds import part_of
 from serve.bad_requests import packed
@@ -282,7 +282,7 @@ def test_a_late_answer_is_none(client):
 
 
 def test_examples_of_the_documentation_are_valid_requests(client):
-    from cefito.serve.schemas import RecogniseRequest, VerifyRequest
+    from cefito.serve.whole_videos import RecogniseRequest, VerifyRequest
 
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     for kind in (RecogniseRequest, VerifyRequest):

@@ -1,15 +1,17 @@
 """`cefito compare --verifiers`: scores of verifiers on the test videos of a table of steps."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.statistics import DRAWS, resampled
 from cefito.study.promises import missed, missed_curve
-from cefito.study.rendering import NONE
-from cefito.study.verifiers import VERIFIERS, auc, compare_verifiers, scores
+from cefito.study.rendering import NONE, resampled_legend
+from cefito.study.verifiers import VERIFIERS, compare_verifiers, scores, summed
 
 HEAD = "video,task,step,start,end,split,error\n"
 TOYS = {"car": ["base", "wheel", "door", "roof"], "truck": ["base", "wheel", "crane", "roof"]}
@@ -88,15 +90,59 @@ def test_graphs_of_counts_and_of_likelihood(tmp_path):
     assert "graph F1" not in compare_verifiers(table, None, ["graph"])[0].heads
 
 
+def test_intervals_are_of_scores_of_drawn_videos():
+    """Each draw has the scores of its videos side by side, one as often as it is drawn."""
+    generator, videos = np.random.default_rng(1), 7
+    of_video = np.repeat(np.arange(videos), 5)
+    chances, wrong = generator.random(35).round(1), generator.random(35) < 0.4
+    hours = generator.random(videos)
+    drawn = np.random.default_rng(0).integers(videos, size=(DRAWS, videos))
+    sums, levels = summed(chances, wrong, of_video, hours)
+    said = int((levels >= 0.5).sum())
+    resampled_scores = resampled(sums, partial(scores, said=said))
+    for draw, chosen in enumerate(drawn[:20]):
+        steps = np.concatenate([np.flatnonzero(of_video == video) for video in chosen])
+        right, called = ~wrong[steps], chances[steps] >= 0.5
+        f1 = [
+            2 * (says & true).sum() / (says.sum() + true.sum())
+            for says, true in ((called, ~right), (~called, right))
+        ]
+        above = np.sign(chances[steps][~right][:, None] - chances[steps][right])
+        expected = {
+            "average_f1": 50 * sum(f1),
+            "auc": 50 * (1 + above.mean()),
+            "missed_3": missed(chances[steps], ~right, int(3 * hours[chosen].sum())),
+        }
+        for name, value in expected.items():
+            assert resampled_scores[name].draws[draw] == pytest.approx(value, abs=0.051)
+
+
+def test_tables_show_intervals_unless_one_video_is_all(table):
+    shown, report = compare_verifiers(table, None, ["after-first"], ["AUC"])
+    row = report["rows"]["after-first"]
+    interval = row["intervals"]["auc"]
+    assert interval["low"] < row["auc"] == round(interval["mean"], 1) < interval["high"]
+    ends = f"{interval['low']:.0f}–{interval['high']:.0f}"
+    assert shown.lines[0][1].text == f"{row['auc']:.1f} ({ends})"
+    assert row["intervals"].keys() == row.keys() - {"least", "missed", "intervals"}
+    rows = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(row for row in rows if row[:2] not in ("b,", "c,", "d,", "e,")))
+    shown, report = compare_verifiers(table, None, ["after-first"], ["AUC"])
+    assert "intervals" not in report["rows"]["after-first"]
+    assert shown.lines[0][1].text == "100.0"
+
+
 def test_scores_by_hand():
     wrong = np.array([True, True, False, False, False, False])
-    said = np.array([True, False, True, False, False, False])
-    found = scores(said, wrong)
-    assert (found["precision"], found["recall"], found["f1"]) == (50, 50, 50)
-    assert found["average_f1"] == round((50 + 75) / 2, 1)
-    assert found["f1b"] == round(200 * (2 / 3) * 0.5 / (2 / 3 + 0.5), 1)  # 1 / (1 + 1 · 2 / 4)
     chances = np.array([0.9, 0.2, 0.5, 0.2, 0.1, 0.1])
-    assert auc(chances, wrong) == round(100 * (4 + 2.5) / 8, 1)
+    sums, levels = summed(chances, wrong, np.zeros(6, dtype=int), np.array([1.0]))
+    assert levels.tolist() == [0.9, 0.5, 0.2, 0.1]
+    found = {name: value.item() for name, value in scores(sums, 2).items()}  # from 0.5 on
+    assert (found["precision"], found["recall"], found["f1"]) == (50, 50, 50)
+    assert found["average_f1"] == (50 + 75) / 2
+    assert found["f1b"] == pytest.approx(200 * (2 / 3) * 0.5 / (2 / 3 + 0.5))  # 1 / (1 + 1 · 2 / 4)
+    assert found["auc"] == pytest.approx(100 * (4 + 2.5) / 8)
+    assert [found[f"missed_{hourly}"] for hourly in (1, 3)] == [50, 0]
     assert [missed(chances, wrong, alarms) for alarms in (0, 1, 2, 4)] == [50, 50, 0, 0]
     assert missed_curve(chances, wrong, 2.0) == [[0, 50], [0.5, 50], [1, 0], [1.5, 0]]
     assert missed_curve(chances, np.zeros(6, dtype=bool), 2.0) == []
@@ -124,10 +170,8 @@ def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_pa
     assert main([*asked, "--columns", "R,missed at 1"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[1].split("  ")[0] == "verifier"
-    legend = (
-        "Per cent. R: recall of mistakes. missed at 1: mistakes missed at 1 false alarm an hour."
-    )
-    assert said.err.splitlines()[0] == legend
+    meanings = "R: recall of mistakes. missed at 1: mistakes missed at 1 false alarm an hour."
+    assert said.err.splitlines()[0] == f"{resampled_legend('video')} {meanings}"
     assert "F1b" not in (out / "verification.md").read_text()
     with pytest.raises(ConfigError, match="verifiers ever: expected some of never"):
         compare_verifiers(table, out, ["ever"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,16 +17,16 @@ from cefito.cli.options import (
     horizons,
     known_settings,
     settings,
+    with_options,
 )
 from cefito.cli.values import said_as_json
 from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import Taxonomy
-from cefito.data.windows import Errors
 from cefito.executors.processes import cores
 from cefito.inference.question import steps_range
 from cefito.markup import counted
 from cefito.planners.methods import load_config, precisions
-from cefito.runs.options import PartName, TrainArguments, TrainChoices, TrainOptions
+from cefito.runs.options import PartName, TrainOptions
 from cefito.runtime import Precision, pick_device
 from cefito.settings import changed
 
@@ -34,43 +34,32 @@ if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
     from cefito.runs.run import Run
 
+_RECOGNISER = """Train a recogniser of steps, too, for a run of several lengths, if the data set
+has the rows of whole videos."""
 
-@Parameter(name="*")
+
+@with_options(TrainOptions.of_commands())
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(TrainChoices):
-    """Options of commands that train runs.
+class TrainingOptions:
+    """Options of commands that train runs; `TrainOptions` says what they are."""
 
-    Attributes:
-        out: Run folder to write.
-        seed: Seed of weights, batches and negatives.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test, as published work does; scores are then too good).
-        keep_checkpoints: Keep what killed trainings go on from once the run is finished.
-        track: Program that gets the metrics of each epoch, too: tensorboard, or wandb, which works
-            offline unless WANDB_MODE is online.
-        recogniser: Train a recogniser of steps, too, for a run of several lengths, if the data set
-            has the rows of whole videos.
-    """
-
-    out: Path
+    __doc__ = TrainOptions.__doc__
+    out: Annotated[Path, Parameter(help="Run folder to write.")]
     device: Device = "auto"
-    recogniser: bool = True
+    recogniser: Annotated[bool, Parameter(help=_RECOGNISER)] = True
 
-    def options(self, **changes: Unpack[TrainArguments]) -> TrainOptions:
+    def options(self) -> TrainOptions:
         """Return options of functions that train."""
         import torch
 
         both: tuple[PartName, ...] = ("recogniser", "verifier")
-        parts = both if self.recogniser else both[1:]
-        choices: Any = {field.name: getattr(self, field.name) for field in fields(TrainChoices)}
-        options = TrainOptions(
-            **choices,
+        return TrainOptions(
+            **{name: getattr(self, name) for name, _, _ in TrainOptions.of_commands()},
             device=pick_device(self.device),
             progress=progress,
             workers=max(1, cores() // torch.get_num_threads()),
-            parts=parts,
+            parts=both if self.recogniser else both[1:],
         )
-        return TrainOptions.of(options, changes)
 
 
 @said_as_json
@@ -82,7 +71,6 @@ def train(
     steps: str | None = None,
     method: str | None = None,
     preset: str = "small",
-    errors: Errors = "keep",
     precision: Precision | None = None,
     training: TrainingOptions,
     set_: Settings = (),
@@ -99,8 +87,6 @@ def train(
             any-length for several numbers of steps.
         preset: paper, released, small, proposal (few networks, for steps to correct), or the path
             of a .toml file of the same form.
-        errors: What to leave out of training, if steps were done wrongly: keep (nothing), windows
-            (those with such a step) or videos (those with an error).
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
     """
@@ -124,7 +110,7 @@ def train(
     }
     from cefito.runs.train import train_runs
 
-    options, out = training.options(errors=errors), training.out
+    options, out = training.options(), training.out
     with log_warnings():
         data = open_dataset(dataset)
         runs: list[dict[str, Any]] = []

@@ -19,7 +19,7 @@ from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
 from cefito.markup import percent
-from cefito.verification.order import graph_text
+from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
     from cefito.inference.verification import VerifiedVideo

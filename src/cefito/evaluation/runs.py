@@ -48,7 +48,8 @@ from cefito.runs.train import train_run
 from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
-from cefito.verification.order import reached, read_orders
+from cefito.verification.order import reached
+from cefito.verification.order_files import read_orders
 
 logger = logging.getLogger(__name__)
 

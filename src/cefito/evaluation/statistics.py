@@ -6,7 +6,7 @@ their mean success.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ LEVEL = 0.9
 DRAWS = 2000
 """Number of draws of the bootstrap over videos."""
 _SEED_DRAWS = 1000  # of the bootstrap over seeds
-_AT_ONCE = 1 << 22  # videos drawn at a time, to bound memory
+_AT_ONCE = 1 << 22  # videos, or numbers, drawn at a time, to bound memory
 _BINS = 15  # of the expected calibration error, with equal counts
 _POINTS = 21  # of the curve of success against coverage, from 0 to 100 %
 _DRAWN = 1000  # calibration errors by chance
@@ -111,7 +111,9 @@ def paired_difference(first: ArrayLike, second: ArrayLike, video: ArrayLike) -> 
             "expected [seeds, windows] twice and [windows], of the same windows"
         )
     left, right = (
-        resampled([{"": np.stack([100 * seed, np.ones(windows)], axis=1)} for seed in rows], video)
+        resampled_ratios(
+            [{"": np.stack([100 * seed, np.ones(windows)], axis=1)} for seed in rows], video
+        )
         for rows in (ours, theirs)
     )
     gain = left[""] - right[""]
@@ -122,7 +124,9 @@ def paired_difference(first: ArrayLike, second: ArrayLike, video: ArrayLike) -> 
     return Difference(mean=gain.mean, low=low, high=high, seeds=seeds)
 
 
-def resampled(seeds: Sequence[Mapping[str, ArrayLike]], units: ArrayLike) -> dict[str, Resampled]:
+def resampled_ratios(
+    seeds: Sequence[Mapping[str, ArrayLike]], units: ArrayLike
+) -> dict[str, Resampled]:
     """Resample videos for all scores of a method; those of two methods are paired.
 
     A draw has every seed of each drawn video, and is the mean of the seeds' scores on these.
@@ -141,40 +145,50 @@ def resampled(seeds: Sequence[Mapping[str, ArrayLike]], units: ArrayLike) -> dic
     _, unit = np.unique(units, return_inverse=True)
     totals = np.zeros((unit.max() + 1, *parts.shape[:2], 2))  # of each unit, seed and score
     np.add.at(totals, unit, np.moveaxis(parts, 2, 0))
-    sums, counts = totals[..., 0], totals[..., 1]
-    means = (sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9)).mean(axis=0)
-    draws = drawn_ratios(sums, counts).mean(axis=1)
-    return {
-        name: Resampled(float(mean), drawn)
-        for name, mean, drawn in zip(names, means, draws.T, strict=True)
-    }
+    return resampled(
+        totals, lambda sums: dict(zip(names, _ratios(sums).mean(axis=1).T, strict=True))
+    )
 
 
 def video_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float]:
     """Bootstrap interval of Σ sums / Σ counts over videos [V], which are drawn with repetition."""
-    return draws_interval(drawn_ratios(sums, counts))
+    scores = resampled(np.stack([sums, counts], axis=-1), lambda drawn: {"": _ratios(drawn)})
+    return draws_interval(scores[""].draws)
 
 
-def drawn_ratios(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
-    """Return Σ sums / Σ counts over videos that are drawn with repetition, of `DRAWS` draws.
+def resampled(
+    sums: ArrayLike, scores: Callable[[NDArray[np.float64]], Mapping[str, NDArray[np.float64]]]
+) -> dict[str, Resampled]:
+    """Resample videos, with repetition, for scores of sums over them.
 
-    Draws of the same number of videos are the same. NaN where nothing is counted.
+    Draws of the same number of videos are the same.
 
     Args:
-        sums: Sums of each video [V, …].
-        counts: Their divisors [V, …].
+        sums: What is summed, of each video [V, …].
+        scores: Returns scores by name [D] of D sums [D, …]; NaN where nothing is counted.
     """
-    total, size = (np.asarray(values, dtype=np.float64) for values in (sums, counts))
-    generator, videos = np.random.default_rng(0), len(total)
-    step = max(1, _AT_ONCE // videos)
-    ratios = []
+    of_video = np.asarray(sums, dtype=np.float64)
+    whole = scores(of_video.sum(axis=0, keepdims=True))
+    generator, videos = np.random.default_rng(0), len(of_video)
+    step, drawn_scores = max(1, _AT_ONCE // max(videos, of_video[0].size)), []
     for first in range(0, DRAWS, step):
         rows = min(step, DRAWS - first)
         drawn = generator.integers(videos, size=(rows, videos)) + videos * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        counted = np.tensordot(times, size, 1)
-        ratios.append(np.tensordot(times, total, 1) / np.where(counted > 0, counted, np.nan))
-    return np.concatenate(ratios)
+        drawn_scores.append(scores(np.tensordot(times, of_video, 1)))
+    return {
+        name: Resampled(
+            float(np.nan_to_num(mean[0])), np.concatenate([draw[name] for draw in drawn_scores])
+        )
+        for name, mean in whole.items()
+    }
+
+
+def _ratios(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums by their divisors [..., 2]; NaN where nothing is counted."""
+    sums, counts = np.moveaxis(parts, -1, 0)
+    ratios: NDArray[np.float64] = sums / np.where(counts > 0, counts, np.nan)
+    return ratios
 
 
 def draws_interval(draws: NDArray[np.float64]) -> tuple[float, float]:

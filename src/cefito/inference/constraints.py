@@ -22,7 +22,8 @@ from cefito.search.constraints import (
     entry_parts,
 )
 from cefito.settings import Settings
-from cefito.verification.order import reached, read_orders
+from cefito.verification.order import reached
+from cefito.verification.order_files import read_orders
 
 Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.vocabulary` reads it."""

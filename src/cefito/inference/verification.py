@@ -27,7 +27,7 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnsureStep
-from cefito.verification.order import read_orders, written_orders
+from cefito.verification.order_files import read_orders, written_orders
 from cefito.verification.promise import Promise
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier

@@ -16,7 +16,7 @@ from cefito.markup import counted
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
 from cefito.tracks import Track
-from cefito.verification.order import read_orders
+from cefito.verification.order_files import read_orders
 from cefito.verification.verifier import Verifier
 
 if TYPE_CHECKING:

@@ -101,6 +101,7 @@ class RunInfo(Record):
     seed: int | None  # None for imported weights, as the selection
     selection: Selection | None = "held-out"
     errors: Errors = "keep"  # what was left out of training
+    options: dict[str, Any] = Field(default_factory=dict)  # others of its training, if not usual
     preset: str
     config: dict[str, Any]  # sections of settings that its method reads
     versions: dict[str, str] = Field(default_factory=dict)

@@ -80,9 +80,9 @@ class Filtered:
     def states(self) -> Floats:
         """p(state) [n, C, S]."""
         shares = self._shares
-        found: Floats = self.within * shares[:, :, :1]
-        found[:, :, -1] = shares[:, :, 1]
-        return found
+        states: Floats = self.within * shares[:, :, :1]
+        states[:, :, -1] = shares[:, :, 1]
+        return states
 
     @cached_property
     def _shares(self) -> Floats:
@@ -165,8 +165,9 @@ class StepChain(Stored):
         for task, own in enumerate(task_actions):
             actions[task, : len(own)] = own
             places = np.append(np.arange(len(own)), size)
-            found = _transitions(pairs, task, [*own, background], smoothing)
-            transitions[task][np.ix_(places, places)] = found
+            transitions[task][np.ix_(places, places)] = _transitions(
+                pairs, task, [*own, background], smoothing
+            )
         none = np.full((len(actions), 1), background)
         begun = np.concatenate([actions, none], axis=1)
         videos = np.bincount(tasks, minlength=len(task_actions)) + 1.0
@@ -196,12 +197,12 @@ class StepChain(Stored):
 
     def with_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
         """Return the chain in which, of pairs of actions (a, b) of a task, a seldom follows b."""
-        found = self.transitions.copy()
+        transitions = self.transitions.copy()
         for task, pairs in orders.items():
             place = {int(action): place for place, action in enumerate(self.actions[task])}
             for a, b in pairs:
-                found[task, place[b], place[a]] *= _AGAINST
-        return replace(self, transitions=_normalised(found))
+                transitions[task, place[b], place[a]] *= _AGAINST
+        return replace(self, transitions=_normalised(transitions))
 
     def loosened(self, share: float) -> Self:
         """Return the chain in which, with a share of p, any action of the task or its end follows.
@@ -234,9 +235,9 @@ class StepChain(Stored):
     @cached_property
     def lasting(self) -> Floats:
         """Mean rows of a step of each action [K + 1]: phases that it passes through / q."""
-        found = np.zeros(self.background + 1)
-        found[self.actions] = (self.phases - self.entered) / np.maximum(self.leave, 1e-9)
-        return found
+        rows = np.zeros(self.background + 1)
+        rows[self.actions] = (self.phases - self.entered) / np.maximum(self.leave, 1e-9)
+        return rows
 
     @cached_property
     def start(self) -> Filtered:
@@ -259,7 +260,7 @@ class StepChain(Stored):
         """M, probabilities of the state of the next row [C, S, S]."""
         count, size = self.actions.shape
         active, states = size * self.phases, np.arange(size * self.phases)
-        found, end = np.zeros((count, *self.labels.shape[1:], self.labels.shape[1])), -1
+        matrix, end = np.zeros((count, *self.labels.shape[1:], self.labels.shape[1])), -1
         last, waiting = states[self.phases - 1 :: self.phases], active + np.arange(size + 1)
         direct = (self.leave * (1 - self.pause[:, :size]))[:, :, None]
         begun = np.concatenate(
@@ -270,16 +271,16 @@ class StepChain(Stored):
             axis=1,
         )  # [C, 2 A + 1, A], of the last phases and of the pauses
         for task in range(count):
-            found[task][np.ix_([*last, *waiting], self.entries[task])] = begun[task]
+            matrix[task][np.ix_([*last, *waiting], self.entries[task])] = begun[task]
         leave = np.repeat(self.leave, self.phases, axis=1)  # [C, A · P]
-        found[:, states, states] += 1 - leave
+        matrix[:, states, states] += 1 - leave
         inner = states[states % self.phases < self.phases - 1]
-        found[:, inner, inner + 1] += leave[:, inner]
-        found[:, last, waiting[:-1]] += self.leave * self.pause[:, :size]
-        found[:, waiting, waiting] += 1 - self.resume
-        found[:, waiting, end] += self.resume * self.transitions[:, :, size]
-        found[:, end, end] = 1
-        return found
+        matrix[:, inner, inner + 1] += leave[:, inner]
+        matrix[:, last, waiting[:-1]] += self.leave * self.pause[:, :size]
+        matrix[:, waiting, waiting] += 1 - self.resume
+        matrix[:, waiting, end] += self.resume * self.transitions[:, :, size]
+        matrix[:, end, end] = 1
+        return matrix
 
     def filtered(self, likelihoods: Floats, before: Filtered | None = None) -> Filtered:
         """Return the states at each row, given the rows up to it, and those `before` them.
@@ -470,8 +471,8 @@ class StepChain(Stored):
         logs = filtered.logs[:, :, 0, None]
         latest *= np.exp(logs - logs.max(axis=1, keepdims=True))
         ahead = (latest[:, :, None, :] @ self.transitions)[:, :, 0, :size]
-        found: Floats = ahead / np.maximum(ahead.sum(axis=(1, 2), keepdims=True), 1e-300)
-        return found
+        shares: Floats = ahead / np.maximum(ahead.sum(axis=(1, 2), keepdims=True), 1e-300)
+        return shares
 
     def by_label(self, states: Floats) -> Floats:
         """Sum probabilities of states [n, C, S] by their labels [n, K + 1]."""
@@ -526,8 +527,10 @@ class StepChain(Stored):
                 raise RunError(
                     f"{place}: tensor '{name}' does not fit the other ones and the tasks."
                 )
-        found = ((one.name, arrays[one.name]) for one in fields(cls))
-        values: dict[str, Any] = {name: one if one.ndim else one.item() for name, one in found}
+        own = {column.name: arrays[column.name] for column in fields(cls)}
+        values: dict[str, Any] = {
+            name: array if array.ndim else array.item() for name, array in own.items()
+        }
         return cls(**values)
 
 
@@ -543,9 +546,9 @@ class Smoothed:
 def _scaled(shares: Floats, logs: Floats) -> tuple[Floats, Floats]:
     """Return shares · e^logs [..., S] up to a factor, and its logarithm [..., 1]."""
     with np.errstate(divide="ignore"):
-        found = np.log(shares) + logs
-    most = np.maximum(found.max(axis=-1, keepdims=True), -1e300)  # no state: −∞
-    return np.exp(found - most), most
+        weights = np.log(shares) + logs
+    most = np.maximum(weights.max(axis=-1, keepdims=True), -1e300)  # no state: −∞
+    return np.exp(weights - most), most
 
 
 def _rows_and_logs(matrix: Floats) -> tuple[Floats, Floats]:

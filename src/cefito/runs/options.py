@@ -4,7 +4,7 @@ Its annotations are types, not texts: the command line makes its options from th
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -15,6 +15,8 @@ from cefito.training.trackers import TrackerName
 if TYPE_CHECKING:
     import torch
 
+_OPTION = {"recorded": True}  # an option of commands that train, too, which run.json records
+_UNRECORDED = {"recorded": False}  # one that makes no other run
 PartName = Literal["recogniser", "verifier"]
 
 
@@ -23,9 +25,9 @@ class TrainArguments(TypedDict, total=False):
 
     seed: int
     selection: Selection
+    errors: Errors
     keep_checkpoints: bool
     track: TrackerName | None
-    errors: Errors
     device: "torch.device | str | None"
     progress: Progress
     trainings: Path | str | None
@@ -35,34 +37,18 @@ class TrainArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainChoices:
-    """Options of training that are options of every command that trains runs, too.
-
-    Attributes:
-        seed: Seed of everything drawn: weights, batches and negatives.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test, as published work does; scores are then too good).
-        keep_checkpoints: Keep what killed trainings go on from once the run is finished.
-        track: Program that gets the metrics of each epoch, too: tensorboard or wandb.
-    """
-
-    seed: int = 0
-    selection: Selection = "held-out"
-    keep_checkpoints: bool = False
-    track: TrackerName | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(TrainChoices):
+class TrainOptions:
     """How runs are trained, apart from their settings.
 
     Attributes:
-        seed: Seed of everything drawn.
-        selection: Where epochs and weights are chosen: "held-out" or "published".
-        keep_checkpoints: Keep checkpoints in the run folder once the run is finished.
-        track: Program that gets the metrics of each epoch, too: "tensorboard" or "wandb".
-        errors: Leave out training and validation "windows" with a step done wrongly, or "videos"
-            with an error.
+        seed: Seed of weights, batches and negatives.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test, as published work does; scores are then too good).
+        errors: What to leave out of training, if steps were done wrongly: keep (nothing), windows
+            (those with such a step) or videos (those with an error).
+        keep_checkpoints: Keep what killed trainings go on from once the run is finished.
+        track: Program that gets the metrics of each epoch, too: tensorboard, or wandb, which works
+            offline unless WANDB_MODE is online.
         device: Where to train; the CPU by default.
         progress: Shows progress.
         trainings: Folder of checkpoints and metrics, shared with other runs so that equal trainings
@@ -76,7 +62,11 @@ class TrainOptions(TrainChoices):
             "verifier".
     """
 
-    errors: Errors = "keep"
+    seed: int = field(default=0, metadata=_OPTION)
+    selection: Selection = field(default="held-out", metadata=_OPTION)
+    errors: Errors = field(default="keep", metadata=_OPTION)
+    keep_checkpoints: bool = field(default=False, metadata=_UNRECORDED)
+    track: TrackerName | None = field(default=None, metadata=_UNRECORDED)
     device: Any = None
     progress: Progress = silent
     trainings: Path | str | None = None
@@ -85,6 +75,24 @@ class TrainOptions(TrainChoices):
     parts: Collection[PartName] = ("recogniser", "verifier")
 
     @classmethod
+    def of_commands(cls) -> list[tuple[str, Any, Any]]:
+        """Return name, type and default of the options of commands."""
+        return [
+            (option.name, option.type, option.default) for option in fields(cls) if option.metadata
+        ]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The options that run.json records and that differ from the default, by name."""
+        defaults = {
+            option.name: option.default
+            for option in fields(self)
+            if option.metadata.get("recorded")
+        }
+        values = {name: getattr(self, name) for name in defaults}
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
+    @classmethod
     def of(cls, options: "TrainOptions | None", changes: TrainArguments) -> "TrainOptions":
         """Return options, by default those of this class, with some changed."""
-        return replace(options or TrainOptions(), **changes)
+        return replace(options or cls(), **changes)

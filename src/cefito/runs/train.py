@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Errors, Selection, Windows, fitting_windows, joined_windows
+from cefito.data.windows import Windows, fitting_windows, joined_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.parts.folder import (
@@ -84,7 +84,7 @@ def train_run(
             setting="steps",
         )
     facts: dict[str, Any] = {"selection": options.selection, "errors": options.errors}
-    info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, **facts)
+    info = new_info(dataset, config=config, horizon=horizon, shortest=shortest, options=options)
     parts = {*options.parts} if shortest is not None else set()
     if dataset.rows_digest is None:
         parts -= {"recogniser"}
@@ -105,6 +105,7 @@ def train_run(
         if fresh:
             info.write(folder)
         unusual = "".join(one for one in facts.values() if one not in ("held-out", "keep"))
+        unusual += "".join(f"{name}={value}" for name, value in info.options.items())
         context = TrainingContext(
             device=device,
             folder=shared or folder,
@@ -209,14 +210,14 @@ def new_info(
     *,
     config: RunConfig,
     horizon: int,
-    seed: int,
-    selection: Selection,
-    errors: Errors = "keep",
+    options: TrainOptions,
     shortest: int | None = None,
 ) -> RunInfo:
     """Return the record of a run before its training; arguments as in `train_run`."""
     package = METHODS.package(config.method)
     name = None if package is None else package[0]
+    entries = {"seed": options.seed, "selection": options.selection, **options.recorded}
+    others = {name: entries.pop(name) for name in entries.keys() - RunInfo.model_fields.keys()}
     return RunInfo(
         format_version=1,
         method=config.method,
@@ -224,9 +225,8 @@ def new_info(
         dataset=DatasetReference.of(dataset),
         horizon=horizon,
         **({} if shortest is None else {"shortest": shortest}),
-        seed=seed,
-        selection=selection,
-        **({} if errors == "keep" else {"errors": errors}),
+        **entries,
+        **({"options": others} if others else {}),
         preset=config.preset,
         config=config.sections,
         versions=versions(name),
@@ -265,6 +265,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         ("seed", info.seed, old.seed),
         ("selection", info.selection, old.selection),
         ("choice of windows with errors", info.errors, old.errors),
+        ("option of its training", info.options, old.options),
         ("start", _begun(info), _begun(old)),
         ("config", info.config, {**_absent(info, old), **old.config}),
     ):
@@ -317,7 +318,7 @@ def train_runs(
             fitting_windows(dataset, horizon=horizon, **facts)
         for horizon, place in folders.items():
             config = configs[horizon]
-            info = new_info(dataset, config=config, horizon=horizon, seed=options.seed, **facts)
+            info = new_info(dataset, config=config, horizon=horizon, options=options)
             check_run_folder(place, info)
     runs, progress = {}, options.progress
     for horizon, place in folders.items():

@@ -30,13 +30,8 @@ from cefito.serve.schemas import (
     Health,
     ModelAnswer,
     PlanAnswer,
-    RecogniseUploadRequest,
-    TrackAnswer,
     UploadForm,
     UploadRequest,
-    VerifyAnswer,
-    VerifyUploadRequest,
-    VideoForm,
     VideosAnswer,
     VideosRequest,
 )
@@ -44,8 +39,15 @@ from cefito.serve.service import Service, open_service
 from cefito.serve.sessions import Sessions
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.stations import Access
-from cefito.serve.whole_videos import WholeVideos
-from cefito.verification.order import graph_text
+from cefito.serve.whole_videos import (
+    RecogniseUploadRequest,
+    TrackAnswer,
+    VerifyAnswer,
+    VerifyUploadRequest,
+    VideoForm,
+    WholeVideos,
+)
+from cefito.verification.order_files import graph_text
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:

@@ -54,20 +54,22 @@ from cefito.serve.schemas import (
     PlaceRequest,
     PlanAnswer,
     PlanRequest,
-    RecogniseRequest,
     ResponseBody,
     RunRequest,
     SessionAnswer,
     SessionRequest,
-    TrackAnswer,
-    VerifyAnswer,
-    VerifyRequest,
     VideosAnswer,
     VideosRequest,
 )
 from cefito.serve.service import Watch
 from cefito.serve.sessions import LISTED, Sessions, apply_event, session_goal
-from cefito.serve.whole_videos import WholeVideos
+from cefito.serve.whole_videos import (
+    RecogniseRequest,
+    TrackAnswer,
+    VerifyAnswer,
+    VerifyRequest,
+    WholeVideos,
+)
 
 _NOTICE = "notifications/"  # the methods of MCP that are no requests begin so
 

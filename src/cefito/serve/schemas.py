@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from fastapi import UploadFile
 from pydantic import (
@@ -26,7 +26,6 @@ from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
 from cefito.inference.question import Question
 from cefito.inference.session import Belief
-from cefito.inference.verification import VerifiedVideo
 from cefito.markup import Seconds
 from cefito.search.constraints import (
     Constraints,
@@ -39,15 +38,10 @@ from cefito.search.constraints import (
 )
 from cefito.search.settings import SEARCHES
 from cefito.serve.settings import Limits
-from cefito.tracks import TimedStep, Track
-from cefito.verification.findings import LEAST
 
 _MOST_FEATURES = 1 << 17
-_MOST_NAMED = 64  # actions in each part of the constraints
+MOST_NAMED = 64  # actions in each part of the constraints, or errors of a step
 MOST_ROWS = 600  # of a request
-MOST_VIDEO_ROWS = 7200
-"""Rows of a whole video: two hours at one a second."""
-_MOST_STEPS = 2000  # of a track
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Title = Annotated[str, Field(max_length=300)] | None
@@ -56,7 +50,7 @@ Place = Annotated[StrictInt, Field(ge=1, le=999_999_999)]
 Search: Any = Literal[tuple(SEARCHES)]
 Objective = Literal["energy", "chain", "fitted"]
 Name = Annotated[Whole | Text, Field(description="Id or name.")]
-Names = Annotated[list[Name], Field(max_length=_MOST_NAMED)]
+Names = Annotated[list[Name], Field(max_length=MOST_NAMED)]
 Done = Annotated[list[Name], Field(max_length=256)]
 StepKey = Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}$")]
 Observation = Annotated[
@@ -80,7 +74,7 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def _check_one(body: BaseModel, *names: str) -> None:
+def check_only_one(body: BaseModel, *names: str) -> None:
     """Refuse a request that has none or several of some fields (ValueError)."""
     if sum(getattr(body, name) is not None for name in names) != 1:
         raise ValueError(f"expected exactly one of {', '.join(map(repr, names))}")
@@ -136,12 +130,12 @@ def _constraint(name: str) -> Any:
     parts = tuple(types.get(entry_part, Whole) for entry_part in entry_parts(kind) or (kind,))
     shape, examples = parts[0], None
     if by_step(kind):
-        shape, default, most = dict.__class_getitem__((StepKey, parts[1])), {}, _MOST_NAMED
+        shape, default, most = dict.__class_getitem__((StepKey, parts[1])), {}, MOST_NAMED
         examples = [{str(step): value for step, value in how.example}]
     elif default == ():
         if parts[1:]:
             shape = Annotated[tuple.__class_getitem__(parts), Field(strict=False)]
-        shape, default, most = list.__class_getitem__(shape), [], _MOST_NAMED
+        shape, default, most = list.__class_getitem__(shape), [], MOST_NAMED
     return shape, Field(default, max_length=most, examples=examples, description=how.description)
 
 
@@ -323,155 +317,7 @@ class EventRequest(RequestBody):
 
     @model_validator(mode="after")
     def _one_event(self) -> Self:
-        _check_one(self, "observation", "video", "rows", "done", "over", "undo")
-        return self
-
-
-VideoRows = Annotated[
-    list[Observation],
-    Field(
-        min_length=1,
-        max_length=MOST_VIDEO_ROWS,
-        description="Rows of the whole video, as the run's recogniser reads them, each as numbers "
-        "or as base64 of little-endian float32.",
-    ),
-]
-
-
-class WholeVideoRequest(RunRequest):
-    """What is asked about a whole video."""
-
-    task: Name | None = Field(None, description="The task, instead of the recognised one.")
-    rate: float | None = Field(
-        None, gt=0, description="Rows of features a second; by default as in training."
-    )
-    deadline_seconds: float | None = Field(
-        None, gt=0, description="From the arrival, or the end of an upload's encoding, to the end."
-    )
-
-
-class RecogniseUploadRequest(WholeVideoRequest):
-    """What is recognised in an uploaded video."""
-
-    steps_known: Done | None = Field(
-        None, description="All steps in order: only their times are recognised. Needs the task."
-    )
-    min_probability: float = Field(0.0, ge=0, le=1, description="Leave out less probable steps.")
-
-
-class RecogniseRequest(RecogniseUploadRequest):
-    """A whole video whose steps are recognised."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"rows": [[0.1, -0.4], [0.3, -0.2]], "task": "make tea"}]}
-    )
-
-    rows: VideoRows | None = None
-    video: FilmRequest | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        _check_one(self, "rows", "video")
-        return _check_rate(self, self.rows)
-
-
-class VerifyUploadRequest(WholeVideoRequest):
-    """What is verified in an uploaded video."""
-
-    min_probability: float = Field(LEAST, ge=0, le=1, description="Leave out what is less likely.")
-    false_alarms: float | None = Field(
-        None, ge=0, description="Greatest number an hour, instead of `min_probability`."
-    )
-    per_steps: int | None = Field(
-        None, ge=1, description="Greatest number in so many steps, instead of an hour."
-    )
-    online: bool = Field(False, description="Judge each step from those before it alone.")
-
-
-class TrackStepRequest(TimedStep):
-    """A step in time of a track; its name counts, not its id."""
-
-    model_config = RequestBody.model_config
-
-    name: Text
-    probability: float = Field(1.0, ge=0, le=1)
-    errors: Annotated[tuple[Text, ...], Field(strict=False, max_length=_MOST_NAMED)] = ()
-
-
-_TrackSteps = Annotated[
-    tuple[TrackStepRequest, ...], Field(strict=False, min_length=1, max_length=_MOST_STEPS)
-]
-
-
-class TrackRequest(Track):
-    """Steps in time that are given, or were recognised before."""
-
-    model_config = RequestBody.model_config
-
-    video: Text = "video"
-    task: Text = Field("", description="Its name; not needed beside `task` of the request.")
-    task_probability: float = Field(1.0, ge=0, le=1)
-    seconds: float = Field(0, ge=0, description="Length of the video.")
-    steps: _TrackSteps
-    drawn: None = Field(None, exclude=True)
-    annotated: _TrackSteps | None = None
-    file: None = None
-    tier: Literal[""] = Field("", exclude=True)
-
-
-class VerifyRequest(VerifyUploadRequest):
-    """A whole video, or steps in time, that are verified."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "track": {
-                        "task": "make tea",
-                        "steps": [
-                            {"name": "boil water", "start": 0, "end": 40},
-                            {"name": "pour", "start": 45, "end": 52.5},
-                        ],
-                    }
-                }
-            ]
-        }
-    )
-
-    rows: VideoRows | None = None
-    video: FilmRequest | None = None
-    track: TrackRequest | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        _check_one(self, "rows", "video", "track")
-        return _check_rate(self, self.rows)
-
-
-_Asked = TypeVar("_Asked", bound=WholeVideoRequest)
-
-
-def _check_rate(body: _Asked, rows: object | None) -> _Asked:
-    """Refuse a rate of what has no rows."""
-    if body.rate is not None and rows is None:
-        raise ValueError("'rate' is of rows of features; leave it out")
-    return body
-
-
-class VideoForm(BaseModel):
-    """An upload of a whole video: its rows or itself; and the other fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    features: File = Field(None, description="Rows [n, D], as numpy.save writes them (.npy).")
-    video: File = Field(None, description="A video, which the run's encoder encodes.")
-    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=dict, description="JSON of the request without its source."
-    )
-
-    @model_validator(mode="after")
-    def _one_file(self) -> Self:
-        _check_one(self, "features", "video")
+        check_only_one(self, "observation", "video", "rows", "done", "over", "undo")
         return self
 
 
@@ -509,22 +355,6 @@ class PlanAnswer(Answer):
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
     most_gflop: float | None = Field(description="Most 10⁹ operations; null if they do not vary.")
     walked_with: int = Field(description="Other queries in the same batch.")
-
-
-class TrackAnswer(ResponseBody):
-    """The steps of a video, and how the service found them."""
-
-    request_id: str
-    run: str
-    horizon: int
-    milliseconds: float = Field(description="Milliseconds from the request's arrival.")
-    track: Track
-
-
-class VerifyAnswer(TrackAnswer):
-    """What was wrong in a video, as `cefito verify --json` gives it."""
-
-    track: VerifiedVideo
 
 
 class SessionAnswer(Belief):

@@ -1,45 +1,217 @@
-"""Routes of whole videos: their steps are recognised or verified."""
+"""Routes of whole videos, whose steps are recognised or verified; requests and answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
 
 import anyio.to_thread
 import numpy as np
 from fastapi import FastAPI
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
 from starlette.requests import Request
 
 from cefito.arrays import load_npy
 from cefito.errors import CefitoError
 from cefito.inference.recordings import Recording, recording_of, row_rate
-from cefito.inference.verification import verify
+from cefito.inference.verification import VerifiedVideo, verify
 from cefito.inference.whole_videos import recognise
 from cefito.runs.run import Run
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.requests import answered, check_numbers, find_video, of_field, read_row
 from cefito.serve.schemas import (
-    MOST_VIDEO_ROWS,
-    RecogniseRequest,
-    RecogniseUploadRequest,
-    TrackAnswer,
-    VerifyAnswer,
-    VerifyRequest,
-    VerifyUploadRequest,
-    VideoForm,
-    WholeVideoRequest,
+    MOST_NAMED,
+    Done,
+    File,
+    FilmRequest,
+    Name,
+    Observation,
+    RequestBody,
+    ResponseBody,
+    RunRequest,
+    Text,
+    check_only_one,
 )
 from cefito.serve.service import Service, Watch
 from cefito.serve.sessions import MANY
 from cefito.serve.uploads import kept
-from cefito.tracks import Track
+from cefito.tracks import TimedStep, Track
+from cefito.verification.findings import LEAST
 
+MOST_VIDEO_ROWS = 7200
+"""Rows of a whole video: two hours at one a second."""
+_MOST_STEPS = 2000  # of a track
 _UNNAMED = "video"  # name of the video of rows
 _Rows = NDArray[np.floating[Any]]
+
+VideoRows = Annotated[
+    list[Observation],
+    Field(
+        min_length=1,
+        max_length=MOST_VIDEO_ROWS,
+        description="Rows of the whole video, as the run's recogniser reads them, each as numbers "
+        "or as base64 of little-endian float32.",
+    ),
+]
+
+
+class WholeVideoRequest(RunRequest):
+    """What is asked about a whole video."""
+
+    task: Name | None = Field(None, description="The task, instead of the recognised one.")
+    rate: float | None = Field(
+        None, gt=0, description="Rows of features a second; by default as in training."
+    )
+    deadline_seconds: float | None = Field(
+        None, gt=0, description="From the arrival, or the end of an upload's encoding, to the end."
+    )
+
+
+class RecogniseUploadRequest(WholeVideoRequest):
+    """What is recognised in an uploaded video."""
+
+    steps_known: Done | None = Field(
+        None, description="All steps in order: only their times are recognised. Needs the task."
+    )
+    min_probability: float = Field(0.0, ge=0, le=1, description="Leave out less probable steps.")
+
+
+class RecogniseRequest(RecogniseUploadRequest):
+    """A whole video whose steps are recognised."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"rows": [[0.1, -0.4], [0.3, -0.2]], "task": "make tea"}]}
+    )
+
+    rows: VideoRows | None = None
+    video: FilmRequest | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        check_only_one(self, "rows", "video")
+        return _check_rate(self, self.rows)
+
+
+class VerifyUploadRequest(WholeVideoRequest):
+    """What is verified in an uploaded video."""
+
+    min_probability: float = Field(LEAST, ge=0, le=1, description="Leave out what is less likely.")
+    false_alarms: float | None = Field(
+        None, ge=0, description="Greatest number an hour, instead of `min_probability`."
+    )
+    per_steps: int | None = Field(
+        None, ge=1, description="Greatest number in so many steps, instead of an hour."
+    )
+    online: bool = Field(False, description="Judge each step from those before it alone.")
+
+
+class TrackStepRequest(TimedStep):
+    """A step in time of a track; its name counts, not its id."""
+
+    model_config = RequestBody.model_config
+
+    name: Text
+    probability: float = Field(1.0, ge=0, le=1)
+    errors: Annotated[tuple[Text, ...], Field(strict=False, max_length=MOST_NAMED)] = ()
+
+
+_TrackSteps = Annotated[
+    tuple[TrackStepRequest, ...], Field(strict=False, min_length=1, max_length=_MOST_STEPS)
+]
+
+
+class TrackRequest(Track):
+    """Steps in time that are given, or were recognised before."""
+
+    model_config = RequestBody.model_config
+
+    video: Text = "video"
+    task: Text = Field("", description="Its name; not needed beside `task` of the request.")
+    task_probability: float = Field(1.0, ge=0, le=1)
+    seconds: float = Field(0, ge=0, description="Length of the video.")
+    steps: _TrackSteps
+    drawn: None = Field(None, exclude=True)
+    annotated: _TrackSteps | None = None
+    file: None = None
+    tier: Literal[""] = Field("", exclude=True)
+
+
+class VerifyRequest(VerifyUploadRequest):
+    """A whole video, or steps in time, that are verified."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "track": {
+                        "task": "make tea",
+                        "steps": [
+                            {"name": "boil water", "start": 0, "end": 40},
+                            {"name": "pour", "start": 45, "end": 52.5},
+                        ],
+                    }
+                }
+            ]
+        }
+    )
+
+    rows: VideoRows | None = None
+    video: FilmRequest | None = None
+    track: TrackRequest | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        check_only_one(self, "rows", "video", "track")
+        return _check_rate(self, self.rows)
+
+
+_Asked = TypeVar("_Asked", bound=WholeVideoRequest)
+
+
+def _check_rate(body: _Asked, rows: object | None) -> _Asked:
+    """Refuse a rate of what has no rows."""
+    if body.rate is not None and rows is None:
+        raise ValueError("'rate' is of rows of features; leave it out")
+    return body
+
+
+class VideoForm(BaseModel):
+    """An upload of a whole video: its rows or itself; and the other fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: File = Field(None, description="Rows [n, D], as numpy.save writes them (.npy).")
+    video: File = Field(None, description="A video, which the run's encoder encodes.")
+    request: Annotated[Json[Any], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=dict, description="JSON of the request without its source."
+    )
+
+    @model_validator(mode="after")
+    def _one_file(self) -> Self:
+        check_only_one(self, "features", "video")
+        return self
+
+
+class TrackAnswer(ResponseBody):
+    """The steps of a video, and how the service found them."""
+
+    request_id: str
+    run: str
+    horizon: int
+    milliseconds: float = Field(description="Milliseconds from the request's arrival.")
+    track: Track
+
+
+class VerifyAnswer(TrackAnswer):
+    """What was wrong in a video, as `cefito verify --json` gives it."""
+
+    track: VerifiedVideo
+
+
 _Answer = TypeVar("_Answer", bound=TrackAnswer)
 
 

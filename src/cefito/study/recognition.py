@@ -26,7 +26,7 @@ from cefito.data.timeline import row_labels
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.evaluation.metrics import checked_sums
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
-from cefito.evaluation.statistics import calibration, resampled
+from cefito.evaluation.statistics import calibration, resampled_ratios
 from cefito.executors import Done, Killed, make_executor
 from cefito.files import read_json, write_json, write_text
 from cefito.locks import locked
@@ -408,7 +408,9 @@ def _summaries(
     `units` are what intervals resample, by scored video.
     """
     seeds = {name: list(results.values()) for name, results in videos.items() if results}
-    scores = {name: resampled([_scaled(seed) for seed in seeds[name]], units) for name in seeds}
+    scores = {
+        name: resampled_ratios([_scaled(seed) for seed in seeds[name]], units) for name in seeds
+    }
     others, summaries = scores.get(against, {}), {}
     for name, of_metrics in scores.items():
         row: dict[str, Any] = {"seeds": len(seeds[name])}

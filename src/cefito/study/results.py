@@ -15,7 +15,7 @@ from pydantic import Discriminator, Tag
 from cefito.data.folds import are_grouped, group_numbers
 from cefito.data.windows import Selection, steps_text
 from cefito.evaluation.records import ABSENT
-from cefito.evaluation.statistics import resampled
+from cefito.evaluation.statistics import resampled_ratios
 from cefito.files import FileRecord
 from cefito.parts.matching import DatasetName
 from cefito.planners.any_length.predicted import PREDICTED
@@ -173,7 +173,7 @@ def _intervals(records: Sequence[TrialFile], groups: NDArray[np.int64]) -> Any:
         videos = np.unique(seeds[0].videos)
         units = groups[videos] if are_grouped(groups[videos]) else videos
         # a single video cannot be resampled
-        scores = resampled([one.by_video for one in seeds], units) if len(videos) > 1 else {}
+        scores = resampled_ratios([one.by_video for one in seeds], units) if len(videos) > 1 else {}
         rounded = {name: score.rounded() for name, score in scores.items()}
         intervals.setdefault(horizon, {})[row] = rounded
     return intervals

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.statistics import resampled
 from cefito.files import write_json, write_text
 from cefito.inference.verification import open_verifier, verified
 from cefito.markup import counted
@@ -28,17 +29,26 @@ from cefito.study.promises import (
     HOURLY,
     KeptPromise,
     kept_promises,
-    missed,
     missed_curve,
     right_part,
 )
-from cefito.study.rendering import NONE, Entry, Table, check_columns, latex, markdown
+from cefito.study.rendering import (
+    NONE,
+    Entry,
+    Table,
+    check_columns,
+    latex,
+    markdown,
+    resampled_legend,
+    resampled_text,
+)
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cefito.tracks.track import bound
 from cefito.verification.findings import LEAST
-from cefito.verification.order import TaskOrder, read_orders
+from cefito.verification.order import TaskOrder
+from cefito.verification.order_files import read_orders
 from cefito.verification.promise import HeldOutFindings, RightFindings
 from cefito.verification.verifier import Verifier
 
@@ -74,19 +84,14 @@ def _pairs(video: Track) -> list[tuple[str, str]]:
     return [*pairwise(["", *_names(video)])]
 
 
-def _unseen_step(known: RightVideos) -> Judge:
-    names = {name for video in known.right for name in _names(video)}
-    return lambda video: [float(name not in names) for name in _names(video)]
+def _pairs_of_task(video: Track) -> list[tuple[str, tuple[str, str]]]:
+    return [(video.task, pair) for pair in _pairs(video)]
 
 
-def _unseen_pair(known: RightVideos) -> Judge:
-    pairs = {pair for video in known.right for pair in _pairs(video)}
-    return lambda video: [float(pair not in pairs) for pair in _pairs(video)]
-
-
-def _one_step_memory(known: RightVideos) -> Judge:
-    pairs = {(video.task, pair) for video in known.right for pair in _pairs(video)}
-    return lambda video: [float((video.task, pair) not in pairs) for pair in _pairs(video)]
+def _unseen(of: Callable[[Track], list[Any]], known: RightVideos) -> Judge:
+    """Call a step a mistake if no right video has what `of` returns of it."""
+    seen = {key for video in known.right for key in of(video)}
+    return lambda video: [float(key not in seen) for key in of(video)]
 
 
 def _counted(order: TaskOrder) -> TaskOrder:
@@ -137,11 +142,14 @@ VERIFIERS: dict[str, VerifierRow] = {
         "every step but the first, before which there is none that it could contradict",
         lambda _: lambda video: [float(place > 0) for place, _ in enumerate(video.steps)],
     ),
-    "unseen-step": VerifierRow("a name that no right video of any task has", _unseen_step),
-    "unseen-pair": VerifierRow(
-        "a name that follows the one before it in no right video of any task", _unseen_pair
+    "unseen-step": VerifierRow(
+        "a name that no right video of any task has", partial(_unseen, _names)
     ),
-    "one-step-memory": VerifierRow("the same, of its own task", _one_step_memory),
+    "unseen-pair": VerifierRow(
+        "a name that follows the one before it in no right video of any task",
+        partial(_unseen, _pairs),
+    ),
+    "one-step-memory": VerifierRow("the same, of its own task", partial(_unseen, _pairs_of_task)),
     "count-graph": VerifierRow(
         "a step before one that 9 of 10 videos of its task have before it, or of no such video",
         partial(_by_graph, "count-graph"),
@@ -193,7 +201,8 @@ def compare_verifiers(
     right = [video for video in right if not any(step.errors for step in video.steps)]
     known = RightVideos(right, open_verifier(table, online=True)[1])
     official = {} if graphs is None else read_orders(graphs, known.verifier.taxonomy)
-    hours = sum(max(step.end for step in video.steps) for video in test) / 3600
+    hours = np.array([max(step.end for step in video.steps) / 3600 for video in test])
+    numbers = np.repeat(np.arange(len(test)), [len(video.steps) for video in test])
     training = known.verifier.online
     held_out = np.sort(training.probability[training.done])  # of steps alone, as the scores are
     rows: dict[str, dict[str, Any]] = {}
@@ -204,10 +213,14 @@ def compare_verifiers(
         if row.alarms is not None and len(held_out):
             kept = held_out[: len(held_out) - int(row.alarms * len(right))]
             least = float(np.nextafter(kept.max(initial=0.0), 1))
-        rows[name] = {"least": round(least, 4), **scores(chances >= least, wrong)}
-        rows[name]["auc"] = auc(chances, wrong)
-        for budget in HOURLY:
-            rows[name][f"missed_{budget}"] = missed(chances, wrong, int(budget * hours))
+        sums, levels = summed(chances, wrong, numbers, hours)
+        resampled_scores = resampled(sums, partial(scores, said=int((levels >= least).sum())))
+        rows[name] = {"least": round(least, 4)}
+        rows[name] |= {score: round(value.mean, 1) for score, value in resampled_scores.items()}
+        if len(test) > 1:  # a single video cannot be resampled
+            rows[name]["intervals"] = {
+                score: value.rounded() for score, value in resampled_scores.items()
+            }
         if official and name in GRAPHS:
             orders = {task: GRAPHS[name](known.verifier.orders[task]) for task in official}
             pairs = [
@@ -215,14 +228,14 @@ def compare_verifiers(
                 for task, one in orders.items()
             ]
             rows[name]["graph_f1"] = agreement(pairs)["f1"]
-        rows[name]["missed"] = missed_curve(chances, wrong, hours)
+        rows[name]["missed"] = missed_curve(chances, wrong, float(hours.sum()))
     report = {
         "table": table.name,
         "right_videos": len(right),
         "test_videos": len(test),
         "steps": len(wrong),
         "mistakes": int(wrong.sum()),
-        "hours": round(hours, 2),
+        "hours": round(float(hours.sum()), 2),
         "rows": rows,
     }
     if "ours" in names:
@@ -274,29 +287,54 @@ def agreement(pairs: Sequence[tuple[set[Any], set[Any]]]) -> dict[str, float]:
     return dict(zip(("precision", "recall", "f1"), means, strict=True))
 
 
-def scores(said: Bools, wrong: Bools) -> dict[str, float]:
-    """Return precision, recall, F1, average F1 and F1b of mistakes, in per cent."""
-    hits, alarms = int((said & wrong).sum()), int((said & ~wrong).sum())
-    kept, lost = int((~said & ~wrong).sum()), int((~said & wrong).sum())
-    balanced = hits / max(hits + alarms * wrong.sum() / (~wrong).sum(), 1e-9)
-    recall = hits / max(hits + lost, 1)
-    f1 = 2 * hits / max(2 * hits + alarms + lost, 1)
-    f1_right = 2 * kept / max(2 * kept + alarms + lost, 1)
+def summed(
+    chances: Floats, wrong: Bools, videos: NDArray[np.int64], hours: Floats
+) -> tuple[Floats, Floats]:
+    """Return counts of mistakes and right steps by video, and K probabilities, which descend.
+
+    Place k of the counts has the steps at least as likely as the k-th probability; the first has
+    none, the last all. Hours, which every place has, follow: [V, 3, K + 1].
+
+    Args:
+        chances: p(mistake) of each step [n].
+        wrong: Whether it is one [n].
+        videos: Row of its video in `hours` [n].
+        hours: Length of each video [V].
+    """
+    levels, level = np.unique(-chances, return_inverse=True)
+    sums = np.zeros((len(hours), 3, len(levels) + 1))
+    np.add.at(sums, (videos, np.where(wrong, 0, 1), level + 1), 1)
+    sums = sums.cumsum(axis=2)
+    sums[:, 2] = hours[:, None]
+    return sums, -levels
+
+
+def scores(sums: Floats, said: int) -> dict[str, Floats]:
+    """Return scores of mistakes, in per cent [D]; NaN without a mistake or a right step.
+
+    Args:
+        sums: What `summed` returns, of one or several videos [D, 3, K + 1].
+        said: Place of the steps that are called mistakes.
+    """
+    hits, alarms, hours = np.moveaxis(sums, 1, 0)
+    mistakes, right = np.where((hits[:, -1:] > 0) & (alarms[:, -1:] > 0), sums[:, :2, -1], np.nan).T
+    called, false = hits[:, said], alarms[:, said]
+    recall, f1 = called / mistakes, 2 * called / (called + false + mistakes)
+    kept = right - false  # right steps that are not called mistakes
+    between = (alarms[:, 1:] + alarms[:, :-1]) / 2  # right steps above each mistake, ties by half
     values = {
-        "precision": hits / max(hits + alarms, 1),
+        "precision": called / np.maximum(called + false, 1) + 0 * mistakes,
         "recall": recall,
         "f1": f1,
-        "average_f1": (f1 + f1_right) / 2,
-        "f1b": 2 * balanced * recall / max(balanced + recall, 1e-9),
+        "average_f1": f1 / 2 + kept / (kept + right + mistakes - called),
+        # by recall and the share of right steps that are called mistakes
+        "f1b": 2 * recall / (recall + false / right + 1),
+        "auc": 1 - (np.diff(hits) * between).sum(axis=1) / (mistakes * right),
     }
-    return {name: round(float(100 * value), 1) for name, value in values.items()}
-
-
-def auc(chances: Floats, wrong: Bools) -> float:
-    """Return the probability that a mistake is likelier than a right step, in per cent."""
-    right = np.sort(chances[~wrong])
-    below, upto = (np.searchsorted(right, chances[wrong], side) for side in ("left", "right"))
-    return round(float(50 * (below + upto).mean() / len(right)), 1)
+    for budget in HOURLY:
+        within = np.where(alarms <= np.floor(budget * hours), hits, 0).max(axis=1)
+        values[f"missed_{budget}"] = 1 - within / mistakes
+    return {name: 100 * value for name, value in values.items()}
 
 
 _HEADS = {
@@ -322,15 +360,16 @@ def _table(report: dict[str, Any], scored: Sequence[str]) -> Table:
     def cells(name: str) -> Iterable[str]:
         yield name
         for score in scored:
-            value = report["rows"][name].get(score, np.nan)
-            yield NONE if np.isnan(value) else f"{value:.1f}"
+            row = report["rows"][name]
+            ends = row.get("intervals", {}).get(score, {})
+            yield resampled_text({**ends, "mean": row[score]}, 1) if score in row else NONE
 
     mistakes = f"{counted(report['mistakes'], 'mistake')} in {counted(report['steps'], 'step')}"
     return Table(
         title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
         heads=("verifier", *(_HEADS[score] for score in scored)),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
-        legend="Per cent.",
+        legend=resampled_legend("video"),
         meanings=_MEANINGS,
         notes=(
             *(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),

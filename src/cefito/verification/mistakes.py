@@ -9,6 +9,7 @@ docs/verify.md describes it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,6 @@ from cefito.verification.foresight import UNUSUAL, Foresight
 from cefito.verification.order import (
     Floats,
     TaskOrder,
-    earlier_equal,
     log_length,
     repetitions,
     signed_log,
@@ -60,8 +60,11 @@ def share_within(score: float, freedom: float) -> float:
 
 def step_keys(steps: Iterable[Step]) -> list[tuple[int, int]]:
     """Return the action and the number of earlier steps of it, of each step."""
-    actions = [step.action for step in steps]
-    return [*zip(actions, earlier_equal(actions), strict=True)]
+    totals, keys = Counter[int](), []
+    for step in steps:
+        keys.append((step.action, totals[step.action]))
+        totals[step.action] += 1
+    return keys
 
 
 @dataclass(frozen=True, eq=False)

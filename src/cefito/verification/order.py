@@ -22,24 +22,20 @@ opposite words alone, as in "detach base" after "attach base".
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import chain
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step, Video
-from cefito.data.vocabulary import Taxonomy, find_action, find_task, in_words, name_or_id, words
-from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import Expected, Stored, check_tensors, read_json
-from cefito.settings import Record, read_record
+from cefito.data.vocabulary import Taxonomy, words
+from cefito.errors import ConfigError, RunError
+from cefito.files import Expected, Stored, check_tensors
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -63,11 +59,9 @@ second seconds side small some sure tablespoon tablespoons take tbsp teaspoon te
 the then there this to tsp two until up use using well when while with"""  # of no thing
 _KEPT = 0.9  # least share of the videos that keep an order, of a run that stored counts alone
 _CERTAIN = 50.0  # videos that an order given by a person counts as
-_WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
 _SECONDS = 0.5  # shortest step
 _SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-lengths is shrunk by
 _SLIP = 0.4  # as `shortest_step` of the recogniser, by which a live session leaves steps out
-_SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or names.'
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
 down up, drop lift, fasten unfasten, fold unfold, hook unhook, in out, insert remove, install
@@ -408,81 +402,9 @@ def signed_log(values: Floats) -> NDArray[np.float32]:
     return logs
 
 
-def earlier_equal(values: Iterable[int]) -> list[int]:
-    """Return how many equal values come before each value."""
-    totals, counts = dict[int, int](), []
-    for value in values:
-        counts.append(totals.get(value, 0))
-        totals[value] = counts[-1] + 1
-    return counts
-
-
 def log_length(start: float, end: float) -> float:
     """Return the logarithm of a step's seconds."""
     return float(np.log(max(end - start, _SECONDS)))
-
-
-class _Graph(Record, extra="ignore"):
-    edges: tuple[tuple[int | str, int | str], ...]
-    optional: tuple[int | str, ...] = ()  # actions that may be left out
-
-
-def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
-    """Return the orders that a file alone gives; steps that are not optional are usual.
-
-    Raises:
-        DataError: Another content.
-        ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
-    """
-    graphs, orders = _read_graphs(path, taxonomy), []
-    for task in taxonomy.tasks:
-        edges, names = graphs.get(task.id, ((), ()))
-        order = TaskOrder.of([], task.actions).with_edges(edges)
-        free = {find_action(taxonomy, name, task=task.id, setting="order") for name in names}
-        optional = [action in free for action in task.actions]
-        places = np.argsort(np.argsort(order.earlier.sum(axis=0), kind="stable")) + 0.5
-        orders.append(
-            replace(
-                order,
-                occurs=np.where(optional, *_WRITTEN) - 0.5,
-                spread=np.full(order.size, np.inf),  # no length is known
-                place=places / max(order.size, 1),
-            )
-        )
-    return tuple(orders)
-
-
-def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
-    """Read a file of orders, by task; "start" and "end" say nothing if they are no actions.
-
-    Raises:
-        DataError: Another content.
-        ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
-    """
-    return {task: edges for task, (edges, _) in _read_graphs(path, taxonomy).items()}
-
-
-def _read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple[int | str, ...]]]:
-    """Return edges and optional actions in a file of orders, by task."""
-    value, found = read_json(path, _SHAPE), {}
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: not orders of tasks. {_SHAPE}")
-    for name, entry in value.items():
-        graph = read_record(_Graph, entry, f"{path}: '{name}'", _SHAPE, DataError)
-        try:
-            task = find_task(taxonomy, name)
-            own = partial(find_action, taxonomy, task=task, setting="order")
-            names = {taxonomy.actions[action].name for action in taxonomy.tasks[task].actions}
-            start, end = {"start"} - names, {"end"} - names  # nodes that are no actions
-            edges = tuple(
-                (own(a), own(b)) for a, b in graph.edges if a not in start and b not in end
-            )
-            reached(edges)  # refuses a circle
-            found[task] = edges, graph.optional
-        except ConfigError as problem:
-            said = in_words(str(problem), taxonomy)
-            raise ConfigError(f"{path}, '{name}': {said}", setting="order") from problem
-    return found
 
 
 def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
@@ -501,46 +423,6 @@ def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         listed = ", ".join(f"action {action}" for action in circle)
         raise ConfigError(f"the order goes in a circle through {listed}.")
     return frozenset((int(actions[a]), int(actions[b])) for a, b in np.argwhere(found))
-
-
-_quoted = partial(json.dumps, ensure_ascii=False)
-GraphForm = Literal["json", "dot"]
-
-
-def graph_text(
-    orders: dict[int, Edges],
-    taxonomy: Taxonomy,
-    form: GraphForm,
-    optional: Mapping[int, Iterable[int]] = MappingProxyType({}),
-) -> str:
-    """Return the graphs of tasks: as JSON that `read_orders` reads, or for Graphviz.
-
-    Args:
-        orders: Edges of each task, by its id.
-        taxonomy: Names of tasks and actions.
-        form: "json" or "dot".
-        optional: Actions of each task that may be left out, which `written_orders` reads.
-    """
-    if form == "json":
-        value = {}
-        for task, edges in orders.items():
-            actions = [taxonomy.actions[action] for action in taxonomy.tasks[task].actions]
-            named = partial(name_or_id, actions)
-            graph: dict[str, Any] = {"edges": [[*map(named, edge)] for edge in edges]}
-            if free := [*map(named, optional.get(task, ()))]:
-                graph["optional"] = free
-            value[name_or_id(taxonomy.tasks, task)] = graph
-        return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-    lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
-    for task, edges in orders.items():
-        lines.append(f"  subgraph cluster_{task} {{ label={_quoted(taxonomy.tasks[task].name)};")
-        for action in taxonomy.tasks[task].actions:
-            label = _quoted(taxonomy.actions[action].name)
-            dashed = ", style=dashed" * (action in optional.get(task, ()))
-            lines.append(f"    t{task}a{action} [label={label}{dashed}];")
-        lines += [f"    t{task}a{a} -> t{task}a{b};" for a, b in edges]
-        lines.append("  }")
-    return "\n".join([*lines, "}"]) + "\n"
 
 
 def present(
@@ -580,11 +462,11 @@ def repetitions(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> l
     return counts
 
 
-def likelier_done(order: TaskOrder, steps: Iterable[Step], *, finished: bool) -> tuple[Step, ...]:
+def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) -> tuple[Step, ...]:
     """Return the steps of a film without what the recogniser mistakes for a repetition.
 
-    A usual step that is seen again for less than `_SLIP` of its usual seconds was not repeated. Nor
-    was one seen twice in a row whose neighbour is never seen: both were exchanged, since a step too
+    A step that is seen again for less than `_SLIP` of its usual seconds was not repeated. Nor was
+    one seen twice in a row whose neighbour is never seen: both were exchanged, since a step too
     early shows what no right video does, and is taken for the neighbour that usually comes first,
     as one too late for the neighbour after it.
 
@@ -593,16 +475,13 @@ def likelier_done(order: TaskOrder, steps: Iterable[Step], *, finished: bool) ->
         steps: Steps in the order of their times, as they were recognised.
         finished: Whether the film is over; else an action is missing only if a later one was done.
     """
-    shortest = dict(zip(order.actions.tolist(), _SLIP * np.exp(order.length), strict=True))
-    once = {*order.actions[order.repeated < 0.5].tolist()}
-    steps = [*steps]
-    again = [number > 0 for number in earlier_equal(step.action for step in steps)]
-    steps = [
-        step
-        for step, repeated in zip(steps, again, strict=True)
-        if not (repeated and step.action in once and step.end - step.start < shortest[step.action])
-    ]
-    places = [order.index.get(step.action, -1) for step in steps]
+    once = order.repeated < 0.5
+    seconds = _SLIP * np.exp(order.length[once])
+    shortest = dict(zip(order.actions[once].tolist(), seconds, strict=True))
+    whole = [step for step in steps if step.end - step.start >= shortest.get(step.action, 0)]
+    seen = {step.action for step in whole}
+    kept = [step for step in steps if step in whole or step.action not in seen]
+    places = [order.index.get(step.action, -1) for step in kept]
     omitted, done = order.usual >= 0.5, [place for place in places if place >= 0]
     omitted[done] = False
     if not finished:
@@ -616,9 +495,9 @@ def likelier_done(order: TaskOrder, steps: Iterable[Step], *, finished: bool) ->
         times, at = (after, k - 1) if after.max() >= before.max() else (before, k)
         if times.max() > 0:
             neighbour = times.argmax()
-            steps[at] = replace(steps[at], action=int(order.actions[neighbour]))
+            kept[at] = replace(kept[at], action=int(order.actions[neighbour]))
             omitted[neighbour] = False
-    return tuple(steps)
+    return tuple(kept)
 
 
 def _is_right(order: TaskOrder, action: int) -> bool:
