@@ -34,7 +34,7 @@ BUDGETS = {
     "serve": 6_100,
     "study": 3_790,
     "testing": 650,
-    "tests": 56_500,
+    "tests": 56_900,
     "tracks": 4_110,
     "training": 1_900,
     "verification": 2_500,
