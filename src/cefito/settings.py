@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from cefito.errors import CefitoError, ConfigError, RunError, explained
+from cefito.errors import CefitoError, ConfigError, RunError, complaint, explained, first_error
 
 LARGEST = 10**9
 """Largest whole number of a setting."""
@@ -40,14 +40,6 @@ class Record(BaseModel):
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-def first_error(problem: ValidationError) -> str:
-    """Return place and message of the first of pydantic's errors."""
-    first = problem.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message
 
 
 def read_record(
@@ -145,10 +137,7 @@ def validated(
         if first["type"] == "extra_forbidden":
             raise _unknown(_whole_key(first["loc"], first["input"]), [kind], place) from problem
         key = ".".join(str(level) for level in first["loc"]) or "the whole"
-        together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
-        shown = first["type"] != "missing" and not together  # several settings that do not fit
-        got = f" (got {_shown(first['input'])})" if shown else ""
-        message = f"{place}: setting '{key}': {first['msg'].removeprefix('Value error, ')}{got}."
+        message = f"{place}: setting '{key}': {complaint(first)}."
         raise ConfigError(message, setting=key) from problem
 
 
@@ -168,14 +157,6 @@ def check_key(key: str, *kinds: type[Settings], place: str) -> None:
 def _unknown(key: str, kinds: Sequence[type[BaseModel]], place: str) -> ConfigError:
     near = _near(key, kinds) or "."
     return ConfigError(f"{place}: setting '{key}': there is none of that name{near}", setting=key)
-
-
-def _shown(value: Any) -> str:
-    """A refused value, shortened; Python does not print numbers of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 10_000:
-        return f"a number of {value.bit_length():,} bits"
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def setting_names(kind: type[BaseModel]) -> Iterator[str]:

@@ -162,7 +162,7 @@ def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio,
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        ({"tasks": []}, 422, "at least 1 item"),
+        ({"tasks": []}, 422, "a length of at least 1"),
         ({"label_config": "<View>"}, 422, "cannot be read"),
         ({"label_config": "<View><Choices name='a' toName='b'/></View>"}, 422, "no control tag"),
         ({"tasks": [{"id": 1, "data": {}}]}, 422, "no address of a film in 'video'"),

@@ -239,8 +239,8 @@ def test_unknown_names_are_findings_also_online(client):
         ({"video": b"\x00\x00\x00\x18ftypisom" + b"x" * 20}, {}, "cannot be opened as a video"),
         ({"video": b"x"}, {"request": '{"rate": 2}'}, "'rate' is of features"),
         ({"features": b"x", "video": b"x"}, {}, "expected exactly one of 'features', 'video'"),
-        ({"features": b"x"}, {"request": '{"rows": [[1]]}'}, "rows: Extra inputs"),
-        ({"features": b"x"}, {"request": "{"}, "Invalid JSON"),
+        ({"features": b"x"}, {"request": '{"rows": [[1]]}'}, "rows: there is none of that name"),
+        ({"features": b"x"}, {"request": "{"}, "not valid JSON"),
     ],
 )
 @pytest.mark.parametrize("path", ["recognise", "verify"])
