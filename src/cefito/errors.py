@@ -149,12 +149,14 @@ def complaint(error: Mapping[str, Any]) -> str:
     several = isinstance(value, Mapping | list | tuple)
     if kind in _WITHOUT_VALUE or (kind == "value_error" and several):  # they do not fit each other
         return said
-    return f"{said} (got {_shown(value)})"
+    return f"{said} (got {shown(value)})"
 
 
-def _shown(value: Any) -> str:
-    """A refused value, shortened; Python does not print numbers of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 10_000:
+def shown(value: object) -> str:
+    """Return a value for a message, shortened; None is not set."""
+    if value is None:
+        return "none"
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python does not print it
         return f"a number of {value.bit_length():,} bits"
     if isinstance(value, list | tuple | Mapping) and len(value) > 10:
         return f"{len(value):,} entries"

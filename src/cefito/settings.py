@@ -18,7 +18,15 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from cefito.errors import CefitoError, ConfigError, RunError, complaint, explained, first_error
+from cefito.errors import (
+    CefitoError,
+    ConfigError,
+    RunError,
+    complaint,
+    explained,
+    first_error,
+    shown,
+)
 
 LARGEST = 10**9
 """Largest whole number of a setting."""
@@ -180,6 +188,16 @@ def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say which entries of nested values differ, by dotted key, with both values."""
+    then, here = flattened(before), flattened(now)
+    return ", ".join(
+        f"{key} ({shown(then.get(key))} there, {shown(value)} here)"
+        for key, value in {**dict.fromkeys(then), **here}.items()
+        if then.get(key) != value
+    )
+
+
 def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
     """The whole dotted key that was given, if its beginning is unknown."""
     parts = [str(level) for level in place]
@@ -202,10 +220,10 @@ def _near(key: str, kinds: Sequence[type[BaseModel]]) -> str:
     )
     if not similar:
         return ""
-    more = "" if len(similar) <= _SUGGESTED else f", or one of {len(similar) - _SUGGESTED} others"
-    return (
-        "; did you mean " + " or ".join(f"'{name}'" for name in similar[:_SUGGESTED]) + more + "?"
-    )
+    left = max(0, len(similar) - _SUGGESTED)
+    more = f", or one of {left} others" * (left > 1)
+    named = similar[: -left if left > 1 else None]
+    return "; did you mean " + " or ".join(f"'{name}'" for name in named) + more + "?"
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
