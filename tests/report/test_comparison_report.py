@@ -84,7 +84,10 @@ def test_the_lead_is_the_paired_difference_of_the_two_best(folder, made, page):
 def test_curves_of_all_trainings(folder, made):
     files = list(folder.glob("T*/seed*/trainings/*/metrics.jsonl"))
     assert len(made.curves) == len(files) > 0
-    assert made.curves[0].name.startswith("T2, seed0, classifier")
+    seeds = [(steps, seed) for steps in (2, 3) for seed in (0, 1)]
+    assert [curve.name for curve in made.curves] == [
+        f"frequent: classifier, T = {steps}, seed {seed}" for steps, seed in seeds
+    ]
 
 
 def test_the_page(made, page):

@@ -386,8 +386,8 @@ def test_jobs_that_take_longer_count_more_in_the_progress():
 
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
     class Dies(SerialExecutor):
-        def map(self, function, arguments, *, groups=(), weights=None, advance=print):
-            done = super().map(function, arguments[:1], groups=groups[:1], advance=advance)
+        def map(self, function, arguments, *, groups=(), **how):
+            done = super().map(function, arguments[:1], groups=groups[:1], **how)
             return [*done, Killed(9)]
 
     monkeypatch.setitem(EXECUTORS, "dies", Dies)

@@ -352,17 +352,30 @@ class Verifier:
             finished=finished,
             online=online,
         )
+        actions = self.taxonomy.tasks[task].actions
+        left = [action for action in actions if action not in {step.action for step in steps}]
         if not self.knows(task):
-            return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        deviations = findings.deviations(steps, certainty=certainty)
-        undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
+            return Verification(
+                deviations=(),
+                not_seen=findings.unseen(left, self.taxonomy),
+                steps=(StepJudgement(),) * len(steps),
+                repair=(),
+            )
+        possible = findings.deviations(steps, certainty=certainty)
+        deviations = tuple(d for d in possible if d.probability >= least)
+        unsure = tuple(
+            UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
+            for d in possible
+            if findings.of_drawn
+            and self.config.unsure <= d.probability < least
+            and (d.kind in ("missing", "order") or d.probability >= LEAST)
+        )
+        told = {one.action for one in (*deviations, *unsure)}
+        left = [action for action in left if action not in told]
         return Verification(
-            deviations=tuple(d for d in deviations if d.probability >= least),
-            unsure=tuple(
-                UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-                for d in undecided
-                if findings.of_drawn and (d.kind in ("missing", "order") or d.probability >= LEAST)
-            ),
+            deviations=deviations,
+            unsure=unsure,
+            not_seen=findings.unseen(left, self.taxonomy, certainty=certainty),
             steps=findings.judgements(steps),
             repair=repair(self.orders[task], (step.action for step in steps), self.taxonomy),
         )
