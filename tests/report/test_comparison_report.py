@@ -140,7 +140,7 @@ def test_lost_epochs_are_noted(folder, tmp_path):
     metrics = next(copy.glob("T2/seed0/trainings/classifier*/metrics.jsonl"))
     metrics.write_text("")
     (note,) = (note for note in report_comparison(copy).notes if "incomplete" in note)
-    assert re.search(r"metrics.jsonl of T2, seed0, classifier\S* has 0 of [1-9]\d* epochs", note)
+    assert re.search(r"metrics.jsonl of classifier, T = 2, seed 0 has 0 of [1-9]\d* epochs", note)
 
 
 def test_reports_of_its_runs_show_plans(folder, tmp_path):

@@ -144,7 +144,7 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     for video in verified:
         how = "recognised" if video.recognised else "given"
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
-        if video.recognised:
+        if video.recognised and video.steps:
             steps = (f"{s.name} ({percent(s.certainty)})" for s in video.steps)
             talk(f"seen, and how surely: {', '.join(steps)}")
         for note in video.notes:

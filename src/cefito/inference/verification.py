@@ -81,7 +81,7 @@ class VerifiedVideo(Track):
     def passed_over(self) -> tuple[str, ...]:
         """The other steps that were not seen, in words."""
         return tuple(
-            f"{one.name} ({percent(one.probability)} missing; {one.evidence or 'no later step shows it'})"
+            f"{one.name} ({percent(one.probability)} missing; {one.evidence})"
             if one.probability is not None
             else one.name
             for one in self.not_seen

@@ -187,22 +187,22 @@ def loss_curves(folders: Mapping[str, Path]) -> tuple[list[LossCurve], list[str]
 def training_title(folder: Path, results: Results) -> str:
     """Name a training in the folder of a comparison by the rows that use it, network and seed.
 
-    A row uses the training of a network that has reached the row's own scores.
+    A row uses a training that reached the scores of one of its networks. The digest of the folder
+    is in the name only if nothing else tells it from another one.
     """
     steps, seed = folder.parts[-4].removeprefix("T"), folder.parts[-3].removeprefix("seed")
     network, path = folder.name.rpartition("-")[0], folder / "metrics.jsonl"
-    lines = read_metrics(path) if path.exists() else []
+    epochs = {line.get("epoch"): line for line in read_metrics(path)} if path.exists() else {}
     rows = dict.fromkeys(
         trial.row
         for trial in results.trials
         if isinstance(trial, ScoredTrial) and str(trial.seed) == seed
         for name, result in trial.training.items()
-        if name == (network if trial.steps == steps else f"{network}, T = {steps}")
-        and any(
-            line.get("epoch") == result.best_epoch
-            and [line.get(f"val_{metric}") for metric in result.metrics] == [*result.scores]
-            for line in lines
-        )
+        if steps == (name.partition(", T = ")[2] or trial.steps)
+        if (line := epochs.get(result.best_epoch)) is not None
+        and [line.get(f"val_{metric}") for metric in result.metrics] == [*result.scores]
     )
-    title = f"{network}, T = {steps}, seed {seed}"
-    return f"{', '.join(rows)}: {title}" if rows else f"{title}, of no scored row ({folder.name})"
+    if rows:
+        return f"{', '.join(rows)}: {network}, T = {steps}, seed {seed}"
+    alone = len([*folder.parent.glob(f"{network}-{'?' * 12}")]) == 1
+    return f"{network if alone else folder.name}, T = {steps}, seed {seed}"

@@ -192,6 +192,7 @@ class _Suspect:
         """Return the probability that it is missing, and how usual it is, in words."""
         names = [kind.name for kind in kinds_of(OmittedMistake) if kind.name in self._best]
         evidence = [KINDS[name].evidence(self._best[name][1]) for name in names]
+        evidence = evidence or ["no later step shows it"]  # of a video that is not over
         return {
             "probability": certainty * sum(self._kinds[name] for name in names),
             "evidence": "; ".join([*evidence, self._drawn] if drawn else evidence),
