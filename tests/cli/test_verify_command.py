@@ -131,7 +131,7 @@ def test_what_is_said_of_all_films_is_said_once(capsys):
 def test_each_step_of_the_task_is_said(call, run, world, table):
     """A step is seen, or missing, or said to be neither."""
     (video,) = json.loads(call("verify", run, table(one=RIGHT[:2]), "--json")[1])
-    kinds = ("steps", "deviations", "not_seen")
+    kinds = ("steps", "deviations", "unseen")
     told = {one["name"] for kind in kinds for one in video.get(kind, ())}
     task = next(one for one in world.taxonomy.tasks if one.name == TASK)
     assert {*world.taxonomy.names(task.actions)} <= told

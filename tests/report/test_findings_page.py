@@ -124,7 +124,7 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
             | {"seconds": 60, "task_probability": 0.9999, **facts}
         )
         for name, facts in (
-            ("a", {"not_seen": [left]}),
+            ("a", {"unseen": [left]}),
             ("b", {"unsure": [unsure]}),
             ("c", {"limits": limits}),
         )

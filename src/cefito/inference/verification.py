@@ -63,7 +63,7 @@ class VerifiedVideo(Track):
     # usual steps of a film of which it is not sure whether they were done
     unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
     # the other steps of the task that were not seen
-    not_seen: tuple[UnseenStep, ...] = Field((), exclude_if=lambda steps: not steps)
+    unseen: tuple[UnseenStep, ...] = Field((), exclude_if=lambda steps: not steps)
     # why mistakes of a film may go unseen; empty if its steps were given, or enough was seen
     limits: tuple[str, ...] = Field((), exclude_if=lambda limits: not limits)
     # of false alarms, if it chose what is left out
@@ -84,7 +84,7 @@ class VerifiedVideo(Track):
             f"{one.name} ({percent(one.probability)} missing; {one.evidence})"
             if one.probability is not None
             else one.name
-            for one in self.not_seen
+            for one in self.unseen
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def verified(
             for one in verification.deviations
         ),
         unsure=verification.unsure,
-        not_seen=verification.not_seen,
+        unseen=verification.unseen,
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )

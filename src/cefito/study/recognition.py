@@ -80,7 +80,10 @@ class _Films:
         if timeline is None or (by is None and not 0 < len(test) < len(among)):
             problem = "expected videos of the split test, and others, or folds by group"
             if timeline is None:
-                problem = "holds no rows of whole videos. Prepare it with features of videos"
+                problem = (
+                    "holds no rows of whole videos. Prepare it with features of videos; cefito "
+                    "quickstart --pixels makes a small one of drawn films"
+                )
             raise DataError(f"{data.folder}: {problem}.")
         held = [test] if by is None else split_folds(data, among, folds, by=by)
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate

@@ -80,7 +80,7 @@ class Verification(Record):
     deviations: tuple[Deviation, ...]  # the likeliest first
     unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
     # the other steps of the task that were not seen, those that are likeliest missing first
-    not_seen: tuple[UnseenStep, ...] = ()
+    unseen: tuple[UnseenStep, ...] = ()
     steps: tuple[StepJudgement, ...]
     repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 

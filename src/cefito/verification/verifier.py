@@ -357,7 +357,7 @@ class Verifier:
         if not self.knows(task):
             return Verification(
                 deviations=(),
-                not_seen=findings.unseen(left, self.taxonomy),
+                unseen=findings.unseen(left, self.taxonomy),
                 steps=(StepJudgement(),) * len(steps),
                 repair=(),
             )
@@ -375,7 +375,7 @@ class Verifier:
         return Verification(
             deviations=deviations,
             unsure=unsure,
-            not_seen=findings.unseen(left, self.taxonomy, certainty=certainty),
+            unseen=findings.unseen(left, self.taxonomy, certainty=certainty),
             steps=findings.judgements(steps),
             repair=repair(self.orders[task], (step.action for step in steps), self.taxonomy),
         )
