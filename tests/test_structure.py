@@ -21,7 +21,7 @@ BUDGETS = {
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_370,
+    "ground": 2_425,
     "inference": 4_400,
     "line": 640,
     "pages": 3_200,
@@ -32,12 +32,12 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_760,
+    "study": 3_800,
     "testing": 650,
-    "tests": 56_400,
+    "tests": 56_550,
     "tracks": 4_110,
     "training": 1_900,
-    "verification": 2_450,
+    "verification": 2_470,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 

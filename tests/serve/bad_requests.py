@@ -70,7 +70,7 @@ SOURCES = (
     Bad("an empty list", observed([]), "a length of at least 1"),
     Bad("too few numbers", observed([1.0, 2.0]), "both must be the same"),
     Bad("both too short", observed([1, 2], [1, 2]), "have 2 features; this run was trained on 8"),
-    Bad("200,000 numbers", observed([0] * 200_000), "at most 131072 items"),
+    Bad("200,000 numbers", observed([0] * 200_000), "at most 131072"),
     Bad("numbers as text", observed(["1"] * 8), "expected a number"),
     Bad("NaN", NAN, "finite number"),
     Bad("infinity", NAN.replace(b"NaN", b"1e999"), "finite number"),

@@ -253,7 +253,7 @@ BOTH = {"initial": PNG, "goal": PNG}
         ({"initial": PNG, "goal": b"text"}, {}, "'goal' is not JPEG"),
         (BOTH, {"request": "{"}, "not valid JSON"),
         (BOTH, {"request": '{"observations": 1}'}, "none of that name"),
-        (BOTH, {"nonsense": "1"}, "nonsense: Extra"),
+        (BOTH, {"nonsense": "1"}, "nonsense: there is none"),
         (BOTH, {}, "cannot be read as a picture"),
     ],
 )

@@ -168,7 +168,7 @@ ROW = [0.0] * 24
         ("recognise", {"rows": [ROW], "task": 0, "steps_known": []}, "not steps of one task", 422),
         ("recognise", {"rows": [ROW], "rate": 1e6}, "expected 0.01 to 1000 rows", 422),
         ("recognise", {"rows": [ROW] * 100, "rate": 0.01}, "10,000 rows: a video has at most", 413),
-        ("recognise", {"rows": [[0]] * (MOST_VIDEO_ROWS + 1)}, "at most 7200 items", 422),
+        ("recognise", {"rows": [[0]] * (MOST_VIDEO_ROWS + 1)}, "at most 7200", 422),
         ("recognise", {"rows": [ROW], "min_probability": 2}, "min_probability", 422),
         ("recognise", {"video": {"id": "none"}}, "no video of id 'none' there", 422),
         ("recognise", {"video": {"id": "none"}, "rate": 2.0}, "'rate' is of rows", 422),
@@ -182,7 +182,7 @@ ROW = [0.0] * 24
         ("verify", {"track": {**TRACK, "task": "coffee"}}, "unknown task 'coffee'", 422),
         ("verify", {"track": {**TRACK, "file": "/etc/passwd"}}, "track.file: ", 422),
         ("verify", {"track": {**TRACK, "present": [1.0]}}, "track.present: ", 422),
-        ("verify", {"track": {**TRACK, "nonsense": 1}}, "track.nonsense: Extra", 422),
+        ("verify", {"track": {**TRACK, "nonsense": 1}}, "track.nonsense: there is none", 422),
     ],
 )
 def test_refusals(client, path, body, words, status):

@@ -370,7 +370,7 @@ class Verifier:
             and self.config.unsure <= d.probability < least
             and (d.kind in ("missing", "order") or d.probability >= LEAST)
         )
-        told = {one.action for one in (*deviations, *unsure)}
+        told = {one.action for one in deviations} | {one.action for one in unsure}
         left = [action for action in left if action not in told]
         return Verification(
             deviations=deviations,
