@@ -156,7 +156,7 @@ ROW = [0.0] * 24
         ("recognise", {}, "expected exactly one of 'rows', 'video'", 422),
         ("verify", {}, "expected exactly one of 'rows', 'video', 'track'", 422),
         ("verify", {"rows": [ROW], "track": TRACK}, "expected exactly one of", 422),
-        ("recognise", {"rows": []}, "rows: List should have at least 1", 422),
+        ("recognise", {"rows": []}, "rows: expected a length of at least 1", 422),
         ("recognise", {"rows": [ROW, ROW[:3]]}, "rows.1: 3 numbers; expected [24]", 422),
         ("recognise", {"rows": [[1e39] * 24]}, "rows.0.0: 1e+39 is too large", 422),
         ("recognise", {"rows": [packed(*[math.nan] * 24)]}, "holds NaN or infinity", 422),

@@ -118,8 +118,8 @@ class StudyCosts:
 
     def weight(self, label: str) -> float:
         """The seconds of a missing score; of one that is not estimated, those of an average one."""
-        known = [seconds for seconds in self.seconds.values() if seconds]
-        return self.seconds.get(label) or (fmean(known) if known else 1.0)
+        estimates = [seconds for seconds in self.seconds.values() if seconds]
+        return self.seconds.get(label) or (fmean(estimates) if estimates else 1.0)
 
     def telling(self, say: Callable[[str], None], label: Callable[[Any], str]) -> dict[str, Any]:
         """Return `each` of `mapped`, which says what remains if something does, and `weight`."""

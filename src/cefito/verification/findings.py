@@ -143,13 +143,13 @@ class Findings:
             taxonomy: Names them.
             certainty: Probability of the task.
         """
-        found = []
+        steps = []
         for action in actions:
             facts: dict[str, Any] = {"action": action, "name": taxonomy.actions[action].name}
             if (suspect := self._suspects.get((action, 0))) is not None:
                 facts |= suspect.unseen(certainty, drawn=self.of_drawn)
-            found.append(UnseenStep(**facts))
-        return tuple(sorted(found, key=lambda unseen: -(unseen.probability or 0.0)))
+            steps.append(UnseenStep(**facts))
+        return tuple(sorted(steps, key=lambda unseen: -(unseen.probability or 0.0)))
 
 
 class _Suspect:
