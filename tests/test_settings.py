@@ -31,6 +31,8 @@ class Kitchen(Settings):
     ("values", "setting", "message"),
     [
         ({"nam": "x", "name": "x"}, "nam", r"none of that name; did you mean 'name'\?$"),
+        ({"name": "x", "oven": {"lights": 2}}, "oven.lights", r"there is none of that name\.$"),
+        ({"name": "x", "oven": {"degrese": 2}}, "oven.degrese", r"did you mean 'oven.degrees'"),
         ({}, "name", r"is missing\.$"),
         ({"name": "x", "oven": {"degrees": "hot"}}, "oven.degrees", r"\(got 'hot'\)\.$"),
         ({"name": "x", "oven": {"degrees": float("nan")}}, "oven.degrees", "finite number"),

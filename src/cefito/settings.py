@@ -216,7 +216,11 @@ def _near(key: str, kinds: Sequence[type[BaseModel]]) -> str:
         get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.93)
         # the right name in a wrong section or in none, else one that is spelled alike
         or [name for name in names if name.endswith(f".{last}")]
-        or get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
+        or [  # not one of which the section alone is spelled alike
+            name
+            for name in get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
+            if get_close_matches(last, [name.rpartition(".")[2]], cutoff=0.7)
+        ]
     )
     if not similar:
         return ""
