@@ -1,9 +1,11 @@
 import copy
+import re
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, first_error
 from cefito.settings import Settings, changed, preset_names, preset_values, read_preset, validated
 
 
@@ -29,12 +31,14 @@ class Kitchen(Settings):
     ("values", "setting", "message"),
     [
         ({"nam": "x", "name": "x"}, "nam", r"none of that name; did you mean 'name'\?$"),
-        ({}, "name", r"Field required\.$"),
+        ({"name": "x", "oven": {"lights": 2}}, "oven.lights", r"there is none of that name\.$"),
+        ({"name": "x", "oven": {"degrese": 2}}, "oven.degrese", r"did you mean 'oven.degrees'"),
+        ({}, "name", r"is missing\.$"),
         ({"name": "x", "oven": {"degrees": "hot"}}, "oven.degrees", r"\(got 'hot'\)\.$"),
         ({"name": "x", "oven": {"degrees": float("nan")}}, "oven.degrees", "finite number"),
         ({"name": "x", "oven": {"racks": [1, "two"]}}, "oven.racks.1", r"\(got 'two'\)\.$"),
         ({"name": "x", "oven": {"degrees": 10}}, "oven", "too cold"),
-        ([], "the whole", "valid dictionary"),
+        ([], "the whole", "expected an object"),
         ({"name": 1 << 20_000}, "name", "got a number of 20,001 bits"),
     ],
 )
@@ -125,3 +129,24 @@ def test_a_preset_by_its_path(presets, tmp_path):
 def test_unknown_presets(presets, preset):
     with pytest.raises(ConfigError, match=f"preset '{preset}'; .* hot, own, plain"):
         read_preset(preset, [presets])
+
+
+class Anything(Settings):
+    count: Annotated[int, Field(ge=1, le=9, multiple_of=2)] = 2
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    name: Annotated[str, Field(min_length=1, max_length=3, pattern="a")] = "a"
+    names: Annotated[tuple[str, ...], Field(min_length=1, max_length=2)] = ("a",)
+    kind: Literal["a", "b"] = "a"
+    flag: bool = True
+    inner: Oven = Oven()
+
+
+@pytest.mark.parametrize("setting", Anything.model_fields)
+@pytest.mark.parametrize("value", [0, -1, 10, 3, 1.5, "", "bbbb", "b", (), ("a",) * 3, {}, None])
+def test_no_words_of_another_library(setting, value):
+    try:
+        Anything.model_validate({setting: value})
+    except ValidationError as problem:
+        said = first_error(problem)
+        assert re.match(rf"{setting}[\w.]*: expected .* \(got .*\)$", said)
+        assert not re.search("nput|valid|greater|equal", said)

@@ -21,7 +21,7 @@ BUDGETS = {
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_380,
+    "ground": 2_435,
     "inference": 4_400,
     "line": 640,
     "pages": 3_200,
@@ -32,12 +32,12 @@ BUDGETS = {
     "runs": 1_290,
     "search": 2_930,
     "serve": 6_100,
-    "study": 3_790,
+    "study": 3_830,
     "testing": 650,
-    "tests": 56_900,
+    "tests": 57_050,
     "tracks": 4_110,
     "training": 1_900,
-    "verification": 2_500,
+    "verification": 2_520,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import errno
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from pydantic import ValidationError
 
 _PERMISSIONS = "Change its permissions or choose another folder."
 _SPACE = "Free some disk space or choose another folder."
@@ -35,6 +37,31 @@ _REMEDIES = {
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
     errno.EFBIG: "Raise the limit of a file's size (ulimit -f).",
 }
+_HOW = ("type", "parsing", "parsing_size", "from_float")
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+# What is said of pydantic's errors, by their type; of others, its own words.
+_COMPLAINTS = {
+    **{f"{kind}_{how}": f"expected {words}" for kind, words in _KINDS.items() for how in _HOW},
+    **{f"{kind}_type": "expected a list" for kind in ("list", "tuple")},
+    **{f"{kind}_type": "expected an object" for kind in ("dict", "model", "model_attributes")},
+    "extra_forbidden": "there is none of that name",
+    "finite_number": "expected a finite number",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected at least {ge}",
+    "json_invalid": "not valid JSON ({error})",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected at most {le}",
+    "literal_error": "expected {expected}",
+    "missing": "is missing",
+    "none_required": "expected null",
+    "string_pattern_mismatch": "expected text of the pattern {pattern}",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_too_short": "expected at least {min_length} characters",
+    "string_type": "expected text",
+    "too_long": "expected a length of at most {max_length}",
+    "too_short": "expected a length of at least {min_length}",
+}
+_WITHOUT_VALUE = ("extra_forbidden", "json_invalid", "missing")
 _OF_MEMORY = ("out of memory", "allocate memory", "storage size", "bad_alloc")
 
 
@@ -103,6 +130,40 @@ def explained(
         raise error(" ".join(filter(None, parts)), setting=setting) from problem
 
 
+def first_error(problem: ValidationError) -> str:
+    """Return place and complaint of the first of pydantic's errors."""
+    first = problem.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {complaint(first)}" if place else complaint(first)
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """Say in one clause what an error of pydantic expected, and what it found."""
+    kind, value = error["type"], error["input"]
+    facts = {
+        name: int(fact) if isinstance(fact, float) and fact.is_integer() else fact
+        for name, fact in error.get("ctx", {}).items()
+    }
+    own = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    said = _COMPLAINTS[kind].format(**facts) if kind in _COMPLAINTS else own
+    several = isinstance(value, Mapping | list | tuple)
+    if kind in _WITHOUT_VALUE or (kind == "value_error" and several):  # they do not fit each other
+        return said
+    return f"{said} (got {shown(value)})"
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, shortened; None is not set."""
+    if value is None:
+        return "none"
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python does not print it
+        return f"a number of {value.bit_length():,} bits"
+    if isinstance(value, list | tuple | Mapping) and len(value) > 10:
+        return f"{len(value):,} entries"
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra from where cefito itself came from (PEP 610)."""
     came: Any = json.loads(distribution("cefito").read_text("direct_url.json") or "{}")
@@ -126,6 +187,7 @@ def reason(problem: object) -> str:
     """Return the reason of another library's exception on one short line."""
     if isinstance(problem, CefitoError):
         problem = problem.__cause__ or problem
+    problem = first_error(problem) if isinstance(problem, ValidationError) else problem
     text = " ".join(str(getattr(problem, "strerror", None) or problem).split())
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown[:200].rstrip(".") or type(problem).__name__

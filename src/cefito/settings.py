@@ -18,7 +18,15 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from cefito.errors import CefitoError, ConfigError, RunError, explained
+from cefito.errors import (
+    CefitoError,
+    ConfigError,
+    RunError,
+    complaint,
+    explained,
+    first_error,
+    shown,
+)
 
 LARGEST = 10**9
 """Largest whole number of a setting."""
@@ -40,14 +48,6 @@ class Record(BaseModel):
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-def first_error(problem: ValidationError) -> str:
-    """Return place and message of the first of pydantic's errors."""
-    first = problem.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message
 
 
 def read_record(
@@ -145,10 +145,7 @@ def validated(
         if first["type"] == "extra_forbidden":
             raise _unknown(_whole_key(first["loc"], first["input"]), [kind], place) from problem
         key = ".".join(str(level) for level in first["loc"]) or "the whole"
-        together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
-        shown = first["type"] != "missing" and not together  # several settings that do not fit
-        got = f" (got {_shown(first['input'])})" if shown else ""
-        message = f"{place}: setting '{key}': {first['msg'].removeprefix('Value error, ')}{got}."
+        message = f"{place}: setting '{key}': {complaint(first)}."
         raise ConfigError(message, setting=key) from problem
 
 
@@ -168,14 +165,6 @@ def check_key(key: str, *kinds: type[Settings], place: str) -> None:
 def _unknown(key: str, kinds: Sequence[type[BaseModel]], place: str) -> ConfigError:
     near = _near(key, kinds) or "."
     return ConfigError(f"{place}: setting '{key}': there is none of that name{near}", setting=key)
-
-
-def _shown(value: Any) -> str:
-    """A refused value, shortened; Python does not print numbers of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 10_000:
-        return f"a number of {value.bit_length():,} bits"
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def setting_names(kind: type[BaseModel]) -> Iterator[str]:
@@ -199,6 +188,16 @@ def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say which entries of nested values differ, by dotted key, with both values."""
+    then, here = flattened(before), flattened(now)
+    return ", ".join(
+        f"{key} ({shown(then.get(key))} there, {shown(value)} here)"
+        for key, value in {**dict.fromkeys(then), **here}.items()
+        if then.get(key) != value
+    )
+
+
 def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
     """The whole dotted key that was given, if its beginning is unknown."""
     parts = [str(level) for level in place]
@@ -217,14 +216,18 @@ def _near(key: str, kinds: Sequence[type[BaseModel]]) -> str:
         get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.93)
         # the right name in a wrong section or in none, else one that is spelled alike
         or [name for name in names if name.endswith(f".{last}")]
-        or get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
+        or [  # not one of which the section alone is spelled alike
+            name
+            for name in get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
+            if get_close_matches(last, [name.rpartition(".")[2]], cutoff=0.7)
+        ]
     )
     if not similar:
         return ""
-    more = "" if len(similar) <= _SUGGESTED else f", or one of {len(similar) - _SUGGESTED} others"
-    return (
-        "; did you mean " + " or ".join(f"'{name}'" for name in similar[:_SUGGESTED]) + more + "?"
-    )
+    left = max(0, len(similar) - _SUGGESTED)
+    more = f", or one of {left} others" * (left > 1)
+    named = similar[: -left if left > 1 else None]
+    return "; did you mean " + " or ".join(f"'{name}'" for name in named) + more + "?"
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

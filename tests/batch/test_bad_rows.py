@@ -24,7 +24,7 @@ TABLE = {
     "nothing": ({}, "is not a query (found nothing). Each line needs features, start"),
     "half": ({"id": "half", "initial": SHORT}, "needs both observations and takes no steps done"),
     "both": ({**GOOD, **HERE}, "is not a query (found end, features, goal, initial, start)."),
-    "an unknown key": ({**GOOD, "video": "v"}, "is not a query (video: Extra inputs"),
+    "an unknown key": ({**GOOD, "video": "v"}, "is not a query (video: there is none of that name"),
     "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has shape [1, 15] and 'goal' [1, 3]"),
     "one second": (
         {"initial": SHORT[:5], "goal": SHORT[:5]},

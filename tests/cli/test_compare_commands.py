@@ -86,7 +86,10 @@ def test_scores_of_other_settings_are_named_before_they_are_replaced(world, tmp_
     other = ["--set", "classifier_training.optimiser.epochs=1"]
     said = f"replaced, since {tmp_path} has them of other settings or data: "
     assert f"{said}frequent, T = 2, seed 0; frequent, T = 3, seed 0\n" in ran(*given, *other).err
-    assert "frequent, T = 2, seed 1; …\n" in ran(*given).err
+    error = ran(*given).err
+    assert "frequent, T = 2, seed 1; …\n" in error
+    key = "settings.classifier_training.optimiser.epochs"
+    assert f"it differs in {key} ('1' there, none here)\n" in error
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):

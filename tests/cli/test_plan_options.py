@@ -66,7 +66,7 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, ran, refused):
         ("--before 80,80", "action 80 ('fill with soil') cannot precede itself"),
         ("--forbid Xyz", " (--forbid)\n"),
         ("--search gided", " (--search)\n"),
-        ("--search auto --budget -1", "greater than or equal to 0 (got -1.0). (--budget)"),
+        ("--search auto --budget -1", "expected at least 0 (got -1.0). (--budget)"),
         ("--search auto --budget nan", "--budget: 'nan' is not a number"),
         ("--objective score", 'Invalid value "score" for --objective. Choose from: "energy"'),
         (

@@ -54,7 +54,7 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         ((*steps, *TEA, "--tier", "x"), "has no control tag 'x', only 'steps' (20). (--tier)"),
         (
             (*steps, *TEA[:2], "--frame-rate", "0"),
-            "Input should be greater than 0 (got 0.0). (--frame-rate)",
+            "expected more than 0 (got 0.0). (--frame-rate)",
         ),
         ((*steps, *TEA, *table), "split is 'dev'; expected one of train, val, test. (--video-t"),
         ((*steps, *TEA, "--encoding", "no"), "'no' is not an encoding of text. Expected one"),

@@ -128,6 +128,18 @@ def test_what_is_said_of_all_films_is_said_once(capsys):
     assert films[0].to_dict()["limits"] == [unseen]
 
 
+def test_each_step_of_the_task_is_said(call, run, world, table):
+    """A step is seen, or missing, or said to be neither."""
+    (video,) = json.loads(call("verify", run, table(one=RIGHT[:2]), "--json")[1])
+    kinds = ("steps", "deviations", "unseen")
+    told = {one["name"] for kind in kinds for one in video.get(kind, ())}
+    task = next(one for one in world.taxonomy.tasks if one.name == TASK)
+    assert {*world.taxonomy.names(task.actions)} <= told
+    said = call("verify", run, table(one=RIGHT[:2]), "--min-probability", "1")[2]
+    assert "not seen, but not found to be missing: " in said
+    assert " % missing; in " in said
+
+
 def test_steps_of_tables_are_names_also_if_they_are_numbers(call, run, refused, table):
     """They are never ids; so are tasks."""
     (video,) = json.loads(call("verify", run, table(one=["3"]), "--json")[1])

@@ -51,9 +51,9 @@ def test_missing_file(tiny_dataset, name):
     [
         *((key, value, CHANGED) for key, value in (("name", "real"), ("provenance", {}))),
         ("hashes", {}, CHANGED),
-        ("format_version", 99, "format_version: Input should be 1"),
+        ("format_version", 99, "format_version: expected 1"),
         ("observation_dim", 5, "observations have 4 features, not the 5 of dataset.json"),
-        ("provenance", [], "provenance: Input should be an object"),
+        ("provenance", [], "provenance: expected an object"),
     ],
 )
 def test_bad_header(tiny_dataset, key, value, message):

@@ -112,16 +112,16 @@ def _video(**change):
     ("change", "message"),
     [
         (_video(video_id=""), r"not a video \(video_id: "),
-        (_video(split="validation"), "split: Input should be 'train', 'val' or 'test'"),
+        (_video(split="validation"), "split: expected 'train', 'val' or 'test'"),
         (_video(task_id=3), "task_id is 3; expected 0 to 2"),
         (_video(in_protocol="false"), r"not a video \(in_protocol: "),
         (_video(steps=[[0, 1, 3], [2, 3, 99]]), r"step 2 \(counted from 1\) has action 99"),
         (_video(steps=[[0, 1, 3.0]]), r"not a video \(steps.0.2: "),
         (_video(steps=[[0, 1, 3], [2, 3, 6]]), r"step 2 .* has action 6, which .* does not list"),
         (_video(steps=[[0, 1, 3], [5.5, 4, 3]]), r"step 2 .* 5.5 s to 4.0 s; expected"),
-        (_video(steps=[[0, float("nan"), 3]]), "steps.0.1: Input should be a finite number"),
+        (_video(steps=[[0, float("nan"), 3]]), "steps.0.1: expected a finite number"),
         (_video(steps=[[0, 10**400, 3]]), "not a video"),
-        (lambda video: video.pop("task_id"), r"not a video \(task_id: Field required\). Expected"),
+        (lambda video: video.pop("task_id"), r"not a video \(task_id: is missing\). Expected"),
         (_video(video_id="a"), "repeats the video 'a' of line 1"),
     ],
 )
@@ -134,7 +134,7 @@ def test_bad_video_names_file_and_line(make_source, tiny_videos, change, message
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [('{"video_id": "x", ', "Invalid JSON"), ("[1, 2]", "not a video")]
+    ("line", "message"), [('{"video_id": "x", ', "not valid JSON"), ("[1, 2]", "not a video")]
 )
 def test_malformed_line_names_file_and_line(make_source, tiny_videos, line, message):
     text = json.dumps(tiny_videos[0]) + "\n\n" + line + "\n"

@@ -72,7 +72,7 @@ def test_invalid_requests(run):
     requests: list[tuple[dict[str, Any], str]] = [
         ({"task": -1}, "unknown task -1; there are 0 to 2"),
         ({"task": 3}, "unknown task 3"),
-        ({"top_k": 0}, "'top_k': Input should be greater than or equal to 1"),
+        ({"top_k": 0}, "'top_k': expected at least 1"),
     ]
     for given, message in requests:
         with pytest.raises(ConfigError, match=message) as caught:

@@ -163,8 +163,8 @@ def test_the_time_between_observations(run_of_lengths, nearest_run, video):
     start, _ = query_from_video(run_of_lengths, video.video_id, 1, goal=False)
     for run, given, seconds, message in (
         (run_of_lengths, start, 30, "elapsed 30: expected two observations"),
-        (run_of_lengths, query, 0, "'elapsed': Input should be greater than 0"),
-        (run_of_lengths, query, float("nan"), "'elapsed': Input should be a finite number"),
+        (run_of_lengths, query, 0, "'elapsed': expected more than 0"),
+        (run_of_lengths, query, float("nan"), "'elapsed': expected a finite number"),
         (nearest_run, query, 30, "nearest window did not learn from the time between observations"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:

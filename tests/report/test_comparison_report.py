@@ -84,7 +84,10 @@ def test_the_lead_is_the_paired_difference_of_the_two_best(folder, made, page):
 def test_curves_of_all_trainings(folder, made):
     files = list(folder.glob("T*/seed*/trainings/*/metrics.jsonl"))
     assert len(made.curves) == len(files) > 0
-    assert made.curves[0].name.startswith("T2, seed0, classifier")
+    seeds = [(steps, seed) for steps in (2, 3) for seed in (0, 1)]
+    assert [curve.name for curve in made.curves] == [
+        f"frequent: classifier, T = {steps}, seed {seed}" for steps, seed in seeds
+    ]
 
 
 def test_the_page(made, page):
@@ -137,7 +140,7 @@ def test_lost_epochs_are_noted(folder, tmp_path):
     metrics = next(copy.glob("T2/seed0/trainings/classifier*/metrics.jsonl"))
     metrics.write_text("")
     (note,) = (note for note in report_comparison(copy).notes if "incomplete" in note)
-    assert re.search(r"metrics.jsonl of T2, seed0, classifier\S* has 0 of [1-9]\d* epochs", note)
+    assert re.search(r"metrics.jsonl of classifier, T = 2, seed 0 has 0 of [1-9]\d* epochs", note)
 
 
 def test_reports_of_its_runs_show_plans(folder, tmp_path):

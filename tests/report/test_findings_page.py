@@ -117,12 +117,17 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     unsure = {"action": 2, "name": "add leaves", "kind": "missing", "words": "missing"}
     unsure |= {"probability": 0.4}
     limits = ["mistakes in films may go unseen"]
+    left = {"action": 1, "name": "warm the pot", "probability": 0.1, "evidence": "in 1 of 9"}
     films = [
         VerifiedVideo.model_validate(
             {"video": name, "task": "make tea", "steps": (), "deviations": (), "repair": ()}
             | {"seconds": 60, "task_probability": 0.9999, **facts}
         )
-        for name, facts in (("a", {}), ("b", {"unsure": [unsure]}), ("c", {"limits": limits}))
+        for name, facts in (
+            ("a", {"unseen": [left]}),
+            ("b", {"unsure": [unsure]}),
+            ("c", {"limits": limits}),
+        )
     ]
     page, book = folder / "open.html", folder / "open.xlsx"
     save_verification(films, page, verifier)
@@ -134,11 +139,14 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
         ["c", "make tea", "mistakes in it may have gone unseen"],
     ]
     assert texts(tree).count("but that does not show that all was right") == 2
+    seldom = "warm the pot (10.0 % missing; in 1 of 9)"
+    assert f"Not seen, but not found to be missing {seldom}" in " ".join(texts(tree).split())
     assert "100 %" not in texts(tree)  # of the task
     assert "can still hold a mistake" in texts(tree)  # of films, not of steps that are given
     verified(folder, "--out", folder / "given.html")
     assert "can still hold a mistake" not in (folder / "given.html").read_text("utf-8")
     rows = [*openpyxl.load_workbook(book)["videos"].iter_rows(values_only=True)]
+    assert [row[-2] for row in rows] == ["not seen", seldom, None, None]
     assert [row[-1] for row in rows] == [
         *("left open", None, "add leaves, missing (40.0 %)", *limits)
     ]
@@ -176,7 +184,7 @@ def test_tables_for_spreadsheets(folder):
     sheets = openpyxl.load_workbook(book)
     assert sheets.sheetnames == ["videos", "findings", "steps", "durations"]
     cells = {sheet.title: [*sheet.iter_rows(values_only=True)] for sheet in sheets}
-    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves", None)
+    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves", None, None)
     assert sheets["videos"]["A3"].data_type == "s"  # no formula
     assert len(cells["findings"]) == 4
     assert len(cells["steps"]) == 1 + 4 + 3

@@ -16,11 +16,12 @@ from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.parts.folder import StartReference
 from cefito.report import rendered, report_run, save_report
-from cefito.report.breakdowns import confusion, gallery
+from cefito.report.breakdowns import confusion, gallery, loss_curves
 from cefito.report.page import run_lead
 from cefito.report.schema import Confusion
 from cefito.runs.run import open_run
 from cefito.study.tables import published_table
+from cefito.training.checkpoint import MetricsLog
 from tiny_runs import TINY_RUN, small_run
 
 
@@ -70,6 +71,19 @@ def test_scores_are_those_of_evaluate(trained, made):
     assert "chain" in curves
     assert curves["field"].epochs == [1, 2]
     assert not any(key.endswith("_seconds") for curve in made.curves for key in curve.scores)
+
+
+def test_networks_of_a_recogniser_have_curves_of_their_own(made, tmp_path):
+    log = MetricsLog(tmp_path, 0, network="fold-1-past/member-2")
+    for step, loss in ((50, 2.0), (80, 1.5)):
+        log.write({"step": step, "learning_rate": 0.1, "loss": loss, "train_seconds": 1.0})
+    curves, notes = loss_curves({"recogniser": tmp_path})
+    assert [(one.name, one.epochs, one.loss) for one in curves] == [
+        ("recogniser: fold-1-past/member-2", [50, 80], [2.0, 1.5])
+    ]
+    assert notes == []
+    drawn = rendered(made.model_copy(update={"curves": curves}))
+    assert "recogniser: fold-1-past/member-2: loss 2.000 to 1.500 in 80 steps" in drawn
 
 
 def test_groups_by_training(world, windows, made):

@@ -118,7 +118,7 @@ def test_all_constraints_can_be_given():
         ({"pin": {"1": "nonsense"}}, ConfigError, "constraints: setting 'pinned"),
         ({"forbidden": "add honey"}, ConfigError, "constraints: setting 'forbidden'"),
         ({"done": ["add honey"]}, ConfigError, "takes no steps done before"),
-        ({"top_k": 0}, ConfigError, "'top_k': Input should be greater than or equal to 1"),
+        ({"top_k": 0}, ConfigError, "'top_k': expected at least 1"),
         ({"dataset": "nowhere"}, DataError, "nowhere"),
     ],
 )

@@ -10,9 +10,9 @@ from cefito.search.settings import SearchConfig, make_search, search_settings
     ("overrides", "setting", "message"),
     [
         ({"method": "gided"}, "method", r"unknown search 'gided'; expected .*'?guided'?.*\.$"),
-        ({"tasks": 0}, "tasks", r"greater than or equal to 1 \(got 0\)"),
+        ({"tasks": 0}, "tasks", r"expected at least 1 \(got 0\)"),
         ({"objective": "score"}, "objective", r"'fitted'.*\(got 'score'\)"),
-        ({"memory_mib": 0.0}, "memory_mib", r"greater than 0 \(got 0.0\)"),
+        ({"memory_mib": 0.0}, "memory_mib", r"more than 0 \(got 0.0\)"),
         ({"widht": 3}, "widht", "there is none of that name"),
         ({"budget_gflop": float("nan")}, "budget_gflop", r"finite number \(got nan\)"),
         ({"proposals": 3}, "proposals", "'exhaustive' .* 'proposals'.* auto, guided"),

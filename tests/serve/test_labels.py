@@ -174,7 +174,7 @@ def test_the_task_that_the_data_name_is_that_of_the_film(films, studio, back_end
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        ({"tasks": []}, 422, "at least 1 item"),
+        ({"tasks": []}, 422, "a length of at least 1"),
         ({"label_config": "<View>"}, 422, "cannot be read"),
         ({"label_config": "<View><Choices name='a' toName='b'/></View>"}, 422, "no control tag"),
         ({"tasks": [{"id": 1, "data": {}}]}, 422, "no address of a film in 'video'"),

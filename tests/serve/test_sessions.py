@@ -133,14 +133,14 @@ BODIES, EVENTS = (
         ({"goal": [1.0], "goal_text": "tea"}, None, "at most one of 'goal'"),
         ({"goal_text": "tea"}, "goal_text", "takes no goal in words"),
         ({"goal_video": {"id": "x"}}, "goal_video.id", "no video of id 'x'"),
-        ({"goal_video": {"step": 1}}, "goal_video.id", "Field required"),
+        ({"goal_video": {"step": 1}}, "goal_video.id", "is missing"),
         ({"goal_video": {"id": "VIDEO", "step": 99}}, "goal_video.step", "expected 1 to"),
-        ({"said": [1]}, "said", "Extra inputs"),
+        ({"said": [1]}, "said", "none of that name"),
     ),
     (
         ({}, None, "expected exactly one of 'observation', 'video', 'rows', 'done'"),
         ({"done": 1, "undo": True}, None, "expected exactly one of"),
-        ({"undo": False}, "undo", "Input should be True"),
+        ({"undo": False}, "undo", "expected True"),
         ({"undo": True}, None, "nothing to undo"),
         ({"over": True}, None, "no row of a video was observed"),
         ({"done": "fly"}, "done", "unknown action 'fly'"),
@@ -152,15 +152,15 @@ BODIES, EVENTS = (
         ({"observation": [1e30] * 8}, "observation", "too large to compute with"),
         ({"video": {"id": "x"}}, "video.id", "no video of id 'x'"),
         ({"video": {"id": "VIDEO", "step": 99}}, "video.step", "expected 1 to"),
-        ({"video": {"id": "VIDEO", "goal": True}}, "video.goal", "Extra inputs"),
-        ({"nonsense": 1}, "nonsense", "Extra inputs"),
+        ({"video": {"id": "VIDEO", "goal": True}}, "video.goal", "none of that name"),
+        ({"nonsense": 1}, "nonsense", "none of that name"),
     ),
 )
 PARAMETERS = (
     ({"steps": 5}, "steps", "this run plans 1 to 4 steps"),
-    ({"steps": 0}, "query.steps", "greater than or equal to 1"),
+    ({"steps": 0}, "query.steps", "expected at least 1"),
     ({"top_k": 101}, "top_k", "at most 100 plans"),
-    ({"top_k": "all"}, "query.top_k", "valid integer"),
+    ({"top_k": "all"}, "query.top_k", "expected a whole number"),
 )
 
 

@@ -251,9 +251,9 @@ BOTH = {"initial": PNG, "goal": PNG}
         ({"video": MP4}, {"start": "1", "end": "nan"}, "end: "),
         ({"initial": PNG}, {"goal": "/etc/passwd"}, "goal: "),
         ({"initial": PNG, "goal": b"text"}, {}, "'goal' is not JPEG"),
-        (BOTH, {"request": "{"}, "Invalid JSON"),
-        (BOTH, {"request": '{"observations": 1}'}, "Extra inputs"),
-        (BOTH, {"nonsense": "1"}, "nonsense: Extra"),
+        (BOTH, {"request": "{"}, "not valid JSON"),
+        (BOTH, {"request": '{"observations": 1}'}, "none of that name"),
+        (BOTH, {"nonsense": "1"}, "nonsense: there is none"),
         (BOTH, {}, "cannot be read as a picture"),
     ],
 )

@@ -156,7 +156,7 @@ ROW = [0.0] * 24
         ("recognise", {}, "expected exactly one of 'rows', 'video'", 422),
         ("verify", {}, "expected exactly one of 'rows', 'video', 'track'", 422),
         ("verify", {"rows": [ROW], "track": TRACK}, "expected exactly one of", 422),
-        ("recognise", {"rows": []}, "rows: List should have at least 1", 422),
+        ("recognise", {"rows": []}, "rows: expected a length of at least 1", 422),
         ("recognise", {"rows": [ROW, ROW[:3]]}, "rows.1: 3 numbers; expected [24]", 422),
         ("recognise", {"rows": [[1e39] * 24]}, "rows.0.0: 1e+39 is too large", 422),
         ("recognise", {"rows": [packed(*[math.nan] * 24)]}, "holds NaN or infinity", 422),
@@ -168,7 +168,7 @@ ROW = [0.0] * 24
         ("recognise", {"rows": [ROW], "task": 0, "steps_known": []}, "not steps of one task", 422),
         ("recognise", {"rows": [ROW], "rate": 1e6}, "expected 0.01 to 1000 rows", 422),
         ("recognise", {"rows": [ROW] * 100, "rate": 0.01}, "10,000 rows: a video has at most", 413),
-        ("recognise", {"rows": [[0]] * (MOST_VIDEO_ROWS + 1)}, "at most 7200 items", 422),
+        ("recognise", {"rows": [[0]] * (MOST_VIDEO_ROWS + 1)}, "at most 7200", 422),
         ("recognise", {"rows": [ROW], "min_probability": 2}, "min_probability", 422),
         ("recognise", {"video": {"id": "none"}}, "no video of id 'none' there", 422),
         ("recognise", {"video": {"id": "none"}, "rate": 2.0}, "'rate' is of rows", 422),
@@ -182,7 +182,7 @@ ROW = [0.0] * 24
         ("verify", {"track": {**TRACK, "task": "coffee"}}, "unknown task 'coffee'", 422),
         ("verify", {"track": {**TRACK, "file": "/etc/passwd"}}, "track.file: ", 422),
         ("verify", {"track": {**TRACK, "present": [1.0]}}, "track.present: ", 422),
-        ("verify", {"track": {**TRACK, "nonsense": 1}}, "track.nonsense: Extra", 422),
+        ("verify", {"track": {**TRACK, "nonsense": 1}}, "track.nonsense: there is none", 422),
     ],
 )
 def test_refusals(client, path, body, words, status):
@@ -239,8 +239,8 @@ def test_unknown_names_are_findings_also_online(client):
         ({"video": b"\x00\x00\x00\x18ftypisom" + b"x" * 20}, {}, "cannot be opened as a video"),
         ({"video": b"x"}, {"request": '{"rate": 2}'}, "'rate' is of features"),
         ({"features": b"x", "video": b"x"}, {}, "expected exactly one of 'features', 'video'"),
-        ({"features": b"x"}, {"request": '{"rows": [[1]]}'}, "rows: Extra inputs"),
-        ({"features": b"x"}, {"request": "{"}, "Invalid JSON"),
+        ({"features": b"x"}, {"request": '{"rows": [[1]]}'}, "rows: there is none of that name"),
+        ({"features": b"x"}, {"request": "{"}, "not valid JSON"),
     ],
 )
 @pytest.mark.parametrize("path", ["recognise", "verify"])

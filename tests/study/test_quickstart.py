@@ -132,6 +132,9 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     assert main(["quickstart", "--pixels", "--out", str(out)]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("drawn films: ")
+    rows = ["--recognisers", "nearest", "--seeds", "1"]  # as docs/compare.md says
+    assert main(["compare", str(out / "data"), *rows, "--out", str(tmp_path / "compared")]) == 0
+    capsys.readouterr()
     title = f"between the pictures {out}/before.jpg and {out}/after.jpg"
     assert captured.out.count(title) == 1
     line = next(line for line in captured.err.splitlines() if "cefito plan" in line)

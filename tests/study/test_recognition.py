@@ -291,7 +291,9 @@ def test_jobs_of_two_seeds_score_a_row_without_seeds_once(
     [
         (["--seed=2"], "seed 2: is not among the seeds 0 to 0"),
         (["--only=tcn"], "only tcn: is not among the rows nearest"),
-        (["--set=recogniser.members=1"], "setting 'members': there is none of that name"),
+        (["--set=recogniser.members=1"], "recognisers nearest: setting 'recogniser.members'"),
+        (["--set=recogniser.membrs=1"], "did you mean 'recogniser.members'? (--set recogniser.me"),
+        (["--set=members=1"], "or 'recogniser.members' or"),
         (["--set=chain.width=8"], "--set chain.width: expected a setting of recognisers"),
         (["--set=recogniser.method=hmm"], "rows choose the method"),
     ],
@@ -340,17 +342,24 @@ def test_results_of_other_rows_are_not_kept(films, tmp_path):
             provenance=films.provenance,
         )
         assert other.fingerprint == films.fingerprint
-        with pytest.raises(ConfigError, match="other rows"):
+        with pytest.raises(ConfigError, match=r"timeline \(.* there, .* here\)"):
             compare_recognisers(other, tmp_path / "out", ["nearest"], [0])
         found = compare_recognisers(other, tmp_path / f"{name}-out", ["nearest"], [0])[1]
         assert found["rows"] != first["rows"]
+
+
+def test_settings_that_differ_from_those_of_a_folder_are_named(films, tmp_path):
+    compare_recognisers(films, tmp_path, ["nearest"], [0])
+    message = r"asked for: recogniser.members \(none there, 1 here\). Choose another folder"
+    with pytest.raises(ConfigError, match=message):
+        compare_recognisers(films, tmp_path, ["nearest", "rows"], [0], changes={"members": 1})
 
 
 def test_what_cannot_be_compared(films, world, tmp_path):
     with pytest.raises(DataError, match="holds no rows of whole videos"):
         compare_recognisers(world, tmp_path, ["nearest"], [0])
     (tmp_path / "recognition.json").write_text('{"dataset": {}}')
-    with pytest.raises(ConfigError, match="is of another data set"):
+    with pytest.raises(ConfigError, match=r"format_version \(none there, 2 here\)"):
         compare_recognisers(films, tmp_path, ["nearest"], [0])
 
 
@@ -399,7 +408,9 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     assert "(groups resampled)" in table.legend
     two = compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group", folds=2)[1]
     assert two["folds"] == [7, 9]
-    with pytest.raises(ConfigError, match="Choose another folder"):
+    with pytest.raises(
+        ConfigError, match=r"folds \(\[7, 9\] there, \[7, 5, 4\] here\). Choose another"
+    ):
         compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group")
     with pytest.raises(ConfigError, match="not of several groups"):
         compare_recognisers(films, tmp_path / "none", ["pauses"], [0], by="group")

@@ -141,7 +141,7 @@ def test_trials_without_scores_say_why(study, world, tmp_path):
         ('{"format_version": 1}', "has changed since it was written"),
         (
             json.dumps(value_sealed({"format_version": 1, "x": 1})),
-            r"not a results file of this version \(dataset: Field required",
+            r"not a results file of this version \(dataset: is missing",
         ),
     ],
 )

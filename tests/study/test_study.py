@@ -19,8 +19,9 @@ from cefito.planners.methods import METHODS, Method, PlannerVariant
 from cefito.planners.simple.planners import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import running
+from cefito.study.costs import StudyCosts
 from cefito.study.results import gather
-from cefito.study.running import missing_trials, run_study
+from cefito.study.running import mapped, missing_trials, run_study
 from cefito.study.study import Study
 from cefito.study.trials import ROWS, TrialFile, check_variant, find_rows, read_trial
 from cefito.training import trainer
@@ -365,10 +366,28 @@ def test_scores_on_a_ray_cluster_are_those_of_this_process(world, tmp_path):
     assert scores("ray", workers=2, executor="ray") == scores("serial")
 
 
+def test_jobs_that_take_longer_count_more_in_the_progress():
+    class Apart(SerialExecutor):
+        in_process = False
+
+    counted = []
+
+    @contextmanager
+    def progress(description, *, total):
+        assert (description, total) == ("comparing", 2)
+        yield counted.append
+
+    mapped(Apart(), str, [1, 3], progress, weight=float)
+    mapped(Apart(), str, [1, 3], progress)
+    assert counted == [0.5, 1.5, 1, 1]
+    costs = StudyCosts({"a": 6.0, "b": 2.0, "c": 0.0}, {}, {}, ("c",))
+    assert [costs.weight(label) for label in "abc"] == [6, 2, 4]
+
+
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
     class Dies(SerialExecutor):
-        def map(self, function, arguments, *, groups=(), advance=print):
-            done = super().map(function, arguments[:1], groups=groups[:1], advance=advance)
+        def map(self, function, arguments, *, groups=(), **how):
+            done = super().map(function, arguments[:1], groups=groups[:1], **how)
             return [*done, Killed(9)]
 
     monkeypatch.setitem(EXECUTORS, "dies", Dies)

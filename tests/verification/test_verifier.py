@@ -82,6 +82,14 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     (unsure,) = found.unsure
     assert (unsure.kind, unsure.name) == ("missing", "wait")
     assert unsure.probability == pytest.approx(usual / 3)
+    assert found.unseen == ()
+    film = [steps_of(without), *[steps_of(likeliest)] * 9]
+    (unseen,) = counts.verify(steps_of(without), 0, drawn=film).unseen
+    assert (unseen.name, unseen.probability) == ("wait", pytest.approx(usual / 10))
+    shown = "in 90.0 % of the sequences drawn from the film"
+    assert unseen.evidence == f"in 10 of 10 training videos; {shown}"
+    (unseen,) = counts.verify(steps_of(without), 0, least=1.0).unseen  # as they were given
+    assert (unseen.name, unseen.probability) == ("wait", pytest.approx(usual))
     found = verified(swapped, swapped, swapped, likeliest)
     (late,) = found.deviations
     assert (late.kind, late.name, late.step) == ("order", "pour", 2)  # of the steps shown

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Columns, Row
-from cefito.errors import CefitoError, DataError, explained
+from cefito.errors import CefitoError, DataError, explained, first_error
 from cefito.files import NOT_JSON
 from cefito.inference.answer import Answer, Asked, answers
 from cefito.inference.plan_formats import PlanRow
@@ -26,7 +26,7 @@ from cefito.inference.question import Question, planning
 from cefito.planners.base import Queries
 from cefito.planners.base_planner import check_partial
 from cefito.runs.run import Run
-from cefito.settings import Record, first_error
+from cefito.settings import Record
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
-    from cefito.study.trials import Trial
 
 
 MOST_SEEDS = 10_000
@@ -234,7 +233,7 @@ def compare(
     with log_warnings(), _showing_what_is_done(study, options, against, table):
         how = {"workers": options.workers, "executor": executor}
         problems = run_study(
-            study, **how, address=address, each=_costs(study, options), progress=progress
+            study, **how, address=address, **_costs(study, options), progress=progress
         )
     if study.share != study.trials:
         return _finish_share(study, problems)
@@ -342,7 +341,7 @@ def _compare_recognisers(
         names,
         share,
         progress,
-        _of_recognisers(settings(options.set_)),
+        _of_recognisers(known_settings(options.set_)),
         only=only,
         preset=options.preset,
         device=str(pick_device(options.device)),
@@ -398,12 +397,13 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
     return shortest, (longest,)
 
 
-def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None] | None:
+def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
     """Say what the missing scores will take, and which rows a setting does not reach.
 
-    Return what says after each score how much remains; None if none is missing.
+    Return what `run_study` tells of the rest; nothing if no score is missing.
     """
     from cefito.study.costs import estimated_costs
+    from cefito.study.results import changes_of_results
     from cefito.study.running import missing_trials
     from cefito.study.study import check_study
 
@@ -412,13 +412,15 @@ def _costs(study: Study, options: StudyOptions) -> Callable[[Trial, float], None
         talk(f"--set {key} does not reach {', '.join(names)}")
     trials = missing_trials(study)
     if not trials:
-        return None
+        return {}
     if replaced := [trial.label for trial in trials if trial.is_of_others]:
         listed = "; ".join(replaced[:3]) + "; …" * (len(replaced) > 3)
         talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
+        if said := changes_of_results(study):
+            talk(f"it differs in {said}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
-    return costs.saying(talk, lambda trial: trial.label)
+    return costs.telling(talk, lambda trial: trial.label)
 
 
 @contextmanager
@@ -574,8 +576,8 @@ def reproduce(
     against = experiment.against or None
     with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):
         talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
-        each = _costs(study, options)
-        problems = run_study(study, workers=options.workers, each=each, progress=progress)
+        told = _costs(study, options)
+        problems = run_study(study, workers=options.workers, **told, progress=progress)
     if study.share != study.trials:
         return _finish_share(study, problems)
     results = gather(study)

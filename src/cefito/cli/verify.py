@@ -144,6 +144,9 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     for video in verified:
         how = "recognised" if video.recognised else "given"
         talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
+        if video.recognised and video.steps:
+            steps = (f"{s.name} ({percent(s.certainty)})" for s in video.steps)
+            talk(f"seen, and how surely: {', '.join(steps)}")
         for note in video.notes:
             talk(note)
         if not video.deviations:
@@ -152,6 +155,8 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
         if video.unsure:
             steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
             talk(f"the film leaves open: {'; '.join(steps)}")
+        if video.passed_over:
+            talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
         if video.repair:
             talk(f"to do: {', '.join(video.repair)}")
     videos = defaultdict[str, list[str]](list)  # by what is said of them

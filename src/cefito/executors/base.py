@@ -61,9 +61,10 @@ class JobQueue(Generic[Argument, Value]):
         self,
         arguments: Sequence[Argument],
         groups: Sequence[Hashable] | None,
+        weights: Sequence[float] | None,
         advance: Callable[[float], None],
     ) -> None:
-        self.arguments, self.advance = arguments, advance
+        self.arguments, self.weights, self.advance = arguments, weights, advance
         self.outcomes: dict[int, Outcome[Value]] = {}
         by_group: dict[Hashable, deque[int]] = {}
         names = range(len(arguments)) if groups is None else groups
@@ -87,7 +88,7 @@ class JobQueue(Generic[Argument, Value]):
     def note(self, job: int, outcome: Outcome[Any]) -> None:
         """Note the outcome of a job."""
         self.outcomes[job] = outcome
-        self.advance(1)
+        self.advance(1 if self.weights is None else self.weights[job])
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Executor(ABC):
         arguments: Sequence[Argument],
         *,
         groups: Sequence[Hashable] | None = None,
+        weights: Sequence[float] | None = None,
         advance: Callable[[float], None] = lambda _: None,
     ) -> list[Outcome[Value]]:
         """Call a function with every argument, and return the outcomes in the same order.
@@ -117,9 +119,10 @@ class Executor(ABC):
                 unless there are groups.
             groups: Group of each job; jobs of one group run one after the other in their order, on
                 one worker if possible. By default each job is a group of its own.
-            advance: Called with 1 in this process when a job has ended in any way.
+            weights: What each job counts in progress; 1 by default.
+            advance: Called with that in this process when a job has ended in any way.
         """
-        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
+        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, weights, advance)
         if arguments:
             self._run(function, jobs, max(1, min(self.workers, len(jobs.waiting))))
         return [jobs.outcomes[job] for job in range(len(arguments))]

@@ -26,7 +26,7 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
-from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnsureStep
+from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
 from cefito.verification.order_files import read_orders, written_orders
 from cefito.verification.promise import Promise
 from cefito.verification.settings import VerifierConfig
@@ -43,6 +43,12 @@ _OVERLAP = 0.3  # share of the steps from which on more than one person may be a
 class VerifiedStep(TimedStep, StepJudgement):
     """A step in time, and how probable it is that it was a mistake."""
 
+    @property
+    def certainty(self) -> float:
+        """p(it was done)."""
+        wrong = self.recognised_wrongly
+        return self.probability if wrong is None else 1 - wrong
+
 
 def _judged_steps(steps: tuple[VerifiedStep, ...]) -> list[dict[str, Any]]:
     return [step.model_dump(exclude={"action", "errors"}) for step in steps]
@@ -56,6 +62,8 @@ class VerifiedVideo(Track):
     deviations: tuple[Deviation, ...]  # the likeliest first
     # usual steps of a film of which it is not sure whether they were done
     unsure: tuple[UnsureStep, ...] = Field((), exclude_if=lambda steps: not steps)
+    # the other steps of the task that were not seen
+    unseen: tuple[UnseenStep, ...] = Field((), exclude_if=lambda steps: not steps)
     # why mistakes of a film may go unseen; empty if its steps were given, or enough was seen
     limits: tuple[str, ...] = Field((), exclude_if=lambda limits: not limits)
     # of false alarms, if it chose what is left out
@@ -68,6 +76,16 @@ class VerifiedVideo(Track):
         """What is not known of it: steps that are not sure, and why mistakes may go unseen."""
         unsure = (f"{one.name}, {one.words} ({percent(one.probability)})" for one in self.unsure)
         return (*unsure, *self.limits)
+
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """The other steps that were not seen, in words."""
+        return tuple(
+            f"{one.name} ({percent(one.probability)} missing; {one.evidence})"
+            if one.probability is not None
+            else one.name
+            for one in self.unseen
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a value for JSON."""
@@ -406,6 +424,7 @@ def verified(
             for one in verification.deviations
         ),
         unsure=verification.unsure,
+        unseen=verification.unseen,
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from cefito.data.windows import Windows
 from cefito.evaluation.metrics import unpadded
 from cefito.evaluation.records import WindowPlans
 from cefito.evaluation.statistics import video_interval
-from cefito.report.schema import Confusion, GalleryQuery, Group, Kind, LossCurve
+from cefito.report.schema import Confusion, GalleryQuery, Group, Kind, LossCurve, Unit
+from cefito.study.results import Results
+from cefito.study.trials import ScoredTrial
 from cefito.training.checkpoint import incomplete, read_metrics
 
 KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
@@ -150,26 +153,56 @@ def _query(window: WindowPlans) -> GalleryQuery:
 
 
 def loss_curves(folders: Mapping[str, Path]) -> tuple[list[LossCurve], list[str]]:
-    """The curves of trainings by epochs, of `metrics.jsonl` in folders, and which lack epochs."""
+    """The curves of trainings, of `metrics.jsonl` in folders, and which lack epochs.
+
+    Networks of a part share a file, and count steps in place of epochs.
+    """
     curves, notes = [], []
     for name, folder in sorted(folders.items()):
         if missing := incomplete(folder):
             notes.append(f"Curves are incomplete: metrics.jsonl of {name} {missing}.")
-        path = folder / "metrics.jsonl"
-        lines = read_metrics(path) if path.exists() else []
-        lines = [line for line in lines if "loss" in line and "epoch" in line]
-        keys = {key for line in lines for key in line if key.startswith("val_")}
-        scores = sorted(key for key in keys if not key.endswith("_seconds"))
-        if lines:
+        path, networks = folder / "metrics.jsonl", defaultdict[str, list[dict[str, Any]]](list)
+        for line in read_metrics(path) if path.exists() else []:
+            if "loss" in line and ("epoch" in line or "step" in line):
+                networks[line.get("network", "")].append(line)
+        for network, lines in networks.items():
+            unit: Unit = "step" if network else "epoch"
+            keys = {key for line in lines for key in line if key.startswith("val_")}
+            scores = sorted(key for key in keys if not key.endswith("_seconds"))
             curves.append(
                 LossCurve(
-                    name=name,
-                    epochs=[int(line["epoch"]) for line in lines],
+                    name=f"{name}: {network}" if network else name,
+                    unit=unit,
+                    epochs=[int(line[unit]) for line in lines],
                     loss=[line["loss"] for line in lines],
                     scores={
-                        key: [(int(line["epoch"]), line[key]) for line in lines if key in line]
+                        key: [(int(line[unit]), line[key]) for line in lines if key in line]
                         for key in scores
                     },
                 )
             )
     return curves, notes
+
+
+def training_title(folder: Path, results: Results) -> str:
+    """Name a training in the folder of a comparison by the rows that use it, network and seed.
+
+    A row uses a training that reached the scores of one of its networks. The digest of the folder
+    is in the name only if nothing else tells it from another one.
+    """
+    steps, seed = folder.parts[-4].removeprefix("T"), folder.parts[-3].removeprefix("seed")
+    network, path = folder.name.rpartition("-")[0], folder / "metrics.jsonl"
+    epochs = {line.get("epoch"): line for line in read_metrics(path)} if path.exists() else {}
+    rows = dict.fromkeys(
+        trial.row
+        for trial in results.trials
+        if isinstance(trial, ScoredTrial) and str(trial.seed) == seed
+        for name, result in trial.training.items()
+        if steps == (name.partition(", T = ")[2] or trial.steps)
+        if (line := epochs.get(result.best_epoch)) is not None
+        and [line.get(f"val_{metric}") for metric in result.metrics] == [*result.scores]
+    )
+    if rows:
+        return f"{', '.join(rows)}: {network}, T = {steps}, seed {seed}"
+    alone = len([*folder.parent.glob(f"{network}-{'?' * 12}")]) == 1
+    return f"{network if alone else folder.name}, T = {steps}, seed {seed}"

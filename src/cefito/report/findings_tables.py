@@ -88,10 +88,11 @@ def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def _videos(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
-    yield "video", "worker", "task", "steps", "findings", "to do", "left open"
+    yield "video", "worker", "task", "steps", "findings", "to do", "not seen", "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
-        texts = ", ".join(video.repair), "; ".join(video.left_open)
+        others = "; ".join(video.passed_over)
+        texts = ", ".join(video.repair), others, "; ".join(video.left_open)
         yield video.video, video.group, video.task, *counts, *texts
 
 

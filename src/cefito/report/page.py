@@ -205,18 +205,20 @@ def _curve(curve: LossCurve) -> dict[str, Any]:
     return {
         "name": curve.name,
         "drawings": [
-            line_chart(points, label=f"{name} of {curve.name} against epochs", x="epoch", y=name)
+            line_chart(
+                points, label=f"{name} of {curve.name} against {curve.unit}s", x=curve.unit, y=name
+            )
             for name, points in lines.items()
         ],
         "once": [
-            f"{_words(name)} {_number(value, 4)} at epoch {epoch}"
+            f"{_words(name)} {_number(value, 4)} at {curve.unit} {epoch}"
             for name, points in curve.scores.items()
             if len(points) == 1
             for epoch, value in points
         ],
         "first": curve.loss[0],
         "last": curve.loss[-1],
-        "epochs": curve.epochs[-1],
+        "length": counted(curve.epochs[-1], curve.unit),
     }
 
 

@@ -23,7 +23,14 @@ from cefito.parts.matching import DatasetName, match_dataset
 from cefito.planners.given import Given
 from cefito.planners.methods import PlannerVariant
 from cefito.progress import Progress, silent
-from cefito.report.breakdowns import by_seen, confusion, gallery, loss_curves, surest
+from cefito.report.breakdowns import (
+    by_seen,
+    confusion,
+    gallery,
+    loss_curves,
+    surest,
+    training_title,
+)
 from cefito.report.frames import find_video_files, with_frames
 from cefito.report.picture import graph_picture
 from cefito.report.schema import CHOSEN_ON, ComparisonReport, Lead, RowResults, RunReport, command
@@ -310,10 +317,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
     folder = Path(folder)
     results = Results.read(folder / RESULTS)
     curves, incomplete = loss_curves(
-        {
-            ", ".join(path.parts[place] for place in (-4, -3, -1)): path
-            for path in folder.glob("T*/seed*/trainings/*/")
-        }
+        {training_title(path, results): path for path in folder.glob("T*/seed*/trainings/*/")}
     )
     notes = [
         *incomplete,

@@ -42,12 +42,17 @@ class Confusion(FileRecord):
     pairs: list[tuple[int, int, int]]  # annotated task, planned task, number of windows
 
 
+Unit = Literal["epoch", "step"]
+"""What a curve of a training counts."""
+
+
 class LossCurve(FileRecord):
     """Losses and validation scores of one network's training."""
 
     name: str
-    epochs: list[int]
-    loss: list[float]  # mean of each epoch
+    unit: Unit = "epoch"
+    epochs: list[int]  # or steps
+    loss: list[float]  # mean of each epoch, or of the steps since the one before
     scores: dict[str, list[tuple[int, float]]]  # of validation: pairs of epoch and value
 
 

@@ -29,7 +29,7 @@ from pydantic import ConfigDict, Field, SecretStr
 from starlette.requests import Request
 
 from cefito.data.vocabulary import find_task
-from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError, explained
 from cefito.executors.base import Done, Failed, Outcome
 from cefito.executors.processes import WorkerProcess
 from cefito.inference.next_films import FilmToLabel, LabelledFilms, ordered
@@ -250,7 +250,8 @@ class Labels:
         studio = self._studio_of(project)
         if not tasks and studio is not None:
             sent = await anyio.to_thread.run_sync(studio.annotated, project)
-            tasks = [LabelTask.model_validate(task) for task in sent]
+            with explained("tasks of Label Studio", "not as it writes them", "Check its version."):
+                tasks = [LabelTask.model_validate(task) for task in sent]
         pairs = [(task, annotation) for task in tasks for annotation in task.annotations]
         self._asked = True
         await self._keep(project, pairs, configuration)

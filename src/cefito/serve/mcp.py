@@ -39,7 +39,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from cefito.data.vocabulary import find_task
-from cefito.errors import CefitoError
+from cefito.errors import CefitoError, complaint
 from cefito.files import NOT_JSON
 from cefito.inference.outlook import Likely
 from cefito.inference.session import Belief, Session, check_sessions
@@ -338,7 +338,7 @@ def _refusal(problem: Exception) -> JSONRPCError | None:
     line, number = first.get("input"), None
     code, fault = INVALID_REQUEST, "the line is no message of JSON-RPC 2.0"
     if first.get("type") == "json_invalid":
-        code, fault = PARSE_ERROR, first["msg"]
+        code, fault = PARSE_ERROR, complaint(first)
         if not str(line).strip():
             return None
         with suppress(*NOT_JSON):  # it takes halves of surrogates, which stand for no letter

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from cefito.errors import CefitoError
+from cefito.errors import CefitoError, complaint
 from cefito.search.constraints import declared
 
 _MEDIA_TYPE = "application/problem+json"
@@ -173,7 +173,6 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     first = next((error for error in alike if not error["type"].endswith("_type")), errors[0])
     others = len({location(error) for error in errors}) - 1
     place = f"{field[:200]}: " if field else ""
-    message = first["msg"].removeprefix("Value error, ")
     more = f" ({others} more)" if others else ""
-    detail = f"{place}{message}{more}. GET /openapi.json describes the fields."
+    detail = f"{place}{complaint(first)}{more}. GET /openapi.json describes the fields."
     return ProblemError(detail, field[:200] or None)

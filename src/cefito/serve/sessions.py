@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from cefito.errors import CefitoError, ConfigError
+from cefito.errors import CefitoError, ConfigError, reason
 from cefito.files import NOT_JSON
 from cefito.inference.following import FINDING
 from cefito.inference.query import observation_of_step
@@ -127,7 +127,7 @@ class Sessions:
             if saved.fingerprint != served.run.info.dataset.fingerprint:
                 raise ValueError(f"{served.title} is of another data set")
         except (OSError, *_UNREADABLE) as problem:
-            logger.warning("%s: the session cannot go on (%s)", id, problem)
+            logger.warning("%s: the session cannot go on (%s)", id, reason(problem))
             if isinstance(problem, OSError):
                 raise
             raise GoneError from problem
@@ -489,7 +489,7 @@ def _restored(live: LiveSession, watch: Watch) -> Session:
                 live.session, live.number, live.place, live.shown = None, 0, 0, (-1, "")
                 return _restored(live, watch)
             except _UNREADABLE as problem:
-                logger.warning("%s: the session cannot go on (%s)", live.id, problem)
+                logger.warning("%s: the session cannot go on (%s)", live.id, reason(problem))
                 detail = "what was kept of the session cannot be read. End it, and open another."
                 raise ProblemError(detail, kind="not-found") from problem
     assert live.session is not None

@@ -116,17 +116,20 @@ class StudyCosts:
         remaining = _minutes(share * sum(self.seconds.values()))
         return f"{counted(len(self.seconds), 'score')} to go, {remaining} by those done"
 
-    def saying(
-        self, say: Callable[[str], None], label: Callable[[Any], str]
-    ) -> Callable[[Any, float], None]:
-        """Return what notes the seconds of each job, and says what remains if something does."""
+    def weight(self, label: str) -> float:
+        """The seconds of a missing score; of one that is not estimated, those of an average one."""
+        estimates = [seconds for seconds in self.seconds.values() if seconds]
+        return self.seconds.get(label) or (fmean(estimates) if estimates else 1.0)
+
+    def telling(self, say: Callable[[str], None], label: Callable[[Any], str]) -> dict[str, Any]:
+        """Return `each` of `mapped`, which says what remains if something does, and `weight`."""
 
         def each(job: Any, seconds: float) -> None:
             said = self.finished(label(job), seconds)
             if self.seconds:
                 say(said)
 
-        return each
+        return {"each": each, "weight": lambda job: self.weight(label(job))}
 
 
 def estimated_costs(

@@ -152,7 +152,7 @@ def of_films(target: Path, *, seed: int, progress: Progress) -> PreparedDataset:
     table = write_films(target.parent / FILMS, seed=seed, progress=progress)
     extract_videos(videos, features, open_encoder(), progress=progress)
     source = read_steps([table])
-    return prepare(source, features, target, name=DRAWN, seconds=1, videos=videos)
+    return prepare(source, features, target, name=DRAWN, seconds=1, timeline=True, videos=videos)
 
 
 def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> PreparedDataset:

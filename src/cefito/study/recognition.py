@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import create_model
 
 from cefito.data.folds import By, are_grouped, group_numbers, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
@@ -37,7 +38,7 @@ from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
 from cefito.recognition.recogniser import Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
-from cefito.settings import changed, check_key, validated
+from cefito.settings import Settings, changed, check_key, differences, validated
 from cefito.study.costs import recogniser_costs
 from cefito.study.rendering import (
     NONE,
@@ -79,7 +80,10 @@ class _Films:
         if timeline is None or (by is None and not 0 < len(test) < len(among)):
             problem = "expected videos of the split test, and others, or folds by group"
             if timeline is None:
-                problem = "holds no rows of whole videos. Prepare it with features of videos"
+                problem = (
+                    "holds no rows of whole videos. Prepare it with features of videos; cefito "
+                    "quickstart --pixels makes a small one of drawn films"
+                )
             raise DataError(f"{data.folder}: {problem}.")
         held = [test] if by is None else split_folds(data, among, folds, by=by)
         raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
@@ -150,9 +154,15 @@ class RecogniserScorer(OfDataset):
         if not file.exists():
             return {}
         before = read_json(file, "Choose another folder.")
-        if {key: before.get(key) for key in self.about} != self.about:
-            problem = "is of another data set, other rows or settings, or an earlier version"
-            raise ConfigError(f"{file} {problem}. Choose another folder.")
+        there, here = {key: before.get(key) for key in self.about}, dict(self.about)
+        if there != here:
+            if there["changes"] != here["changes"]:  # the other settings follow from these
+                here["settings"] = there["settings"]
+            said = differences(there, here)
+            for section in ("changes", "settings"):
+                said = said.replace(f"{section}.", "recogniser.")
+            problem = f"has scores of others than are asked for: {said}"
+            raise ConfigError(f"{file} {problem}. Choose another folder, or give the same.")
         videos: dict[str, dict[str, Any]] = before["videos"]
         return videos
 
@@ -257,11 +267,11 @@ def compare_recognisers(
     videos = scorer.scores()
     known = [name for name in {**dict.fromkeys(names), **videos} if name in rows]
     for key in changes:
-        kinds = (rows[name][0].settings for name in known)
-        check_key(key, *kinds, place=f"recognisers {', '.join(known)}")
+        kinds = (_section(rows[name][0].settings) for name in known)
+        check_key(f"recogniser.{key}", *kinds, place=f"recognisers {', '.join(known)}")
     jobs = _jobs(names if only is None else only, seeds)
     missing = [job for job in jobs if not _is_scored(videos, job)]
-    each = None
+    told = {}
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
         costs = recogniser_costs(
@@ -273,10 +283,10 @@ def compare_recognisers(
             progress=progress,
         )
         say(costs.words)
-        each = costs.saying(say, _label)
+        told = costs.telling(say, _label)
     failed = []
     shown = partial(scorer, progress=progress) if mapping.in_process else scorer
-    outcomes = mapped(mapping, shown, missing, each, progress)
+    outcomes = mapped(mapping, shown, missing, progress, **told)
     for job, outcome in zip(missing, outcomes, strict=True):
         if isinstance(outcome, Done):
             problem = outcome.value
@@ -303,10 +313,15 @@ def _of_preset(preset: str, dataset: PreparedDataset) -> dict[str, Any]:
     return dict(section.model_dump(mode="json", exclude_defaults=True, exclude={"method"}))
 
 
-def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> RecogniserSettings:
+def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> Any:
     """Return settings with those of the changes that they have."""
     taken = {name: value for name, value in changes.items() if name in kind.model_fields}
-    return validated(kind, taken, place="recogniser")
+    return validated(_section(kind), {"recogniser": taken}, place="settings").recogniser
+
+
+def _section(kind: type[RecogniserSettings]) -> Any:
+    """Return the class of settings with the section `recogniser` alone, whose keys have it."""
+    return create_model("Section", __base__=Settings, recogniser=(kind, ...))
 
 
 def count_scores(

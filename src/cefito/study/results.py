@@ -14,12 +14,14 @@ from pydantic import Discriminator, Tag
 
 from cefito.data.folds import are_grouped, group_numbers
 from cefito.data.windows import Selection, steps_text
+from cefito.errors import RunError
 from cefito.evaluation.records import ABSENT
 from cefito.evaluation.statistics import resampled_ratios
 from cefito.files import FileRecord
 from cefito.parts.matching import DatasetName
 from cefito.planners.any_length.predicted import PREDICTED
 from cefito.planners.methods import PlannerVariant
+from cefito.settings import differences
 from cefito.study.study import Study
 from cefito.study.trials import FailedTrial, ScoredTrial, TrialFile
 
@@ -109,6 +111,27 @@ class Results(FileRecord):
         return self.windows.get(horizon, WindowList())
 
 
+def changes_of_results(study: Study) -> str:
+    """Say how the results file in the folder of a study differs from it; "" without a file."""
+    try:
+        before = Results.read(study.out / RESULTS).to_dict()
+    except RunError:
+        return ""
+    now = _described(study)
+    return differences({name: before.get(name) for name in now}, now)
+
+
+def _described(study: Study) -> dict[str, Any]:
+    """Return the entries of a results file that all scores depend on."""
+    return {
+        "dataset": DatasetName.of(study.dataset).model_dump(),
+        "selection": study.selection,
+        "preset": study.preset,
+        "settings": dict(study.settings),
+        "sample": study.sample,
+    }
+
+
 def other_features(observed: Mapping[str, Any] | None, width: int) -> str | None:
     """Return in words what features are, unless they may be those of published results, S3D's.
 
@@ -139,14 +162,10 @@ def gather(study: Study) -> Results:
                     group=tuple(group.tolist()) if shared else None,
                 )
     return Results(
-        dataset=DatasetName.of(study.dataset),
+        **_described(study),
         features=other_features(
             study.dataset.provenance.get("observed"), study.dataset.observation_dim
         ),
-        selection=study.selection,
-        preset=study.preset,
-        settings=dict(study.settings),
-        sample=study.sample,
         horizons=list(study.horizons),
         shortest=study.shortest,
         seeds=list(study.seeds),

@@ -50,8 +50,8 @@ def run_study(
     workers: int = 1,
     executor: str | None = None,
     address: str | None = None,
-    each: Callable[[Trial, float], None] | None = None,
     progress: Progress = silent,
+    **told: Any,
 ) -> list[str]:
     """Train and score all missing trials; return a line for each trial without scores.
 
@@ -63,9 +63,8 @@ def run_study(
         workers: Number of processes; each takes all trials of one seed at one horizon.
         executor: A name in `cefito.executors.EXECUTORS`.
         address: Address of a running Ray cluster.
-        each: Called with each trial once it is done, and the seconds that it took, if trials are
-            done in this process.
         progress: Shows how many trials are done.
+        told: `each` and `weight` of `mapped`, for trials.
     """
     gpus = int(study.device.startswith("cuda"))
     mapping = make_executor(executor, workers=workers, address=address, gpus=gpus)
@@ -75,7 +74,7 @@ def run_study(
         trials = missing_trials(study)
         groups = [(trial.horizon, trial.seed) for trial in trials]
         scorer = TrialScorer(study, progress)
-        outcomes = mapped(mapping, scorer, trials, each, progress, groups=groups)
+        outcomes = mapped(mapping, scorer, trials, progress, groups=groups, **told)
         unwritten = {}  # errors of trials that could not write their files
         for trial, outcome in zip(trials, outcomes, strict=True):
             if isinstance(outcome, Failed):
@@ -93,8 +92,10 @@ def mapped(
     executor: Executor,
     scorer: Callable[[Job], Value],
     jobs: Sequence[Job],
-    each: Callable[[Job, float], None] | None,
     progress: Progress,
+    *,
+    each: Callable[[Job, float], None] | None = None,
+    weight: Callable[[Job], float] | None = None,
     **how: Any,
 ) -> list[Outcome[Value]]:
     """Map a function over jobs.
@@ -103,11 +104,14 @@ def mapped(
         executor: The executor.
         scorer: The function, which shows its own progress in this process.
         jobs: Its arguments.
-        each: Called in this process with each job once it is done, and the seconds that it took.
         progress: Shows how many are done in other processes.
+        each: Called in this process with each job once it is done, and the seconds that it took.
+        weight: What a job counts in the progress, in any unit; all are alike by default.
         how: Options of `Executor.map`.
     """
     if not executor.in_process and jobs:
+        parts = [1.0 if weight is None else weight(job) for job in jobs]
+        how["weights"] = [len(jobs) * part / sum(parts) for part in parts]
         with progress("comparing", total=len(jobs)) as advance:
             return executor.map(scorer, jobs, **how, advance=advance)
 

@@ -24,10 +24,10 @@ from xml.parsers import expat
 from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.vocabulary import nfc
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import ConfigError, DataError, explained, first_error
 from cefito.files import NOT_JSON, parse_json, read_bytes
 from cefito.markup import counted, decoded, parse_seconds, table_columns
-from cefito.settings import Record, Settings, first_error
+from cefito.settings import Record, Settings
 from cefito.tracks.track import Track
 
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")

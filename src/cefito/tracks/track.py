@@ -14,9 +14,9 @@ from pydantic import Field, PlainSerializer, ValidationError
 
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy, find_actions, find_task
-from cefito.errors import ConfigError, explained
+from cefito.errors import ConfigError, explained, first_error
 from cefito.markup import plain
-from cefito.settings import Record, first_error
+from cefito.settings import Record
 
 if TYPE_CHECKING:
     import pandas

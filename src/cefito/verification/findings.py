@@ -55,6 +55,15 @@ class UnsureStep(Record):
     probability: float  # that it is one
 
 
+class UnseenStep(Record):
+    """A step of the task that was not seen, with neither a finding nor a doubt about it."""
+
+    action: int
+    name: str
+    probability: float | None = None  # that it is missing; None if nothing is known of the task
+    evidence: str = ""  # how usual it is, in words
+
+
 class StepJudgement(Record):
     """How probable it is that a step was recognised wrongly, and else that it was a mistake."""
 
@@ -70,6 +79,8 @@ class Verification(Record):
 
     deviations: tuple[Deviation, ...]  # the likeliest first
     unsure: tuple[UnsureStep, ...] = ()  # that were likeliest not done first
+    # the other steps of the task that were not seen, those that are likeliest missing first
+    unseen: tuple[UnseenStep, ...] = ()
     steps: tuple[StepJudgement, ...]
     repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 
@@ -122,6 +133,24 @@ class Findings:
         ]
         return sorted(findings, key=lambda deviation: -deviation.probability)
 
+    def unseen(
+        self, actions: Iterable[int], taxonomy: Taxonomy, *, certainty: float = 1.0
+    ) -> tuple[UnseenStep, ...]:
+        """Return actions that the steps shown lack, those that are likeliest missing first.
+
+        Args:
+            actions: The actions.
+            taxonomy: Names them.
+            certainty: Probability of the task.
+        """
+        steps = []
+        for action in actions:
+            facts: dict[str, Any] = {"action": action, "name": taxonomy.actions[action].name}
+            if (suspect := self._suspects.get((action, 0))) is not None:
+                facts |= suspect.unseen(certainty, drawn=self.of_drawn)
+            steps.append(UnseenStep(**facts))
+        return tuple(sorted(steps, key=lambda unseen: -(unseen.probability or 0.0)))
+
 
 class _Suspect:
     """A step of an action, and how probable it is that it was a mistake, in all sequences."""
@@ -154,6 +183,20 @@ class _Suspect:
     def name(self) -> str:
         """The likeliest kind; empty if there is none."""
         return max(self._kinds, key=lambda kind: self._kinds[kind], default="")
+
+    @property
+    def _drawn(self) -> str:
+        return f"in {percent(self.done)} of the sequences drawn from the film"
+
+    def unseen(self, certainty: float, *, drawn: bool) -> dict[str, Any]:
+        """Return the probability that it is missing, and how usual it is, in words."""
+        names = [kind.name for kind in kinds_of(OmittedMistake) if kind.name in self._best]
+        evidence = [KINDS[name].evidence(self._best[name][1]) for name in names]
+        evidence = evidence or ["no later step shows it"]  # of a video that is not over
+        return {
+            "probability": certainty * sum(self._kinds[name] for name in names),
+            "evidence": "; ".join([*evidence, self._drawn] if drawn else evidence),
+        }
 
     @property
     def done(self) -> float:
@@ -201,7 +244,7 @@ class _Suspect:
             times = {"step": None if place is None else place + 1}
             times |= {"start": step.start, "end": step.end}
         elif drawn:
-            evidence += f"; in {percent(self.done)} of the sequences drawn from the film"
+            evidence += f"; {self._drawn}"
         return Deviation(
             kind=name,
             words=kind.words,

@@ -352,20 +352,33 @@ class Verifier:
             finished=finished,
             online=online,
         )
-        if not self.knows(task):
-            return Verification(deviations=(), steps=(StepJudgement(),) * len(steps), repair=())
-        done = steps
+        done: Sequence[Step] = steps
         if findings.of_drawn:
             done = likelier_done(self.orders[task], steps, finished=finished and not online)
-        deviations = findings.deviations(done, certainty=certainty)
-        undecided = (d for d in deviations if self.config.unsure <= d.probability < least)
+        shown = {step.action for step in done}
+        left = [action for action in self.taxonomy.tasks[task].actions if action not in shown]
+        if not self.knows(task):
+            return Verification(
+                deviations=(),
+                unseen=findings.unseen(left, self.taxonomy),
+                steps=(StepJudgement(),) * len(steps),
+                repair=(),
+            )
+        possible = findings.deviations(done, certainty=certainty)
+        deviations = tuple(d for d in possible if d.probability >= least)
+        unsure = tuple(
+            UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
+            for d in possible
+            if findings.of_drawn
+            and self.config.unsure <= d.probability < least
+            and (d.kind in ("missing", "order") or d.probability >= LEAST)
+        )
+        told = {one.action for one in deviations} | {one.action for one in unsure}
+        left = [action for action in left if action not in told]
         return Verification(
-            deviations=tuple(d for d in deviations if d.probability >= least),
-            unsure=tuple(
-                UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-                for d in undecided
-                if findings.of_drawn and (d.kind in ("missing", "order") or d.probability >= LEAST)
-            ),
+            deviations=deviations,
+            unsure=unsure,
+            unseen=findings.unseen(left, self.taxonomy, certainty=certainty),
             steps=findings.judgements(steps),
             repair=repair(self.orders[task], (step.action for step in done), self.taxonomy),
         )
