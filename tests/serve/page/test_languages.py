@@ -114,10 +114,10 @@ def test_a_constraint_without_messages_is_shown_in_the_words_of_its_declaration(
 ):
     keys = [f"{part}.pin" for part in ("constraint", "about", "held")]
     fewer = {key: text for key, text in MESSAGES["de"].items() if key not in keys}
-    monkeypatch.setattr(routes, "_messages", lambda _: fewer)
-    routes._constraint_forms.cache_clear()
+    monkeypatch.setattr(routes, "messages_in", lambda _: fewer)
+    routes.constraint_forms.cache_clear()
     tree = parsed(client.get("/", headers={"accept-language": "de"}).text)
-    routes._constraint_forms.cache_clear()
+    routes.constraint_forms.cache_clear()
     (form,) = [one for one in tree.iter(f"{ELEMENT}form") if one.get("id") == "add-pin"]
     how = declared()["pinned"][1]
     assert (form.get("aria-label"), form.get("data-words")) == (how.description, how.words)

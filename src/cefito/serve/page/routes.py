@@ -89,7 +89,7 @@ def page_router(models: Models) -> APIRouter:
 
 def _rendered(page: str, request: Request, *, runs: Sequence[Served]) -> HTMLResponse:
     language = _language(request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
-    messages = _messages(language)
+    messages = messages_in(language)
 
     def t(key: str, **values: Any) -> Markup:
         return escape(messages[key]).format(**values)
@@ -105,11 +105,11 @@ def _rendered(page: str, request: Request, *, runs: Sequence[Served]) -> HTMLRes
     text = environment.get_template(f"{page}.html.j2").render(
         page=page,
         language=language,
-        languages={code: _messages(code)["language"] for code in _LANGUAGES},
+        languages={code: messages_in(code)["language"] for code in _LANGUAGES},
         version=version("cefito"),
         numbers=_NUMBERS[page].split(),
         runs=runs,
-        constraints=_constraint_forms(language) if page == "plan" else (),
+        constraints=constraint_forms(language) if page == "plan" else (),
     )
     return HTMLResponse(text, headers={"vary": "accept-language, cookie"})
 
@@ -128,7 +128,7 @@ def _language(chosen: str | None, accepted: str) -> str:
 
 
 @cache
-def _messages(language: str) -> Mapping[str, str]:
+def messages_in(language: str) -> Mapping[str, str]:
     """The messages of a language by their keys."""
     path = files("cefito.serve.page").joinpath("static", "messages", f"{language}.json")
     messages: dict[str, str] = json.loads(path.read_text("utf-8"))
@@ -141,14 +141,14 @@ def _steps_of(t: Callable[..., str], run: Run) -> str:
 
 
 @cache
-def _constraint_forms(language: str) -> list[dict[str, Any]]:
+def constraint_forms(language: str) -> list[dict[str, Any]]:
     """The forms that add a constraint: its words, with inputs in their places.
 
     Where the messages lack its words, those of its declaration stand, in English.
     `shape` is of its value in a request: map, list or value; `kinds` are of the parts of an entry:
     step, action or number; `inputs` are the label of each input and the part that it gives.
     """
-    forms, messages = [], _messages(language)
+    forms, messages = [], messages_in(language)
     for kind, how in constraints.declared().values():
         parts = constraints.entry_parts(kind)
         actions = (constraints.OneAction, constraints.EachAction)
