@@ -89,7 +89,7 @@ def test_scores_of_other_settings_are_named_before_they_are_replaced(world, tmp_
     error = ran(*given).err
     assert "frequent, T = 2, seed 1; …\n" in error
     key = "settings.classifier_training.optimiser.epochs"
-    assert f"it differs in {key} ('1' there, none here)\n" in error
+    assert f"it differs in {key} ('1' there, '2' here)\n" in error
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):

@@ -62,7 +62,7 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
         ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
-        ({"task": 1, "elapsed": 0}, "elapsed", "greater than 0"),
+        ({"task": 1, "elapsed": 0}, "elapsed", "more than 0"),
         ({"video": {"id": "x", "done": True}, "done": []}, None, "both give the steps done"),
         ({"task": 1, "goal_text": "tent"}, "goal_text", "takes no goal in words; it needs feature"),
         (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,8 @@ class Findings:
         self._least_omitted = least_omitted
         self._of_steps, self._of_omitted = kinds_of(StepMistake), kinds_of(OmittedMistake)
         self.of_drawn = False  # whether sequences were drawn
+        # makes the steps shown those that were likelier done, as in sequences that were drawn
+        self.corrected: Callable[[Sequence[Step]], Sequence[Step]] = lambda steps: steps
         self._suspects: dict[tuple[int, int], _Suspect] = {}
 
     def add(self, subject: SeenStep | OmittedAction, share: float) -> None:
@@ -121,7 +123,7 @@ class Findings:
             certainty: Probability of the task.
             least: Leave out what is less probable.
         """
-        places = {key: place for place, key in enumerate(step_keys(shown))}
+        places = {key: place for place, key in enumerate(step_keys(self.corrected(shown)))}
         leasts = {
             name: max(least, self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST)
             for name, kind in KINDS.items()

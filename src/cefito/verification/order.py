@@ -61,6 +61,8 @@ _KEPT = 0.9  # least share of the videos that keep an order, of a run that store
 _CERTAIN = 50.0  # videos that an order given by a person counts as
 _SECONDS = 0.5  # shortest step
 _SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-lengths is shrunk by
+NONE = -1
+"""Action of what was recognised as a step, but was none."""
 _SLIP = 0.4  # as `shortest_step` of the recogniser, by which a live session leaves steps out
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
@@ -462,13 +464,13 @@ def repetitions(order: TaskOrder, steps: Iterable[int], taxonomy: Taxonomy) -> l
     return counts
 
 
-def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) -> tuple[Step, ...]:
-    """Return the steps of a film without what the recogniser mistakes for a repetition.
+def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) -> list[Step]:
+    """Return the steps of a film with what the recogniser mistakes for a repetition corrected.
 
-    A step that is seen again for less than `_SLIP` of its usual seconds was not repeated. Nor was
-    one seen twice in a row whose neighbour is never seen: both were exchanged, since a step too
-    early shows what no right video does, and is taken for the neighbour that usually comes first,
-    as one too late for the neighbour after it.
+    A step that is seen again for less than `_SLIP` of its usual seconds is `NONE`. One that is seen
+    twice in a row, while its neighbour never is, was exchanged with it: a step too early shows what
+    no right video does, and is taken for the neighbour that usually comes first; so is one too late
+    for the neighbour after it.
 
     Args:
         order: Order of the task.
@@ -480,8 +482,12 @@ def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) ->
     shortest = dict(zip(order.actions[once].tolist(), seconds, strict=True))
     whole = [step for step in steps if step.end - step.start >= shortest.get(step.action, 0)]
     seen = {step.action for step in whole}
-    kept = [step for step in steps if step in whole or step.action not in seen]
-    places = [order.index.get(step.action, -1) for step in kept]
+    corrected = [
+        step if step in whole or step.action not in seen else replace(step, action=NONE)
+        for step in steps
+    ]
+    at = [number for number, step in enumerate(corrected) if step.action != NONE]
+    places = [order.index.get(corrected[number].action, -1) for number in at]
     omitted, done = order.usual >= 0.5, [place for place in places if place >= 0]
     omitted[done] = False
     if not finished:
@@ -492,12 +498,12 @@ def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) ->
         # times that each action omitted came next after this one, and never earlier; and reversed
         after = np.where(omitted & (order.before[:, place] == 0), order.follows[place, :-1], 0)
         before = np.where(omitted & (order.before[place] == 0), order.follows[:-1, place], 0)
-        times, at = (after, k - 1) if after.max() >= before.max() else (before, k)
+        times, number = (after, at[k - 1]) if after.max() >= before.max() else (before, at[k])
         if times.max() > 0:
             neighbour = times.argmax()
-            kept[at] = replace(kept[at], action=int(order.actions[neighbour]))
+            corrected[number] = replace(corrected[number], action=int(order.actions[neighbour]))
             omitted[neighbour] = False
-    return tuple(kept)
+    return corrected
 
 
 def _is_right(order: TaskOrder, action: int) -> bool:

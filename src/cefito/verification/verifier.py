@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +45,7 @@ from cefito.verification.findings import (
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import Floats, TaskOrder, likelier_done
+from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
@@ -352,11 +353,8 @@ class Verifier:
             finished=finished,
             online=online,
         )
-        done: Sequence[Step] = steps
-        if findings.of_drawn:
-            done = likelier_done(self.orders[task], steps, finished=finished and not online)
-        shown = {step.action for step in done}
-        left = [action for action in self.taxonomy.tasks[task].actions if action not in shown]
+        done = [step.action for step in findings.corrected(steps) if step.action != NONE]
+        left = [action for action in self.taxonomy.tasks[task].actions if action not in done]
         if not self.knows(task):
             return Verification(
                 deviations=(),
@@ -364,7 +362,7 @@ class Verifier:
                 steps=(StepJudgement(),) * len(steps),
                 repair=(),
             )
-        possible = findings.deviations(done, certainty=certainty)
+        possible = findings.deviations(steps, certainty=certainty)
         deviations = tuple(d for d in possible if d.probability >= least)
         unsure = tuple(
             UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
@@ -380,7 +378,7 @@ class Verifier:
             unsure=unsure,
             unseen=findings.unseen(left, self.taxonomy, certainty=certainty),
             steps=findings.judgements(steps),
-            repair=repair(self.orders[task], (step.action for step in done), self.taxonomy),
+            repair=repair(self.orders[task], done, self.taxonomy),
         )
 
     def judge(
@@ -412,12 +410,14 @@ class Verifier:
         findings = Findings() if self.foresight is None else Findings(least_omitted=0.5)
         if not self.knows(task):
             return findings
-        order, over = self.orders[task], finished and not online
-        done = [likelier_done(order, sequence, finished=over) for sequence in drawn]
+        order = self.orders[task]
+        corrected = partial(likelier_done, order, finished=finished and not online)
+        done = [tuple(s for s in corrected(sequence) if s.action != NONE) for sequence in drawn]
         likely = Counter(tuple(step.action for step in sequence) for sequence in done)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(done)}
         films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
-        findings.of_drawn = bool(films)
+        if films:
+            findings.of_drawn, findings.corrected = True, corrected
         films = films or [(1.0, tuple(steps), certain)]
         judged = self._judged(
             order, [film for _, film, _ in films], finished=finished, online=online
