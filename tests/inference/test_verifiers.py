@@ -9,8 +9,9 @@ import cefito
 from cefito.cli import main
 from cefito.data.annotations import Step
 from cefito.errors import CefitoError, ConfigError, DataError
-from cefito.inference.verification import open_verifier
+from cefito.inference.verification import open_verifier, verified
 from cefito.inference.verifiers import learned_verifier
+from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices
 from cefito.verification.settings import VerifierConfig
 
@@ -65,6 +66,25 @@ def test_a_table_of_right_videos_is_enough(right, write, capsys):
         [*pair] for pair in pairwise(TEA)
     ]
     assert sorted(path.name for path in right.parent.iterdir()) == ["NEW.csv", "RIGHT.csv"]
+
+
+def test_what_was_recognised_is_shown_as_it_was_likelier_done(right):
+    verifier = open_verifier(right)[1]
+    names = ["boil water", "pour milk", "pour milk", "stir", "boil water"]
+    seen = tuple(
+        Step(20 * at, 20 * at + (10 if at < 4 else 1), TEA.index(name))
+        for at, name in enumerate(names)
+    )
+    steps = [TimedStep(name=TEA[s.action], action=s.action, start=s.start, end=s.end) for s in seen]
+    facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 100.0}
+    film = verified(verifier, Track(**facts, steps=steps, drawn=(seen,) * 2), least=0.5)
+    assert [step.name for step in film.steps] == ["boil water", "pour milk", "add leaves", "stir"]
+    (late,) = film.deviations  # one of both, which break as many orders
+    assert (late.kind, film.steps[late.step - 1].name) == ("order", late.name)
+    assert (film.repair, film.unseen) == ((), ())
+    slip, exchange = sorted(film.notes)
+    assert "'boil water' was seen again for 1.0 s" in slip
+    assert "'pour milk' was seen twice in a row and 'add leaves' never" in exchange
 
 
 def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
