@@ -480,11 +480,11 @@ def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) ->
     once = order.repeated < 0.5
     seconds = _SLIP * np.exp(order.length[once])
     shortest = dict(zip(order.actions[once].tolist(), seconds, strict=True))
-    whole = [step for step in steps if step.end - step.start >= shortest.get(step.action, 0)]
-    seen = {step.action for step in whole}
+    short = [step.end - step.start < shortest.get(step.action, 0) for step in steps]
+    whole = {step.action for step, slip in zip(steps, short, strict=True) if not slip}
     corrected = [
-        step if step in whole or step.action not in seen else replace(step, action=NONE)
-        for step in steps
+        replace(step, action=NONE) if slip and step.action in whole else step
+        for step, slip in zip(steps, short, strict=True)
     ]
     at = [number for number, step in enumerate(corrected) if step.action != NONE]
     places = [order.index.get(corrected[number].action, -1) for number in at]
