@@ -190,6 +190,17 @@ def learned():
     return Verifier.fit(shop(60, 1), TAXONOMY, config=SMALL)
 
 
+def test_what_right_videos_have_often_enough_is_no_doubt():
+    """Of five videos one has the last two steps in the other order, and two have a further one."""
+    verifier = fitted([[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2], [0, 1, 2], [0, 2, 1]])
+    seen = [steps_of(row) for row in ([0, 2, 1], [0, 2, 1], [0, 2, 1], [1, 0, 2])]
+    found = verifier.verify(seen[0], 0, drawn=seen)
+    assert found.deviations == ()
+    assert [(one.kind, one.name) for one in found.unsure] == [("order", TAXONOMY.actions[0].name)]
+    assert [one.action for one in found.unseen][:1] == [3]
+    assert verifier.verify(seen[0], 0, drawn=seen[:3]).unsure == ()
+
+
 def test_networks_judge_all_sequences_drawn_at_once(learned):
     likeliest, passes = steps_of([0, 1, 2, 3]), []
     drawn = [*map(steps_of, ([0, 1, 2, 3], [0, 2, 1, 3], [1, 3]))]

@@ -123,17 +123,26 @@ class Findings:
             certainty: Probability of the task.
             least: Leave out what is less probable.
         """
+        return [deviation for deviation, _ in self.possible(shown, certainty, least=least)]
+
+    def possible(
+        self, shown: Sequence[Step], certainty: float, *, least: float = _LEAST
+    ) -> list[tuple[Deviation, float]]:
+        """Return `deviations`, each with p(mistake) in the sequence of steps that shows it best."""
         places = {key: place for place, key in enumerate(step_keys(self.corrected(shown)))}
         leasts = {
             name: max(least, self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST)
             for name, kind in KINDS.items()
         }
         findings = [
-            suspect.deviation(places.get(key), shown, certainty, drawn=self.of_drawn)
+            (
+                suspect.deviation(places.get(key), shown, certainty, drawn=self.of_drawn),
+                suspect.surest,
+            )
             for key, suspect in self._suspects.items()
             if certainty * suspect.probability >= leasts.get(suspect.name, 2.0)
         ]
-        return sorted(findings, key=lambda deviation: -deviation.probability)
+        return sorted(findings, key=lambda finding: -finding[0].probability)
 
     def unseen(
         self, actions: Iterable[int], taxonomy: Taxonomy, *, certainty: float = 1.0
@@ -185,6 +194,11 @@ class _Suspect:
     def name(self) -> str:
         """The likeliest kind; empty if there is none."""
         return max(self._kinds, key=lambda kind: self._kinds[kind], default="")
+
+    @property
+    def surest(self) -> float:
+        """p(mistake) of that kind in the sequence of steps that shows it best."""
+        return self._best[self.name][0]
 
     @property
     def _drawn(self) -> str:

@@ -362,14 +362,16 @@ class Verifier:
                 steps=(StepJudgement(),) * len(steps),
                 repair=(),
             )
-        possible = findings.deviations(steps, certainty=certainty)
-        deviations = tuple(d for d in possible if d.probability >= least)
+        possible = findings.possible(steps, certainty)
+        deviations = tuple(d for d, _ in possible if d.probability >= least)
+        # what right videos have often enough is no doubt, however sure the steps are
         unsure = tuple(
             UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-            for d in possible
+            for d, surest in possible
             if findings.of_drawn
             and self.config.unsure <= d.probability < least
             and (d.kind in ("missing", "order") or d.probability >= LEAST)
+            and surest >= LEAST
         )
         told = {one.action for one in deviations} | {one.action for one in unsure}
         left = [action for action in left if action not in told]
