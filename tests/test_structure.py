@@ -37,7 +37,7 @@ BUDGETS = {
     "tests": 57_050,
     "tracks": 4_110,
     "training": 1_900,
-    "verification": 2_530,
+    "verification": 2_545,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 

@@ -283,7 +283,7 @@ class FilmSession:
         times = ((step.action, step.start, step.end) for step in done)
         state = judged, certainty, least, *times
         if state != self._verified[0]:
-            deviations = judged.deviations(stored(done), certainty=certainty, least=least)
+            deviations = judged.deviations(stored(done), certainty, least)
             self._verified = state, deviations
         return Followed(
             seconds=stream.seconds,

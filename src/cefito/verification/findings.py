@@ -113,22 +113,22 @@ class Findings:
         """Return how probable it is that each of the steps shown was a mistake."""
         return tuple(self._suspects.get(key, _Suspect()).judgement() for key in step_keys(shown))
 
-    def deviations(
-        self, shown: Sequence[Step], *, certainty: float = 1.0, least: float = _LEAST
-    ) -> list[Deviation]:
+    def deviations(self, shown: Sequence[Step], certainty: float, least: float) -> list[Deviation]:
+        """Return the first ones of `possible`, whose arguments these are."""
+        return [deviation for deviation, _ in self.possible(shown, certainty, least)]
+
+    def possible(
+        self, shown: Sequence[Step], certainty: float, least: float = _LEAST
+    ) -> list[tuple[Deviation, float]]:
         """Return what may be wrong, the likeliest first, with places among the steps shown.
+
+        Each has p(mistake) in the sequence of steps that shows it best.
 
         Args:
             shown: The steps.
             certainty: Probability of the task.
             least: Leave out what is less probable.
         """
-        return [deviation for deviation, _ in self.possible(shown, certainty, least=least)]
-
-    def possible(
-        self, shown: Sequence[Step], certainty: float, *, least: float = _LEAST
-    ) -> list[tuple[Deviation, float]]:
-        """Return `deviations`, each with p(mistake) in the sequence of steps that shows it best."""
         places = {key: place for place, key in enumerate(step_keys(self.corrected(shown)))}
         leasts = {
             name: max(least, self._least_omitted if isinstance(kind, OmittedMistake) else _LEAST)
