@@ -165,7 +165,7 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     assert "holds no .3gp" in refused("quickstart", "--films", folder, "--out", out)
     films = {"f1": draw(folder / "f1.mp4")}
     text = refused("quickstart", "--films", folder / "f1.mp4", "--out", out)
-    assert "f1.mp4: is a file, no folder" in text
+    assert "f1.mp4: is a file, not a folder" in text
     text = refused("quickstart", "--films", folder, "--labels", tmp_path / "no", "--out", out)
     assert "no: no such file or folder" in text
     assert text.endswith("(--labels)\n")
@@ -173,6 +173,10 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
         workbook.writestr("[Content_Types].xml", "<Types/>")
     text = refused("quickstart", "--films", folder, "--out", out)
     assert "steps.xlsx: is a ZIP archive or a workbook. Unpack it, or save it as CSV." in text
+    (folder / "steps.xlsx").unlink()
+    (folder / "steps.csv").write_text(table_of(films, task="tyre"))
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
     (folder / "steps.xlsx").rename(tmp_path / "steps.xlsx")
     (folder / "notes.txt").write_text("Bring the jack.\n")
     text = refused("quickstart", "--films", folder, "--out", out)
