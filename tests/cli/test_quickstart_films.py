@@ -159,6 +159,14 @@ def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     assert "every film has labels, so these are verified; add films without labels" in said["notes"]
 
 
+def test_one_labelled_film_is_too_few(quick, refused, tmp_path):
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "steps.csv").write_text(table_of({"f1": draw(folder / "f1.mp4")}, task="tyre"))
+    text = refused("quickstart", "--films", folder, "--out", tmp_path / "out")
+    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
+
+
 def test_what_is_missing_is_named(quick, refused, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()
@@ -173,10 +181,6 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
         workbook.writestr("[Content_Types].xml", "<Types/>")
     text = refused("quickstart", "--films", folder, "--out", out)
     assert "steps.xlsx: is a ZIP archive or a workbook. Unpack it, or save it as CSV." in text
-    (folder / "steps.xlsx").unlink()
-    (folder / "steps.csv").write_text(table_of(films, task="tyre"))
-    text = refused("quickstart", "--films", folder, "--out", out)
-    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
     (folder / "steps.xlsx").rename(tmp_path / "steps.xlsx")
     (folder / "notes.txt").write_text("Bring the jack.\n")
     text = refused("quickstart", "--films", folder, "--out", out)
