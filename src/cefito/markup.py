@@ -50,6 +50,13 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
+def drawn_percent(share: float) -> str:
+    """Return a share of sequences drawn in per cent; 64 of 64 show no more than "over 98 %"."""
+    if 1 / 64 <= share <= 63 / 64:
+        return percent(share)
+    return "over 98 %" if share > 0.5 else "under 2 %"
+
+
 def counted(count: int, noun: str, several: str = "") -> str:
     """Return a count and its noun, as in "1 task" or "1,200 tasks".
 

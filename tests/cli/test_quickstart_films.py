@@ -159,13 +159,21 @@ def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     assert "every film has labels, so these are verified; add films without labels" in said["notes"]
 
 
+def test_one_labelled_film_is_too_few(quick, refused, tmp_path):
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "steps.csv").write_text(table_of({"f1": draw(folder / "f1.mp4")}, task="tyre"))
+    text = refused("quickstart", "--films", folder, "--out", tmp_path / "out")
+    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
+
+
 def test_what_is_missing_is_named(quick, refused, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()
     assert "holds no .3gp" in refused("quickstart", "--films", folder, "--out", out)
     films = {"f1": draw(folder / "f1.mp4")}
     text = refused("quickstart", "--films", folder / "f1.mp4", "--out", out)
-    assert "f1.mp4: is a file, no folder" in text
+    assert "f1.mp4: is a file, not a folder" in text
     text = refused("quickstart", "--films", folder, "--labels", tmp_path / "no", "--out", out)
     assert "no: no such file or folder" in text
     assert text.endswith("(--labels)\n")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cefito.cli.verify import show_verified
-from cefito.inference.verification import VerifiedVideo
+from cefito.inference.verification import CAUTION, VerifiedVideo
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
@@ -44,7 +44,10 @@ def test_findings_of_a_table(call, run, table):
     assert "out of order" in swapped
     assert "'crush spices' after 'boil water'; 3 of 3 videos" in swapped
     assert missing.split()[:5] == ["less", "pour", "milk", "missing", "87.5"]
-    assert f"right: {TASK}, 7 steps given\nnothing was found to be wrong, from 50.0 % on\n" in err
+    assert (
+        f"right: {TASK}, 7 steps given\nno mistake was found with a probability of 50.0 % or more\n"
+        in err
+    )
     assert "to do: pour milk\n" in err
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
 
@@ -119,11 +122,12 @@ def test_what_is_said_of_all_films_is_said_once(capsys):
     ]
     show_verified(films, 0.5)
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if "nothing was found" not in line] == [
+    assert [line for line in lines if "no mistake was found" not in line] == [
         *(f"{name}: tea, 0 steps recognised" for name in "abc"),
         "promised: at most 2 false alarms an hour, from 70.0 % on, by 9 right videos held out",
         f"note: {unseen}",
         "b: note: too dark",
+        f"note: {CAUTION}",
     ]
     assert films[0].to_dict()["limits"] == [unseen]
 
@@ -137,7 +141,7 @@ def test_each_step_of_the_task_is_said(call, run, world, table):
     assert {*world.taxonomy.names(task.actions)} <= told
     said = call("verify", run, table(one=RIGHT[:2]), "--min-probability", "1")[2]
     assert "not seen, but not found to be missing: " in said
-    assert " % missing; in " in said
+    assert " % missing; done in " in said
 
 
 def test_steps_of_tables_are_names_also_if_they_are_numbers(call, run, refused, table):

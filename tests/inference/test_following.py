@@ -73,11 +73,13 @@ def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, vid
     before = session.followed(least=0.5)
     session.finish()
     over = session.followed(least=0.5)
-    last = [] if before.now is None else [before.now]
-    assert (over.now, over.done) == (None, [*before.done, *last])
+    assert over.now is None
     assert not {f.name for f in before.findings if f.kind == "missing"}
     missing = {finding.name for finding in over.findings if finding.kind == "missing"}
     film = verify(run_with_recogniser, rows)
+    assert [(step.name, step.start, step.end) for step in over.done] == [
+        (step.name, step.start, step.end) for step in film.steps
+    ]
     assert missing == {finding.name for finding in film.deviations if finding.kind == "missing"}
     assert run_with_recogniser.taxonomy.actions[video[0].steps[-1].action].name in missing
     for each in (session, on):
@@ -283,7 +285,11 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert "remaining: " + " → ".join(events[-1]["plan"]["actions"]) + "\n" in said
     assert f"now: {names(world, video[0].steps)[0]}" in said
     assert "next: " in said
-    assert "now: the film is over; done: " in said
+    assert " s  the film is over; done: " in said
+    for done in events[-1]["done"]:
+        assert f"{done['name']} ({100 * done['probability']:.1f} %)" in said.splitlines()[-2]
+    for finding in events[-1]["findings"]:
+        assert f"{finding['name']}, {finding['words']}" in said.splitlines()[-1]
 
 
 def test_times_of_lines(run_with_recogniser, video, monkeypatch, capsys):

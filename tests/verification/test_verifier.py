@@ -47,10 +47,10 @@ def counts():
         ([0, 1, 2, 3, 4, 5], {}, ()),
         ([0, 2, 1, 3, 4, 5], {}, ("order", "pour", 3, "'pour' after 'wait'; 9 of 9 videos")),
         ([0, 1, 1, 2, 3, 4, 5], {}, ("repeated", "pour", 3, "done 2 times")),
-        ([0, 1, 3, 4, 5], {}, ("missing", "wait", None, "in 10 of 10 training videos")),
+        ([0, 1, 3, 4, 5], {}, ("missing", "wait", None, "done in 10 of 10 training videos")),
         ([0, 1, 2], {"finished": False}, ()),
         ([0, 1, 3], {"finished": False}, ("missing", "wait", None, "before 'stir' in 9 of 9 tr")),
-        ([0, 1, 2, 3, 6, 4, 5], {}, ("added", "hammer", 5, "in none of 10 training videos")),
+        ([0, 1, 2, 3, 6, 4, 5], {}, ("added", "hammer", 5, "done in none of 10 training videos")),
         ([0, 2, 1, 3, 4, 5], {"sure": [1, 1, 0.5, 1, 1, 1]}, ()),
     ],
 )
@@ -75,7 +75,8 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     assert (missing.kind, missing.step) == ("missing", None)
     assert missing.probability == pytest.approx(0.75 * usual)
     shown = "in 25.0 % of the sequences drawn from the film"
-    assert missing.evidence == f"in 10 of 10 training videos; {shown}"
+    assert missing.evidence == f"done in 10 of 10 training videos; {shown}"
+    assert "under 2 % of" in verified(without).deviations[0].evidence  # of 64 none is not never
     assert "drawn" not in counts.verify(steps_of(without), 0).deviations[0].evidence
     found = verified(without, likeliest, likeliest)
     assert found.deviations == ()
@@ -87,7 +88,7 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     (unseen,) = counts.verify(steps_of(without), 0, drawn=film).unseen
     assert (unseen.name, unseen.probability) == ("wait", pytest.approx(usual / 10))
     shown = "in 90.0 % of the sequences drawn from the film"
-    assert unseen.evidence == f"in 10 of 10 training videos; {shown}"
+    assert unseen.evidence == f"done in 10 of 10 training videos; {shown}"
     (unseen,) = counts.verify(steps_of(without), 0, least=1.0).unseen  # as they were given
     assert (unseen.name, unseen.probability) == ("wait", pytest.approx(usual))
     found = verified(swapped, swapped, swapped, likeliest)
@@ -139,7 +140,7 @@ def test_probabilities_are_those_of_the_counts_and_need_steps(counts):
     found = {one.name: one for one in counts.verify(steps, 0).deviations}
     assert found["pour"].probability == pytest.approx(1 - 1 / 10)
     assert found["wash"].probability == pytest.approx(9.5 / 11)
-    assert found["drink"].evidence == "3900 s; usual are 10 s"
+    assert found["drink"].evidence == "3900 s; usually 10 s"
     with pytest.raises(ConfigError, match="a video without steps"):
         counts.verify([], 0)
     assert counts.verify(steps_of([6]), 1).deviations == ()  # nothing is known of its task

@@ -326,6 +326,16 @@ class _Film:
             if self.over:
                 self.session.finish()
             self.take(self._followed())
+            if self.over and not self.as_json:
+                self._sum_up(self.followed)
+
+    def _sum_up(self, followed: Followed) -> None:
+        """Print what all rows of a film that is over show, which may take back what was told."""
+        steps = (f"{step.name} ({percent(step.probability)})" for step in followed.done)
+        talk(f"           seen in the whole film: {', '.join(steps) or 'no step'}")
+        findings = (f"{f.name}, {f.words} ({percent(f.probability)})" for f in followed.findings)
+        none = f"no mistake of {percent(self.least)} or more"
+        talk(f"           found in the whole film: {'; '.join(findings) or none}")
 
     def leave(self, *, complete: bool, seconds: float) -> int:
         """End the delivery of events, after some seconds at most; return the exit code."""
@@ -365,7 +375,8 @@ class _Film:
         if self.gate is None:
             ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
             coming = "" if finished or self.ended else f"; next: {ahead}"
-            talk(f"{head}now: {now}; done: {len(followed.done)}{coming}")
+            present = now if self.over else f"now: {now}"
+            talk(f"{head}{present}; done: {len(followed.done)}{coming}")
         else:
             do, count = self._to_do(), len(self.gate.confirmed)
             talk(f"{head}do: {do}; seen: {now}; confirmed or skipped: {count}")

@@ -18,7 +18,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
-from cefito.markup import percent
+from cefito.markup import drawn_percent, percent
 from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
@@ -141,24 +141,10 @@ def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:
 
 def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     """Print what was wrong in videos; what is less probable than `least` was left out."""
+    from cefito.inference.verification import CAUTION
+
     for video in verified:
-        how = "recognised" if video.recognised else "given"
-        talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
-        if video.recognised and video.steps:
-            steps = (f"{s.name} ({percent(s.certainty)})" for s in video.steps)
-            talk(f"seen, and how surely: {', '.join(steps)}")
-        for note in video.notes:
-            talk(note)
-        if not video.deviations:
-            shown = least if video.promise is None else video.promise.least
-            talk(f"nothing was found to be wrong, from {percent(shown)} on")
-        if video.unsure:
-            steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
-            talk(f"the film leaves open: {'; '.join(steps)}")
-        if video.passed_over:
-            talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
-        if video.repair:
-            talk(f"to do: {', '.join(video.repair)}")
+        _show_video(video, least)
     videos = defaultdict[str, list[str]](list)  # by what is said of them
     for video in verified:
         for said in (
@@ -169,6 +155,8 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     for said, names in videos.items():
         some = f"{', '.join(names)}: " * (len(names) < len(verified))
         talk(f"{some}{said}")
+    if any(video.recognised and not video.deviations for video in verified):
+        talk(f"note: {CAUTION}")
     rows = [
         [
             video.video,
@@ -183,6 +171,27 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     ]
     if rows:
         table("", ("video", "second", "step", "finding", "probability", "evidence"), rows)
+
+
+def _show_video(video: VerifiedVideo, least: float) -> None:
+    """Print the steps of a video, what is open and what is left to do."""
+    how = "recognised" if video.recognised else "given"
+    talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
+    if video.recognised and video.steps:
+        steps = (f"{s.name} ({drawn_percent(s.certainty)})" for s in video.steps)
+        talk(f"seen, and how sure that is: {', '.join(steps)}")
+    for note in video.notes:
+        talk(note)
+    if not video.deviations:
+        shown = least if video.promise is None else video.promise.least
+        talk(f"no mistake was found with a probability of {percent(shown)} or more")
+    if video.unsure:
+        steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
+        talk(f"the film leaves open: {'; '.join(steps)}")
+    if video.passed_over:
+        talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
+    if video.repair:
+        talk(f"to do: {', '.join(video.repair)}")
 
 
 def graph(

@@ -207,7 +207,8 @@ class FilmSession:
     def finish(self) -> None:
         """Tell that no row follows, until one does."""
         self._over = True
-        vars(self).pop("outlook", None)  # no step goes on
+        for name in ("steps", "outlook", "_recognised"):
+            vars(self).pop(name, None)
 
     def done(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
@@ -235,7 +236,9 @@ class FilmSession:
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
-        return self.stream.steps()
+        stream = self.stream  # once the film is over, its findings are of the steps in all rows
+        again = stream.steps_again(int(stream.tasks.argmax())) if self._over else []
+        return again or stream.steps()
 
     def _forget(self) -> None:
         self._seen = True

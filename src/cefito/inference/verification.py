@@ -37,6 +37,10 @@ Right = OpenedRun | Path | str
 """A run or its folder, a folder of `cefito data procedure`, or a file of right videos' steps."""
 Promised = Callable[[bool], Promise | None]
 """The promise of false alarms in videos whose steps are given, or, if true, recognised."""
+CAUTION = (
+    "A film without a finding can still contain a mistake, most often where two steps look alike"
+)
+"""What is to be said with findings of films."""
 _AS_WRITTEN = Choices()
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
@@ -405,7 +409,7 @@ def verified(
     overlapping = sum(after.start < before.end - 1 for before, after in pairwise(steps))
     if overlapping > _OVERLAP * len(steps):
         notes.append(
-            f"{overlapping} of {len(steps)} steps begin before the one before them ends; if "
+            f"{overlapping} of {len(steps)} steps began before the previous step had ended; if "
             "several people are at work, verify each alone"
         )
     judged_steps = tuple(

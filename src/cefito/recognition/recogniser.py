@@ -18,7 +18,7 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Floats
 from cefito.recognition.plan_chain import aligned
-from cefito.recognition.scores import HeldOutScores, recognised_step, segments
+from cefito.recognition.scores import HeldOutScores, recognised_steps, segments
 from cefito.recognition.settings import RecogniserSettings
 from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Rows
@@ -70,15 +70,7 @@ class Recognition:
         shown = segments(self.rows.argmax(axis=1), self.rows.shape[1] - 1)
         if self.plan is not None:
             shown = aligned(self.rows, self.begin, self.plan)
-        steps = [
-            recognised_step(
-                segment,
-                float(self.rows[segment.start : segment.end, segment.action].mean()),
-                self.taxonomy,
-                self.rate,
-            )
-            for segment in shown
-        ]
+        steps = recognised_steps(self.rows, shown, self.taxonomy, self.rate)
         return [step for step in steps if step.probability >= least]
 
 

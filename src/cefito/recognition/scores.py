@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,25 @@ def recognised_step(
         end=segment.end / rate,
         probability=probability,
     )
+
+
+def recognised_steps(
+    rows: NDArray[np.floating[Any]], shown: Sequence[Segment], taxonomy: Taxonomy, rate: float
+) -> list[TimedStep]:
+    """Return segments as `recognised_step` does, with the mean probability over their rows.
+
+    Args:
+        rows: p(label of each row) [n, K + 1].
+        shown: The segments.
+        taxonomy: Names of the actions.
+        rate: Rows a second.
+    """
+    return [
+        recognised_step(
+            segment, float(rows[segment.start : segment.end, segment.action].mean()), taxonomy, rate
+        )
+        for segment in shown
+    ]
 
 
 class VideoScores(NamedTuple):
@@ -170,11 +189,12 @@ class HeldOutScores(Record):
         """The scores, as a sentence without its full stop."""
         halved = ""
         if self.half is not None and self.half != self.learned and self.half_edit is not None:
-            halved = f" ({self.half_edit:.0f} by {self.half} videos instead of {self.learned})"
+            fewer = f"{self.half} videos instead of {self.learned}"
+            halved = f" ({self.half_edit:.0f} when learned from {fewer})"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
-            f"the rows were recognised right, and {self.present:.0f} % from the rows up to each "
-            f"alone; F1@50 {self.f1_50:.0f}, edit score {self.edit:.0f}{halved}"
+            f"the rows were recognised correctly, and {self.present:.0f} % when later rows were "
+            f"withheld; F1@50 {self.f1_50:.0f}, edit score {self.edit:.0f}{halved}"
         )
 
 

@@ -17,7 +17,7 @@ from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowClassifier, RowMemory, Standard
-from cefito.recognition.scores import Segment, recognised_step, segments
+from cefito.recognition.scores import Segment, recognised_step, recognised_steps, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Past, Rows
 from cefito.tracks import TimedStep
@@ -461,10 +461,28 @@ class StepStream:
         """
         if not self._film or self._doubt is None:
             return []
-        chain = self._doubt.chain.among(np.array([task]))
-        filtered = chain.filtered(self.recogniser.doubted_so_far(np.stack(self._film[:rows])))
+        chain, _, filtered = self._filtered_again(task, rows)
         drawn = chain.drawn(filtered.of_task(0), 0, count, np.random.default_rng(0))
         return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
+
+    def steps_again(self, task: int) -> list[TimedStep]:
+        """Return the steps in all rows as `drawn_again` sees them; none without rows kept."""
+        if not self._film or self._doubt is None:
+            return []
+        chain, seen, filtered = self._filtered_again(task, len(self._film))
+        rows = softened(chain.smoothed(seen, filtered).rows, self.recogniser.chained[0])
+        rate, taxonomy = self.recogniser.rate, self.recogniser.taxonomy
+        return recognised_steps(
+            rows, segments(rows.argmax(axis=1), chain.background), taxonomy, rate
+        )
+
+    def _filtered_again(self, task: int, rows: int) -> tuple[StepChain, Floats, Filtered]:
+        """Return the chain of a task, and what the first rows say by networks of whole videos."""
+        assert self._film
+        assert self._doubt
+        chain = self._doubt.chain.among(np.array([task]))
+        seen = self.recogniser.doubted_so_far(np.stack(self._film[:rows]))
+        return chain, seen, chain.filtered(seen)
 
 
 def _gone_on(steps: Sequence[Step], later: Sequence[Step]) -> tuple[Step, ...]:

@@ -19,7 +19,8 @@ import numpy as np
 
 from cefito.errors import CefitoError
 from cefito.files import check_target, write_text
-from cefito.inference.verification import Right, VerifiedVideo, steps_file
+from cefito.inference.verification import CAUTION, Right, VerifiedVideo, steps_file
+from cefito.markup import drawn_percent
 from cefito.parts.opened import OpenedRun
 from cefito.report.frames import EACH, TOTAL, films_in, find_video_files
 from cefito.report.page import UNFIT, environment
@@ -119,7 +120,7 @@ class Duration:
 
 
 def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Duration]:
-    """Return the durations of all steps, in the order of their first occurrence.
+    """Return the durations of all steps, by task in their usual order.
 
     Args:
         videos: Videos that were verified, whose `group` is the worker.
@@ -132,7 +133,7 @@ def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Durat
             key = video.task_id or 0, video.task, step.name
             seconds.setdefault(key, defaultdict(list))[video.group].append(step.end - step.start)
             actions[key] = step.action
-    rows = []
+    tasks, rows = list(dict.fromkeys(key[0] for key in seconds)), []
     for key, by_worker in seconds.items():
         order = verifier.orders[key[0]]
         action = actions[key]
@@ -140,8 +141,10 @@ def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Durat
         has_length = place is not None and order.occurs[place] > 0 and order.videos > 0
         usual = float(np.exp(order.length[place])) if has_length else None
         means = {worker: (float(np.mean(all_)), len(all_)) for worker, all_ in by_worker.items()}
-        rows.append(Duration(key[1], key[2], usual, dict(sorted(means.items()))))
-    return rows
+        usually = math.inf if place is None else float(np.nan_to_num(order.place)[place])
+        duration = Duration(key[1], key[2], usual, dict(sorted(means.items())))
+        rows.append((tasks.index(key[0]), usually, duration))
+    return [duration for *_, duration in sorted(rows, key=lambda row: row[:2])]  # stable
 
 
 def save_verification(
@@ -176,6 +179,8 @@ def save_verification(
             durations=rows,
             workers=workers,
             clock=clock,
+            caution=CAUTION,
+            drawn_percent=drawn_percent,
         )
     )
     write_text(path, UNFIT.sub("\ufffd", page))

@@ -105,6 +105,9 @@ def run_films(
     paths = [labels] if labels is not None and labels.is_file() else find_steps(labels or folder)
     source, choices, notes = _labelled(paths, choices, files, ask, out)
     films = files.owned(source.names)
+    if len(films) == 1:
+        problem = f"has labels of one film, '{next(iter(films))}'"
+        raise DataError(f"{folder}: {problem}. Label at least two of each task, better ten.")
     if not films:
         named = listed(source.names, most=_SHOWN)
         there = listed((path.name for path in files.paths), most=_SHOWN)

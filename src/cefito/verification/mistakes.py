@@ -367,7 +367,7 @@ class _Omitted(OmittedMistake):
             return f"{before} in {kept:.0f} of {counted(round(seen.sum()), 'training video')}"
         if not order.videos:
             return "a step of the instruction"
-        return f"in {order.occurs[index]:.0f} of {counted(order.videos, 'training video')}"
+        return f"done in {order.occurs[index]:.0f} of {counted(order.videos, 'training video')}"
 
 
 class _DoneWrongly(StepMistake):
@@ -409,7 +409,7 @@ class _TooLong(StepMistake):
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
-        return f"{step.end - step.start:.0f} s; usual are {float(mean):.0f} s"
+        return f"{step.end - step.start:.0f} s; usually {float(mean):.0f} s"
 
 
 class _TooShort(_TooLong):
@@ -485,7 +485,7 @@ class _Added(StepMistake):
         return subject.video.strange(self.name, subject.usual) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
-        return f"in none of {counted(subject.video.order.videos, 'training video')}"
+        return f"done in none of {counted(subject.video.order.videos, 'training video')}"
 
 
 class _Unknown(_Added):

@@ -179,7 +179,7 @@ class FileFolder:
         self._endings, self._kind = tuple(endings), kind
         remedy = f"Give the folder with one {kind} a video."
         if not self.folder.is_dir():
-            fault = "is a file, no folder" if self.folder.exists() else "no such folder"
+            fault = "is a file, not a folder" if self.folder.exists() else "no such folder"
             raise DataError(f"{folder}: {fault}. {remedy}")
         self._whole: dict[str, list[Path]] = defaultdict(list)
         self._exact: dict[str, list[Path]] = defaultdict(list)

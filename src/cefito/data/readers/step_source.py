@@ -94,7 +94,7 @@ def source_of(tracks: Tracks, files: Sequence[Path]) -> Source:
         drawn = f"{drawn} were drawn for test; a column split of 'train' learns from all"
         if len(videos) < FEW_VIDEOS:
             drawn = (
-                f"all {len(videos)} videos are for training, as they are fewer than {FEW_VIDEOS}; "
+                f"with fewer than {FEW_VIDEOS} videos, all are for training; "
                 "judge a run by `cefito cross-validate`"
             )
         videos = draw_split(videos)
