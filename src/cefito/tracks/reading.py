@@ -299,7 +299,11 @@ def _read(document: Document, used: Format) -> list[StepRow]:
             if not STRUCTURED.match(head) and any(map(_TABULAR.match, others)):
                 problem = f"has {first.strip()[:_LETTERS]!r} above the names of columns. Remove it"
             raise DataError(f"{document.path}: {problem}.")
-        return list(used.read(document))
+        lines = list(used.read(document))
+        if not lines:
+            said = f"{document.path} ({used.name}): holds no steps. {SHAPE}"
+            document.empty = "hold no steps", DataError(said)
+        return lines
     document.format = used.name
     if document.choices.columns:
         problem = "is no table, whose columns could have other names. Leave them out"

@@ -146,6 +146,14 @@ def test_a_table_of_steps_and_a_tool_may_not_share_a_film(tmp_path):
         read_steps(tmp_path / "a.csv", choices=Choices(by_file=True))
 
 
+def test_tables_without_steps_are_left_out_and_named(tmp_path):
+    for name, line in (("a", "cam,tea,boil,0,1\n"), ("b", "")):
+        (tmp_path / f"{name}.csv").write_text(f"video,task,step,start,end\n{line}")
+    found = read_steps([tmp_path / "a.csv", tmp_path / "b.csv"])
+    said = f"table of steps: left out, since they hold no steps: {tmp_path / 'b.csv'}."
+    assert said in found.notes
+
+
 def test_files_without_steps_are_left_out_and_named(read, tmp_path):
     empty = {"id": 9, "data": {"video": "s3://x/e.mp4"}, "annotations": []}
     files = [task(1, "s3://x/a.mp4")], [empty], [task(2, "s3://x/b.mp4")], [empty | {"id": 7}]
