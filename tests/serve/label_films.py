@@ -27,7 +27,7 @@ def draw(path, plan, seed):
     return steps
 
 
-def make_place(folder, new=5):
+def make_place(folder, new=5, **options):
     """Make RUN of films that are drawn, and new films, which have a step more; their steps."""
     (folder / "videos").mkdir()
     lines = ["video,task,step,start,end,split"]
@@ -38,7 +38,7 @@ def make_place(folder, new=5):
     (folder / "STEPS.csv").write_text("\n".join(lines))
     encoder = open_encoder(str(tiny_dinov2(folder / "dinov2")))
     extract_videos(folder / "videos", folder / "features", encoder)
-    sources = {"features": folder / "features", "videos": folder / "videos", "seconds": 1}
+    sources = {"features": folder / "features", "videos": folder / "videos", "seconds": 1} | options
     data = prepare(folder / "STEPS.csv", folder / "DATA", **sources)
     small_run(data, folder / "RUN", "any-length", overrides=SMALL, horizon=3, shortest=1)
     (folder / "new").mkdir()

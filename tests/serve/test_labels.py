@@ -14,6 +14,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.cli.serve import _FILMS, label
+from cefito.data import open_dataset
 from cefito.errors import DataError, RunError
 from cefito.inference.next_films import next_films
 from cefito.inference.recordings import Recording
@@ -63,7 +64,7 @@ def back_end(place):
     opened = []
 
     def start(films, *, every=0, again=60.0, **settings):
-        made = ServiceSettings(runs=(place[0] / "RUN",), encoder="own", **settings)
+        made = ServiceSettings(**{"runs": (place[0] / "RUN",), "encoder": "own"} | settings)
         app = create_label_app(made, films, every=every, studio=None, again=again)
         client = TestClient(app, raise_server_exceptions=False)
         opened.append(client.__enter__())
@@ -129,6 +130,55 @@ def test_proposals_are_the_steps_of_the_library(place, films, studio, back_end):
         scores = [region["score"] for region in proposal["result"]]
         assert scores == [round(step.probability, 4) for step in track.steps]
     assert {shown for _, shown in studio.asked} == {f"Token {TOKEN}"}
+
+
+def test_rows_of_a_run_may_be_more_than_one_a_second(studio, back_end, place, tmp_path):
+    """As of `cefito data prepare custom --videos FILMS --row-rate 2`."""
+    truth = make_place(tmp_path, 1, row_rate=2)["n0.mp4"]
+    start = open_run(tmp_path / "RUN")
+    films = CorrectedFilms(tmp_path / "labels", start, start.dataset())
+    client = back_end(films, runs=(start.folder,))
+    connect(client, studio)
+    (proposal,) = asked(client, f"{studio.address}/open/n0.mp4").json()["results"]
+    track = recognise(start, place[0] / "new" / "n0.mp4")
+    assert read_steps(proposal) == about([(s.name, s.start, s.end) for s in track.steps], 0.05)
+    event = hook("ANNOTATION_CREATED", 1, truth, f"{studio.address}/open/n0.mp4")
+    assert client.post("/webhook", json=event).status_code == 200
+    data = open_dataset(films.folder / "versions" / str(films.prepare()) / "data")
+    assert data.timeline.rate == 2
+    assert len(data.timeline.videos[-1]) == 2 * (truth[-1][2] + 1)
+    Retraining(films.folder, start.folder)(1)
+    assert open_run(films.run(1)).own_recogniser.rate == 2
+
+
+def test_films_that_were_encoded_before_the_time_out_are_kept(films, studio, back_end, monkeypatch):
+    """Label Studio goes after 100 s, here with the first film; asking again goes on."""
+    client, encoded = back_end(films), []
+    connect(client, studio)
+    encoding = client.app.state.service.encoding
+    encode = encoding.function
+    monkeypatch.setattr(encoding, "function", lambda of: encoded.append(of) or encode(of))
+    addresses = [f"/data/upload/1/n{number}.mp4" for number in range(3)]
+    tasks = [{"id": at, "data": {"video": address}} for at, address in enumerate(addresses)]
+    body = json.dumps({"tasks": tasks, "label_config": configuration(LONGER), "project": "7"})
+    messages = [{"type": "http.request", "body": body.encode()}]
+    sent = []
+
+    async def receive():
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = {"host": "testserver", "content-type": "application/json"}
+    scope = {
+        **{"type": "http", "method": "POST", "path": "/predict", "query_string": b""},
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    client.portal.call(client.app, scope, receive, send)
+    assert len(encoded) == 1
+    assert len(asked(client, *addresses).json()["results"]) == 3
+    assert len(encoded) == 3
 
 
 def test_labels_for_a_project_are_the_steps_of_the_run(films):

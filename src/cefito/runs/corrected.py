@@ -255,6 +255,7 @@ class CorrectedFilms:
         observed, number = self.videos.provenance.get("observed") or {}, 1
         options = {key: observed[key] for key in ("seconds", "precision") if key in observed}
         options["beyond"] = "rewrite" if observed.get("border") == "last" else "drop"
+        options["row_rate"] = self.videos.timeline.rate if self.videos.timeline else None
         with TemporaryDirectory() as place:
             more = prepare(source, self._rows, Path(place) / "data", timeline=True, **options)
             check_observed(self.start, more)
@@ -300,8 +301,8 @@ def _write_joined(
     ]
     lines = [dataset.timeline for dataset in datasets]
     first = lines[0]
-    if first is None or any(line is None or line.rate != first.rate for line in lines):
-        problem = "has rows at another rate than one a second, or none"
+    if first is None:
+        problem = "has no rows of whole videos"
         raise DataError(f"{datasets[0].folder}: {problem}. Prepare it with --timeline.")
     videos = [video for part in parts for video in part.videos]
     write_dataset(
