@@ -18,6 +18,7 @@ from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
 from cefito.recognition.temporal import TemporalNetwork
+from cefito.tracks.track import stored
 from row_films import SMALL, prepared_films, scene_films
 
 
@@ -364,6 +365,20 @@ def test_the_state_does_not_grow(recogniser, video):
             sizes.append(len(pickle.dumps(stream)))
     assert abs(sizes[1] - sizes[0]) < 100
     assert len(stream.steps()) <= 2
+
+
+def test_a_row_is_settled_after_the_lag_and_before_twice_as_long(recogniser, video):
+    noise = np.random.default_rng(0).standard_normal(video[0].shape).astype(np.float32)
+    changes = {"lag": 4.0, "sure_step": 0.0, "shortest_step": 0.0}
+    config = recogniser.config.model_copy(update=changes)
+    stream, ages = StepStream(replace(recogniser, config=config)), set()
+    before = np.zeros(0, int)
+    for row in video[0] + 3 * video[0].std() * noise:
+        stream.observe(row)
+        labels = row_labels(stored(stream.steps()), len(before) + 1, 1.0, 6)
+        ages |= {len(before) - int(at) for at in np.flatnonzero(labels[:-1] != before)}
+        before = labels
+    assert 4 < max(ages) <= 8
 
 
 def test_what_a_person_tells(recogniser, video):

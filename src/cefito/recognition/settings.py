@@ -192,7 +192,10 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         1e-3, gt=0, le=1, description="Likelihood of a row that no network expected."
     )
     lag: float = Field(
-        30.0, gt=0, le=3600, description="Seconds after which a row's step is settled."
+        30.0,
+        gt=0,
+        le=3600,
+        description="Seconds before which a row's step is not settled; it is after twice as many.",
     )
     sure_step: float = Field(
         0.2,

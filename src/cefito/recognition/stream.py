@@ -128,7 +128,8 @@ class StepStream:
 
     With doubt, it keeps up to `_FILM` rows, too.
 
-    A row's step is settled by the rows of some seconds after it (`lag`), and may change until then.
+    A row's step is settled by the rows of some seconds after it (`lag`, up to twice as many), and
+    may change until then.
     Rows that are lost in gaps get labels, too, as long as their number is in proportion to the rows
     observed. A gap of more is passed at once: what follows is the same, but it holds no step.
 
