@@ -29,14 +29,18 @@ import cefito
 from cefito.cli import build_app, main
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
+from cefito.data.readers import frame_folder
 from cefito.errors import ConfigError
+from cefito.inference import next_films
 from cefito.planners.methods import load_config
+from cefito.recognition import stream
 from cefito.recognition.settings import RecogniserConfig
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
 from cefito.settings import flattened
+from cefito.study import costs
 from cefito.study.trials import ROWS
 from tiny_runs import TINY_RUN
 
@@ -318,16 +322,30 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("recognise", "in the means of rows over {cefito.inference.next_films._PART:g} s"),
         ("your-own-data", "5 % of the labels plus {cefito.data.readers.frame_folder._SLACK}"),
         ("serve", "more than {cefito.recognition.stream.LOST:,} and ten for each row sent"),
+        ("compare", "for eight steps, until these networks make a fifth of the training"),
         ("compare", "an epoch on at most {cefito.study.costs._WINDOWS} windows"),
         ("compare", "plan {cefito.study.costs._QUERIES} queries"),
         ("compare", "more than {cefito.study.study.Study.costly:,} candidates on average"),
         ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
         ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
+        ("plan-batch", "in groups of {cefito.batch.planning.PIECE},"),
+        ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
+        ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
+        ("recognise", "With fewer than {cefito.data.folds.FEW_VIDEOS} videos"),
+        ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
+        ("your-own-data", "of fewer than {cefito.data.folds.FEW_VIDEOS} videos, all train"),
+        ("your-own-data", "otherwise {cefito.data.source.TEST_SHARE:.0%} of the videos"),
+        ("your-own-data", "{cefito.data.windows.HELD_OUT_SHARE:.0%} of the training videos are"),
     ):
         for name in re.findall(r"{(cefito[\w.]+)", sentence):
             resolve(name)  # imports it
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-        assert sentence.format(cefito=cefito) in " ".join(text.split())
+        told = re.sub(r"(\d)%", r"\1 %", sentence.format(cefito=cefito))
+        assert told in " ".join(text.split())
+    assert (next_films._STRETCHES, stream.LOST_MORE, frame_folder._SPREAD) == (3, 10, 0.05)
+    assert (costs._STEPS, costs._SHARE) == (8, 0.2)  # eight steps, a fifth
+    following = RecogniserConfig()
+    assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
     assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")

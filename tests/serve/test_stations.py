@@ -180,13 +180,19 @@ def end_refused(client, state, status):
     assert client.delete(f"/v1/sessions/{state['id']}").status_code == status
 
 
-def test_the_number_of_sessions_of_a_station_is_limited(serving, run_of_lengths, file, tokens):
+def test_limits_and_threads_are_those_of_a_station(
+    serving, run_of_lengths, file, tokens, monkeypatch
+):
     settings = {"stations": file, "limits": {"client_sessions": 1}}
     client = serving(runs=(run_of_lengths.folder,), **settings)
+    scheduler, sharing = client.app.state.service.scheduler, []
+    submit = scheduler.submit
+    monkeypatch.setattr(scheduler, "submit", lambda job: sharing.append(job.client) or submit(job))
     for name in ("use", "other"):  # of one address
         station = AsStation(client, tokens[name])
         begin(station)
         assert "1 sessions of this client are open" in begin(station, 429)["detail"]
+    assert [*dict.fromkeys(sharing)] == ["station use", "station other"]
 
 
 def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
