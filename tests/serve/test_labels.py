@@ -501,7 +501,7 @@ def test_rows_of_another_encoder_are_refused(films):
 
 def test_defaults_and_limits_of_the_page():
     page = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
-    defaults = {**label.__kwdefaults__, **create_label_app.__kwdefaults__}
+    defaults = (label.__kwdefaults__ or {}) | (create_label_app.__kwdefaults__ or {})
     assert f"films ({defaults['retrain_after']} by default, 0 for never)" in page
     assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in page
     assert "after one minute, then two, four, at most an hour" in page

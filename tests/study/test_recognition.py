@@ -60,7 +60,8 @@ def pauses():
 
 @pytest.mark.usefixtures("pauses")
 def test_scores_of_recognisers(films, tmp_path):
-    given: Any = (films, tmp_path, ["recogniser", "nearest", "pauses"], [0, 1])
+    given: tuple[Any, ...]
+    given = (films, tmp_path, ["recogniser", "nearest", "pauses"], [0, 1])
     small = SMALL.model_dump(exclude_unset=True)
     tables, found = compare_recognisers(*given, changes=small)
     rows, videos = found["rows"], found["videos"]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -377,8 +378,9 @@ def test_jobs_that_take_longer_count_more_in_the_progress():
         assert (description, total) == ("comparing", 2)
         yield counted.append
 
-    mapped(Apart(), str, [1, 3], progress, weight=float)
-    mapped(Apart(), str, [1, 3], progress)
+    shown: Any = progress
+    mapped(Apart(), str, [1, 3], shown, weight=float)
+    mapped(Apart(), str, [1, 3], shown)
     assert counted == [0.5, 1.5, 1, 1]
     costs = StudyCosts({"a": 6.0, "b": 2.0, "c": 0.0}, {}, {}, ("c",))
     assert [costs.weight(label) for label in "abc"] == [6, 2, 4]
