@@ -170,6 +170,11 @@ def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
         (np.zeros((3, 24)), {"task": "coffee"}, "unknown task 'coffee'"),
         (np.zeros((3, 24)), {"rate": 0.0}, "expected 0.01 to 1000 rows"),
         (np.zeros((1, 24)), {}, "video: no step was recognised"),
+        (
+            np.zeros((1, 24)),
+            {"task": 0},
+            "video: no step of '.*' was recognised. Leave the task out",
+        ),
         (track([]), {}, "without steps"),
         (track(STEPS, task=""), {}, "video 'v': names no task"),
         (track(STEPS, seconds=-50.0), {}, "video 'v', step 1: .* 0 ≤ start ≤ end"),

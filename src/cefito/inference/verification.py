@@ -298,7 +298,13 @@ def verified_videos(
     for whole in recordings_of(right, others, video, reading):
         track = whole.recognised(right, task=task_id, evidence=True)
         if not track.steps:
-            raise ConfigError(f"{whole.place or video}: no step was recognised.")
+            problem = "no step was recognised."
+            if task_id is not None:
+                named = verifier.taxonomy.tasks[task_id].name
+                problem = (
+                    f"no step of '{named}' was recognised. Leave the task out to recognise it."
+                )
+            raise ConfigError(f"{whole.place or video}: {problem}")
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id)
         judged_video = judged_video.model_copy(update={"limits": limits})
