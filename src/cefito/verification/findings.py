@@ -111,7 +111,8 @@ class Findings:
 
     def judgements(self, shown: Sequence[Step]) -> tuple[StepJudgement, ...]:
         """Return how probable it is that each of the steps shown was a mistake."""
-        return tuple(self._suspects.get(key, _Suspect()).judgement() for key in step_keys(shown))
+        keys = step_keys(self.corrected(shown))
+        return tuple(self._suspects.get(key, _Suspect()).judgement() for key in keys)
 
     def deviations(self, shown: Sequence[Step], certainty: float, least: float) -> list[Deviation]:
         """Return the first ones of `possible`, whose arguments these are."""
