@@ -16,6 +16,8 @@ words do not tell pairs apart. So few videos that happen to agree make no order,
 breaks an order does not end it. Orders that follow from others are left out (the transitive
 reduction).
 
+Of steps that were recognised, repetitions are corrected by this order (`likelier_done`).
+
 An action that no right video of the task has undoes one done before if their names differ in
 opposite words alone, as in "detach base" after "attach base".
 """
