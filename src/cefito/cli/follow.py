@@ -330,7 +330,7 @@ class _Film:
                 self._sum_up(self.followed)
 
     def _sum_up(self, followed: Followed) -> None:
-        """Print the steps and mistakes in all rows of a finished film, which may differ from before."""
+        """Print the steps and mistakes in all rows of a film that is over."""
         steps = (f"{step.name} ({percent(step.probability)})" for step in followed.done)
         talk(f"           seen in the whole film: {', '.join(steps) or 'no step'}")
         findings = (f"{f.name}, {f.words} ({percent(f.probability)})" for f in followed.findings)
