@@ -115,7 +115,7 @@ class Findings:
         return tuple(self._suspects.get(key, _Suspect()).judgement() for key in keys)
 
     def deviations(self, shown: Sequence[Step], certainty: float, least: float) -> list[Deviation]:
-        """Return the mistakes that `possible` finds, whose arguments these are."""
+        """Return the first ones of `possible`, whose arguments these are."""
         return [deviation for deviation, _ in self.possible(shown, certainty, least)]
 
     def possible(
