@@ -311,6 +311,8 @@ class Labels:
             detail = f"task {task.id}: its data have no address of a film in '{tags.entry}'."
             raise ProblemError(detail, "tasks")
         rows = await self._rows(address, self._studio_of(project))
+        if await request.is_disconnected():  # a quick search may end before it is noticed
+            raise ProblemError(kind="gone")
         served = self._service.models.runs[0]
         name = task.data.get("task")
 

@@ -78,7 +78,7 @@ class ProblemError(HTTPException):
 
     def __init__(
         self,
-        detail: str,  # the reason and the remedy
+        detail: str = "",  # the reason and the remedy; by default the title
         field: str | None = None,  # of the request, at fault
         *,
         kind: str = "invalid",  # last part of the problem's type
@@ -87,7 +87,7 @@ class ProblemError(HTTPException):
         **numbers: float,
     ) -> None:
         default, self.title = _KINDS[kind]
-        super().__init__(status or default, " ".join(detail.split()), headers)
+        super().__init__(status or default, " ".join(detail.split()) or self.title, headers)
         self.kind, self.field, self.numbers = kind, field, numbers
 
     def document(self) -> dict[str, Any]:

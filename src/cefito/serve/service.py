@@ -387,7 +387,7 @@ class Service:
             job.abandoned = True
             gone.cancel()
             future.cancel()
-        raise ProblemError("the client has disconnected.", kind="gone")
+        raise ProblemError(kind="gone")
 
     def _busy(self, seconds: float) -> ProblemError:
         """The queue is full for so many seconds."""
