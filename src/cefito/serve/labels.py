@@ -18,14 +18,14 @@ from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import anyio.to_thread
 import numpy as np
 from fastapi import FastAPI
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr
 from starlette.requests import Request
 
 from cefito.data.vocabulary import find_task
@@ -51,6 +51,7 @@ _ROUND = 0.2  # seconds between two looks at a training
 _LONGEST = 3600.0  # seconds between two attempts at what failed
 _KEPT = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
 _PASSING = ("busy", "deadline", "gone", "not-ready")  # problems that are not of a film
+ProjectId = Annotated[str, AfterValidator(lambda sent: sent.partition(".")[0])]
 
 
 class _Sent(Record):
@@ -70,7 +71,7 @@ class LabelTask(_Sent):
 class SetupRequest(_Sent):
     """A project that connects."""
 
-    project: str = ""
+    project: ProjectId = ""
     configuration: str = Field(alias="schema")
     hostname: str = ""
     access_token: SecretStr = SecretStr("")
@@ -81,7 +82,7 @@ class PredictRequest(_Sent):
 
     tasks: list[LabelTask] = Field(min_length=1, max_length=10_000)
     label_config: str
-    project: str = ""
+    project: ProjectId = ""
 
 
 class LabelProject(_Sent):
@@ -107,7 +108,7 @@ class TrainRequest(_Sent):
 
     annotations: tuple[LabelTask, ...] = ()
     label_config: str
-    project: str = ""
+    project: ProjectId = ""
 
 
 class LabelStatus(Record):
@@ -193,9 +194,9 @@ class Labels:
             steps = ", ".join(names[:5])
             problem = f"no label is the name of a step, such as {steps}. Name labels like steps."
             raise ProblemError(problem, "schema")
-        project, token = body.project.partition(".")[0], body.access_token
+        token = body.access_token
         if body.hostname.startswith(("http://", "https://")) and token.get_secret_value():
-            self._studios[project] = Studio(address=body.hostname, token=token)
+            self._studios[body.project] = Studio(address=body.hostname, token=token)
         return {"model_version": self.version}
 
     async def predict(self, request: Request, body: PredictRequest) -> dict[str, Any]:
@@ -204,7 +205,7 @@ class Labels:
         version, problems = self.version, list[CefitoError | ProblemError]()
         for task in body.tasks:
             try:
-                film = await self._recognised(request, task, tags, body.project.partition(".")[0])
+                film = await self._recognised(request, task, tags, body.project)
             except (CefitoError, ProblemError) as problem:
                 if isinstance(problem, ProblemError) and problem.kind in _PASSING:
                     raise
@@ -239,9 +240,7 @@ class Labels:
 
     async def train(self, body: TrainRequest) -> dict[str, Any]:
         """Learn from all that was corrected."""
-        return await self._train(
-            body.project.partition(".")[0], body.label_config, body.annotations
-        )
+        return await self._train(body.project, body.label_config, body.annotations)
 
     async def _train(
         self, project: str, configuration: str, tasks: Sequence[LabelTask]
@@ -313,8 +312,7 @@ class Labels:
         rows = await self._rows(address, self._studio_of(project))
         if await request.is_disconnected():  # a quick search may end before it is noticed
             raise ProblemError(kind="gone")
-        served = self._service.models.runs[0]
-        name = task.data.get("task")
+        served, name = self._service.models.runs[0], task.data.get("task")
 
         def call(_watch: Watch) -> tuple[Track, float]:
             known, run, compared = None, served.run, self._compared
