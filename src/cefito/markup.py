@@ -104,6 +104,14 @@ def in_csv(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
+def csv_text(rows: Iterable[Iterable[object]], separator: str = ",") -> str:
+    """Return rows as CSV, in which spreadsheets take no text for a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", delimiter=separator)
+    writer.writerows([in_csv(c) if isinstance(c, str) else c for c in row] for row in rows)
+    return text.getvalue()
+
+
 def from_csv(cell: str) -> str:
     """Return the text of a cell without the apostrophe of `in_csv`."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

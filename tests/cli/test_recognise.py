@@ -140,6 +140,10 @@ def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, f
     _, out, _ = call("annotate", films / "RUN", cut, "--out", tmp_path / "OUT", "--json")
     (film,) = json.loads(out)["films"]
     assert film["doubtful"] == ["pour: missing"]
+    code, out, err = call("recognise", films / "RUN", films / "FEATURES" / "v10.npy", cut, "--json")
+    assert [track["video"] for track in json.loads(out)] == ["v10", "cut"]
+    assert "cut: perhaps not as usual: pour: missing\n" in err
+    assert "v10: perhaps" not in err
 
 
 def test_a_step_against_an_order_given_is_less_likely(recognised, films, tmp_path):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,13 +21,14 @@ from cefito.data.annotations import json_lines
 from cefito.data.robots import all_episodes
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
-from cefito.markup import counted, in_csv, percent
+from cefito.markup import counted, csv_text, percent
 from cefito.settings import parse_record
 from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
     from cefito.inference.recordings import Recording
+    from cefito.inference.verification import VerifiedVideo
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
     from cefito.tracks import Track
@@ -99,20 +98,19 @@ def recognise(
         step_names = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
         opened = with_orders(open_run(run), order)
-        scores = opened.own_recogniser.held_out
-        if scores is not None and scores.limit:
+        if (scores := opened.own_recogniser.held_out) is not None and scores.limit:
             talk(f"note: {scores.limit}")
-        films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
+        films = open_recordings(opened, inputs, **reading.reading())
+        verified = list[Any]()
         tracks = recognised_videos(
             opened,
-            films or inputs,
+            films if step_names else _verifying(opened, films, reading.task, verified),
             task=reading.task,
             steps_known=step_names,
             least=min_probability,
-            **reading.reading(),
         )
         if overlay is not None:
-            _overlay(opened, films, tracks, overlay, None if step_names else reading)
+            _overlay(tracks, verified or [None] * len(tracks), overlay)
     if out is not None and chosen is not None:
         _write(tracks, out, chosen, frame_rate)
     if plot is not None:
@@ -124,13 +122,32 @@ def recognise(
         print_json([track.to_dict() for track in tracks])
     elif out is None:
         _show(tracks)
+    _warn(run, verified)
 
 
-def _write(
-    tracks: Sequence[Track], out: Path, writer: Format, frame_rate: float | None = None
-) -> None:
+def _warn(run: Path, verified: Sequence[VerifiedVideo | None]) -> None:
+    """Say which films were perhaps not as usual, since their recognised steps do not."""
+    doubtful = [video for video in verified if video is not None and video.doubtful]
+    for video in doubtful:
+        talk(f"{video.video}: perhaps not as usual: {'; '.join(video.doubtful)}")
+    if doubtful:
+        talk(f"recognised steps follow the usual order; cefito verify {run} says what was seen")
+
+
+def _verifying(
+    run: OpenedRun, films: Iterable[Recording], task: str | None, verified: list[Any]
+) -> Iterator[Recording]:
+    """Yield films, and add what may be wrong in each to a list."""
+    from cefito.inference.verification import verified_film
+
+    for film in films:
+        verified.append(verified_film(run, film, task))
+        yield film
+
+
+def _write(tracks: Sequence[Track], out: Path, writer: Format, rate: float | None = None) -> None:
     """Write one file, or one of each video into a folder, and say so."""
-    write_tracks(tracks, out, writer, frame_rate=frame_rate)
+    write_tracks(tracks, out, writer, frame_rate=rate)
     steps = sum(len(track.steps) for track in tracks)
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
 
@@ -145,21 +162,13 @@ def _check_pictures(plot: Path | None, overlay: Path | None, inputs: Sequence[st
         check_overlay(overlay, inputs)
 
 
-def _overlay(
-    run: OpenedRun,
-    films: Sequence[Recording],
-    tracks: Sequence[Track],
-    out: Path,
-    reading: RecordingOptions | None,
-) -> None:
+def _overlay(tracks: Sequence[Track], verified: Sequence[VerifiedVideo | None], out: Path) -> None:
     """Write films with their steps drawn in, and what was wrong; nothing was in steps known."""
-    from cefito.inference.verification import verified_film
     from cefito.report.overlay import overlay_film, overlay_targets
 
     targets = overlay_targets(out, [track.video for track in tracks])
-    for film, track, target in zip(films, tracks, targets, strict=True):
-        verified = None if reading is None else verified_film(run, film, reading.task)
-        findings = () if verified is None else verified.deviations
+    for track, video, target in zip(tracks, verified, targets, strict=True):
+        findings = () if video is None else video.deviations
         strange = overlay_film(
             Path(track.media), target, track, findings, progress=passing_progress
         )
@@ -174,15 +183,9 @@ def _show(tracks: Sequence[Track]) -> None:
     for track in tracks:
         talk(f"{track.video}: task {track.task} ({percent(track.task_probability)})")
     rows = [
-        [
-            track.video,
-            step.name,
-            round(step.start, 1),
-            round(step.end, 1),
-            percent(step.probability),
-        ]
+        (track.video, one.name, round(one.start, 1), round(one.end, 1), percent(one.probability))
         for track in tracks
-        for step in track.steps
+        for one in track.steps
     ]
     table("", ("video", "step", "start", "end", "probability"), rows)
 
@@ -256,11 +259,8 @@ def _tier(run: Run) -> str:
 
 
 def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("video", "task"))
-    rows.writerows((in_csv(track.media), in_csv(track.task)) for track in tracks)
-    write_text(path, text.getvalue())
+    rows = [(track.media, track.task) for track in tracks]
+    write_text(path, csv_text([("video", "task"), *rows]))
 
 
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from cefito.recognition.recogniser import AnnotatedRows, Recognition
 from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 from cefito.tracks import Track
-from cefito.verification.findings import Deviation, UnsureStep
 
 logger = logging.getLogger(__name__)
 
@@ -270,8 +269,6 @@ def next_films(
         film = FilmToLabel.of(recording, recording.recognition(run, task=task_id), labelled)
         video = verified_film(run, recording, task_id)
         if video is not None:
-            findings: list[Deviation | UnsureStep] = [*video.deviations, *video.unsure]
-            steps = tuple(f"{finding.name}: {finding.words}" for finding in findings)
-            film = replace(film, doubtful=steps)
+            film = replace(film, doubtful=video.doubtful)
         films.append(film)
     return ordered(films, labelled)

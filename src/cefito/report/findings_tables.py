@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any
 from cefito.errors import ConfigError, explained, install_command
 from cefito.files import check_target, write_bytes, write_text
 from cefito.inference.verification import VerifiedVideo
-from cefito.markup import in_csv
+from cefito.markup import csv_text
 from cefito.report.page import UNFIT
 from cefito.report.verification import durations
 from cefito.verification.verifier import Verifier
@@ -39,11 +38,7 @@ def save_table(
     """
     check_target(path, (".csv", ".xlsx"), "out")
     if path.suffix == ".csv":
-        text = io.StringIO()
-        for row in _findings(videos):
-            cells = (in_csv(cell) if isinstance(cell, str) else cell for cell in row)
-            csv.writer(text, lineterminator="\n").writerow(cells)
-        write_text(path, _BOM * bom + text.getvalue())
+        write_text(path, _BOM * bom + csv_text(_findings(videos)))
         return
     book = new_workbook(path)
     sheets = {

@@ -5,8 +5,6 @@ What is missing is found where that is safe: the files of labels in the folder, 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +23,7 @@ from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
 from cefito.inference.verification import VerifiedVideo, verified_videos
-from cefito.markup import counted, in_csv, listed
+from cefito.markup import counted, csv_text, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
@@ -251,12 +249,9 @@ def _labelled(
             named = listed((f"'{task}'" for task in dict.fromkeys(tasks.values())), most=_SHOWN)
             notes.append(f"the labels name no task; {why}, it is {named}")
         table = out / "VIDEOS.csv"
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerows([("video", "task"), *(map(in_csv, pair) for pair in tasks.items())])
         with explained(out, "cannot be made", "Choose another folder.", error=RunError):
             out.mkdir(parents=True, exist_ok=True)
-        write_text(table, text.getvalue())
+        write_text(table, csv_text([("video", "task"), *tasks.items()]))
         choices = choices.model_copy(update={"video_table": table})
         tracks = read(paths, choices)
     return source_of(in_one_spelling(tracks), paths), choices, notes

@@ -6,7 +6,6 @@ which drifts, the place of the camera, which shakes, objects that lie about, and
 
 from __future__ import annotations
 
-import csv
 import io
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 
 from cefito.data.simulation.world import WorldKnobs, make_world
 from cefito.errors import ConfigError, explained, install_command
-from cefito.files import write_bytes
+from cefito.files import write_bytes, write_text
+from cefito.markup import csv_text
 from cefito.progress import Progress, silent
 from cefito.runtime import SimulationStream
 
@@ -54,10 +54,8 @@ def write_films(
     Raises:
         ConfigError: PyAV is not installed.
     """
-    folder, table = Path(folder), io.StringIO()
+    folder, rows = Path(folder), list[tuple[object, ...]]()
     made = make_world(seed=seed, knobs=knobs, tasks=tuple(_scenes()))
-    rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(("video", "task", "step", "start", "end", "split"))
     (folder / "videos").mkdir(parents=True, exist_ok=True)
     with progress("drawing films", total=len(made.videos)) as advance:
         for number, video in enumerate(made.videos):
@@ -67,12 +65,13 @@ def write_films(
                 (made.taxonomy.actions[step.action].name, step.start, step.end)
                 for step in video.steps
             ]
-            rows.writerows((video.video_id, task, *step, video.split) for step in steps)
+            rows.extend((video.video_id, task, *step, video.split) for step in steps)
             if not path.exists():
                 generator = np.random.default_rng([seed, SimulationStream.FILMS, number])
                 write_bytes(path, film(_scenes()[task], steps, generator))
             advance(1)
-    write_bytes(folder / "steps.csv", table.getvalue().encode())
+    heads = ("video", "task", "step", "start", "end", "split")
+    write_text(folder / "steps.csv", csv_text([heads, *rows]))
     return folder / "steps.csv"
 
 

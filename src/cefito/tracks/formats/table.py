@@ -5,8 +5,6 @@ Names of columns say in which unit times are. Tables that a tool wrote are read 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +19,7 @@ from cefito.data.annotations import SPLITS
 from cefito.data.vocabulary import nfc, similar_names
 from cefito.errors import DataError, explained, install_command
 from cefito.files import check_binary
-from cefito.markup import TIME_FORMS, Faults, check_columns, csv_rows, in_csv, is_number
+from cefito.markup import TIME_FORMS, Faults, check_columns, csv_rows, csv_text, is_number
 from cefito.tracks.document import STRUCTURED, Document, Format, StepRow, Told
 from cefito.tracks.track import Track, error_kinds
 
@@ -359,21 +357,19 @@ def steps_table(videos: Sequence[Track]) -> str:
         "error": any(step.errors for video in videos for step in video.steps),
         "probability": any(video.recognised for video in videos),
     }
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*("video", "task", "step", "start", "end"), *(n for n in free if free[n])])
+    heads, rows = ("video", "task", "step", "start", "end"), list[tuple[object, ...]]()
     for video in videos:
         for step in video.steps:
-            names = map(in_csv, (video.video, video.task, step.name))
             times = (f"{time:.3f}" if video.recognised else time for time in (step.start, step.end))
             cells = {
                 "split": video.split,
-                "group": in_csv(video.group),
-                "error": in_csv(";".join(step.errors)),
+                "group": video.group,
+                "error": ";".join(step.errors),
                 "probability": f"{step.probability:.4f}",
             }
-            writer.writerow([*names, *times, *(cells[name] for name in free if free[name])])
-    return text.getvalue()
+            kept = (cells[name] for name in free if free[name])
+            rows.append((video.video, video.task, step.name, *times, *kept))
+    return csv_text([(*heads, *(n for n in free if free[n])), *rows])
 
 
 TABLES = (".csv", ".tsv", *_ENDINGS)

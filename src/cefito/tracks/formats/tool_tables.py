@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from cefito.markup import in_csv, plain
+from cefito.markup import csv_text, plain
 from cefito.tracks.document import Format, Told, timecode
 from cefito.tracks.formats.table import BIDS, ELAN_TEXT, OBSERVER, PREMIERE, Tool, read_table
 from cefito.tracks.track import Track
-
-
-def _text(rows: Iterable[Sequence[object]], separator: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n", delimiter=separator).writerows(rows)
-    return text.getvalue()
 
 
 def _elan(videos: Sequence[Track]) -> str:
@@ -23,23 +15,23 @@ def _elan(videos: Sequence[Track]) -> str:
     heads = ("Tier", "Begin Time - ss.msec", "End Time - ss.msec", "Annotation", "File Path")
     rows = [
         (
-            in_csv(video.tier_name),
+            video.tier_name,
             f"{step.start:.3f}",
             f"{step.end:.3f}",
-            in_csv(plain(step.name)),
+            plain(step.name),
             video.media,
         )
         for video in videos
         for step in video.steps
     ]
-    return _text([heads, *rows], "\t")
+    return csv_text([heads, *rows], "\t")
 
 
 def _observer(videos: Sequence[Track]) -> str:
     """Return events of The Observer XT: the start and the stop of each step."""
     heads = ("Observation", "Time_Relative_sf", "Duration_sf", "Subject", "Behavior", "Event_Type")
     rows = [
-        (in_csv(video.video), f"{time:.3f}", f"{length:.3f}", "", in_csv(plain(step.name)), kind)
+        (video.video, f"{time:.3f}", f"{length:.3f}", "", plain(step.name), kind)
         for video in videos
         for step in video.steps
         for time, length, kind in (
@@ -47,7 +39,7 @@ def _observer(videos: Sequence[Track]) -> str:
             (step.end, 0, "State stop"),
         )
     ]
-    return _text([heads, *rows], ",")
+    return csv_text([heads, *rows])
 
 
 def _premiere(videos: Sequence[Track], frame_rate: float) -> str:
@@ -59,8 +51,8 @@ def _premiere(videos: Sequence[Track], frame_rate: float) -> str:
         first, after = (round(time * frame_rate) for time in (step.start, step.end))
         frames = (first, after, after - first)
         codes = (timecode(frame, frame_rate) for frame in frames)
-        rows.append((in_csv(plain(step.name)), "", *codes, "Comment"))
-    return _text([heads, *rows], "\t")
+        rows.append((plain(step.name), "", *codes, "Comment"))
+    return csv_text([heads, *rows], "\t")
 
 
 def _declared(tool: Tool, ending: str, **more: object) -> Format:
