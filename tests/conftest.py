@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 from cefito.data import Annotations, PreparedDataset, Video, read_annotations
@@ -62,6 +63,8 @@ VIDEOS = [
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("quick")
+# as of the Makefile: more threads than cores that are free wait for each other
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
 
 OBSERVATION_DIM = 4
 ACTION_TEXT_DIM = 3

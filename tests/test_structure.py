@@ -21,7 +21,7 @@ BUDGETS = {
     "executors": 570,
     "export": 940,
     "field": 1_920,
-    "ground": 2_435,
+    "ground": 2_443,
     "inference": 4_440,
     "line": 640,
     "pages": 3_200,
@@ -35,7 +35,7 @@ BUDGETS = {
     "study": 3_835,
     "testing": 650,
     "tests": 57_050,
-    "tracks": 4_110,
+    "tracks": 4_102,
     "training": 1_900,
     "verification": 2_545,
 }

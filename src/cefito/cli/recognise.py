@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,6 @@ from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
     from cefito.inference.recordings import Recording
-    from cefito.inference.verification import VerifiedVideo
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
     from cefito.tracks import Track
@@ -98,19 +97,20 @@ def recognise(
         step_names = [name for name in steps_known.split(",") if name.strip()]
     with log_warnings():
         opened = with_orders(open_run(run), order)
-        if (scores := opened.own_recogniser.held_out) is not None and scores.limit:
+        scores = opened.own_recogniser.held_out
+        if scores is not None and scores.limit:
             talk(f"note: {scores.limit}")
-        films = open_recordings(opened, inputs, **reading.reading())
-        verified = list[Any]()
+        films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
         tracks = recognised_videos(
             opened,
-            films if step_names else _verifying(opened, films, reading.task, verified),
+            films or inputs,
             task=reading.task,
             steps_known=step_names,
             least=min_probability,
+            **reading.reading(),
         )
         if overlay is not None:
-            _overlay(tracks, verified or [None] * len(tracks), overlay)
+            _overlay(opened, films, tracks, overlay, None if step_names else reading)
     if out is not None and chosen is not None:
         _write(tracks, out, chosen, frame_rate)
     if plot is not None:
@@ -122,32 +122,21 @@ def recognise(
         print_json([track.to_dict() for track in tracks])
     elif out is None:
         _show(tracks)
-    _warn(run, verified)
+        _warn(run, opened, step_names)
 
 
-def _warn(run: Path, verified: Sequence[VerifiedVideo | None]) -> None:
-    """Say which films were perhaps not as usual, since their recognised steps do not."""
-    doubtful = [video for video in verified if video is not None and video.doubtful]
-    for video in doubtful:
-        talk(f"{video.video}: perhaps not as usual: {'; '.join(video.doubtful)}")
-    if doubtful:
-        talk(f"recognised steps follow the usual order; cefito verify {run} says what was seen")
+def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
+    """Say what recognised steps cannot tell."""
+    if opened.verifier is not None and step_names is None:
+        usual = "recognised steps follow the usual order, and can fill in one that was skipped"
+        talk(f"note: {usual}; cefito verify {run} says what was seen")
 
 
-def _verifying(
-    run: OpenedRun, films: Iterable[Recording], task: str | None, verified: list[Any]
-) -> Iterator[Recording]:
-    """Yield films, and add what may be wrong in each to a list."""
-    from cefito.inference.verification import verified_film
-
-    for film in films:
-        verified.append(verified_film(run, film, task))
-        yield film
-
-
-def _write(tracks: Sequence[Track], out: Path, writer: Format, rate: float | None = None) -> None:
+def _write(
+    tracks: Sequence[Track], out: Path, writer: Format, frame_rate: float | None = None
+) -> None:
     """Write one file, or one of each video into a folder, and say so."""
-    write_tracks(tracks, out, writer, frame_rate=rate)
+    write_tracks(tracks, out, writer, frame_rate=frame_rate)
     steps = sum(len(track.steps) for track in tracks)
     talk(f"wrote {out}: {counted(steps, 'step')} of {counted(len(tracks), 'video')}")
 
@@ -162,13 +151,21 @@ def _check_pictures(plot: Path | None, overlay: Path | None, inputs: Sequence[st
         check_overlay(overlay, inputs)
 
 
-def _overlay(tracks: Sequence[Track], verified: Sequence[VerifiedVideo | None], out: Path) -> None:
+def _overlay(
+    run: OpenedRun,
+    films: Sequence[Recording],
+    tracks: Sequence[Track],
+    out: Path,
+    reading: RecordingOptions | None,
+) -> None:
     """Write films with their steps drawn in, and what was wrong; nothing was in steps known."""
+    from cefito.inference.verification import verified_film
     from cefito.report.overlay import overlay_film, overlay_targets
 
     targets = overlay_targets(out, [track.video for track in tracks])
-    for track, video, target in zip(tracks, verified, targets, strict=True):
-        findings = () if video is None else video.deviations
+    for film, track, target in zip(films, tracks, targets, strict=True):
+        verified = None if reading is None else verified_film(run, film, reading.task)
+        findings = () if verified is None else verified.deviations
         strange = overlay_film(
             Path(track.media), target, track, findings, progress=passing_progress
         )

@@ -37,6 +37,7 @@ from cefito.recognition.recogniser import AnnotatedRows, Recognition
 from cefito.recognition.temporal import Rows
 from cefito.settings import Record
 from cefito.tracks import Track
+from cefito.verification.findings import Deviation, UnsureStep
 
 logger = logging.getLogger(__name__)
 
@@ -269,6 +270,8 @@ def next_films(
         film = FilmToLabel.of(recording, recording.recognition(run, task=task_id), labelled)
         video = verified_film(run, recording, task_id)
         if video is not None:
-            film = replace(film, doubtful=video.doubtful)
+            findings: list[Deviation | UnsureStep] = [*video.deviations, *video.unsure]
+            steps = tuple(f"{finding.name}: {finding.words}" for finding in findings)
+            film = replace(film, doubtful=steps)
         films.append(film)
     return ordered(films, labelled)

@@ -83,12 +83,6 @@ class VerifiedVideo(Track):
         return (*unsure, *self.limits)
 
     @property
-    def doubtful(self) -> tuple[str, ...]:
-        """Steps that are wrong, or not sure, and in what respect."""
-        findings: tuple[Deviation | UnsureStep, ...] = (*self.deviations, *self.unsure)
-        return tuple(f"{finding.name}: {finding.words}" for finding in findings)
-
-    @property
     def passed_over(self) -> tuple[str, ...]:
         """The other steps that were not seen, in words."""
         return tuple(
