@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -85,6 +85,24 @@ def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, vid
     for each in (session, on):
         each.observe(video[1][len(rows)], at=float(len(rows)))
     assert session.followed(least=0.1) == on.followed(least=0.1)
+
+
+def test_what_was_seen_twice_in_a_row_is_shown_as_it_was_likelier_done(
+    run_with_recogniser, video, monkeypatch
+):
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1]):
+        session.observe(row, at=float(place))
+    steps = verify(run_with_recogniser, video[1]).steps
+    exchanges = list[list[str]]()
+    for place, (first, second) in enumerate(pairwise(steps)):
+        again = second.model_copy(update={"start": first.start, "end": first.end})
+        seen = [*steps[:place], again, *steps[place + 1 :]]
+        monkeypatch.setattr(StepStream, "steps_again", lambda *_, seen=seen: seen)
+        session.finish()
+        exchanges.append([step.name for step in session.followed().done])
+        assert exchanges[-1] != [step.name for step in steps]
+    assert sorted(step.name for step in steps) in map(sorted, exchanges)
 
 
 def test_the_present_step_is_told_later(run_with_recogniser, video):
@@ -282,7 +300,7 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert [event["over"] for event in events] == [False] * (len(events) - 1) + [True]
     assert main(["follow", run, "--features", str(tmp_path / "new.npy"), "--plan"]) == 0
     said = capsys.readouterr().err
-    assert "remaining: " + " → ".join(events[-1]["plan"]["actions"]) + "\n" in said
+    assert "remaining: " + " → ".join(events[-2]["plan"]["actions"]) + "\n" in said
     assert f"now: {names(world, video[0].steps)[0]}" in said
     assert "next: " in said
     assert " s  the film is over; done: " in said

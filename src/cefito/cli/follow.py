@@ -380,7 +380,7 @@ class _Film:
         else:
             do, count = self._to_do(), len(self.gate.confirmed)
             talk(f"{head}do: {do}; seen: {now}; confirmed or skipped: {count}")
-        if steps is not None:
+        if steps is not None and not self.over:
             talk("           remaining: " + " → ".join(names))
 
     def _to_do(self) -> str:

@@ -35,6 +35,7 @@ from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
 from cefito.verification.findings import Deviation, Findings
+from cefito.verification.order import corrected_steps
 
 FINDING = 0.6
 """Least probability of a mistake that is reported."""
@@ -237,7 +238,11 @@ class FilmSession:
     @cached_property
     def _recognised(self) -> list[TimedStep]:
         stream = self.stream  # once the film is over, its findings are of the steps in all rows
-        again = stream.steps_again(int(stream.tasks.argmax())) if self._over else []
+        task, verifier = int(stream.tasks.argmax()), self._run.verifier
+        again = stream.steps_again(task) if self._over else []
+        if again and verifier is not None:
+            orders, taxonomy = verifier.orders[task], verifier.taxonomy
+            again = [*corrected_steps(again, orders, taxonomy, finished=True)[0]]
         return again or stream.steps()
 
     def _forget(self) -> None:

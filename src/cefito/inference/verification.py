@@ -27,7 +27,7 @@ from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
-from cefito.verification.order import NONE, TaskOrder, likelier_done
+from cefito.verification.order import corrected_steps
 from cefito.verification.order_files import read_orders, written_orders
 from cefito.verification.promise import Promise
 from cefito.verification.settings import VerifierConfig
@@ -391,8 +391,9 @@ def verified(
     task, steps, taxonomy, notes = track.task_id, track.steps, verifier.taxonomy, [*notes]
     if task is None:
         raise ConfigError(f"video '{track.video}': expected a task's id. Bind its names first.")
+    order = verifier.orders[task]
     if track.drawn:
-        steps, changes = _corrected(steps, verifier.orders[task], taxonomy, finished=not online)
+        steps, changes = corrected_steps(steps, order, taxonomy, finished=not online)
         notes += changes
     # unknown names take ids after those of the taxonomy, of actions of no task
     unknown = dict.fromkeys(step.name for step in steps if step.action is None)
@@ -425,7 +426,6 @@ def verified(
         )
         for step, judgement in zip(steps, verification.steps, strict=True)
     )
-    order = verifier.orders[task]
     if not (order.videos or order.given):
         shared = "; other tasks judge its steps" if verifier.knows(task) else ""
         notes.append(f"no video of the task was seen in training{shared}")
@@ -441,27 +441,6 @@ def verified(
         repair=tuple(taxonomy.names([*verification.repair])),
         notes=tuple(notes),
     )
-
-
-def _corrected(
-    steps: Sequence[TimedStep], order: TaskOrder, taxonomy: Taxonomy, *, finished: bool
-) -> tuple[tuple[TimedStep, ...], list[str]]:
-    """Return recognised steps as they were likelier done, and what was seen instead."""
-    kept, notes = list[TimedStep](), list[str]()
-    for step, likelier in zip(
-        steps, likelier_done(order, stored(steps), finished=finished), strict=True
-    ):
-        if likelier.action == NONE:
-            seconds = f"{step.end - step.start:.1f} s"
-            notes.append(f"'{step.name}' was seen again for {seconds}, too short for a repetition")
-            continue
-        if likelier.action != step.action:
-            name = taxonomy.actions[likelier.action].name
-            both = f"'{step.name}' was seen twice in a row and '{name}' never"
-            notes.append(f"{both}; most likely they were exchanged")
-            step = step.model_copy(update={"action": likelier.action, "name": name})
-        kept.append(step)
-    return tuple(kept), notes
 
 
 def _bound_track(track: Track, taxonomy: Taxonomy, task: int | None) -> Track:

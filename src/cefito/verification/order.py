@@ -38,6 +38,7 @@ from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy, words
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, Stored, check_tensors
+from cefito.tracks.track import TimedStep, stored
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -506,6 +507,30 @@ def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) ->
             corrected[number] = replace(corrected[number], action=int(order.actions[neighbour]))
             omitted[neighbour] = False
     return corrected
+
+
+def corrected_steps(
+    steps: Sequence[TimedStep], order: TaskOrder, taxonomy: Taxonomy, *, finished: bool
+) -> tuple[tuple[TimedStep, ...], list[str]]:
+    """Return recognised steps as they were likelier done, and what was seen instead, in words.
+
+    Arguments are those of `likelier_done`; the taxonomy names its actions.
+    """
+    kept, notes = list[TimedStep](), list[str]()
+    for step, likelier in zip(
+        steps, likelier_done(order, stored(steps), finished=finished), strict=True
+    ):
+        if likelier.action == NONE:
+            seconds = f"{step.end - step.start:.1f} s"
+            notes.append(f"'{step.name}' was seen again for {seconds}, too short for a repetition")
+            continue
+        if likelier.action != step.action:
+            name = taxonomy.actions[likelier.action].name
+            both = f"'{step.name}' was seen twice in a row and '{name}' never"
+            notes.append(f"{both}; most likely they were exchanged")
+            step = step.model_copy(update={"action": likelier.action, "name": name})
+        kept.append(step)
+    return tuple(kept), notes
 
 
 def _is_right(order: TaskOrder, action: int) -> bool:
