@@ -161,6 +161,11 @@ READ: dict[str, Any] = {
         {"columns": {"start": "start_cs", "end": "end_cs"}},
         ABC[:1],
     ),
+    "microseconds": (
+        table("video,step,start_us,end_us", "0,4000000"),
+        {"columns": {"start": "start_us", "end": "end_us"}},
+        ABC[:1],
+    ),
     "quoted names and a video column of BIDS": (
         '"onset","duration","trial_type","video"\n0,4,boil,v\n4,5,pour,v\n',
         {},
