@@ -1,5 +1,6 @@
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import DataError, RunError
+from cefito.inference.observer import ObservationRecipe
+from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
 from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_LENGTHS, TINY_ROWS, TINY_RUN, as_arguments
 
 CONFIG = load_config("paper", overrides=TINY_RUN)
 
@@ -134,6 +137,17 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     assert captured.out.startswith("drawn films: ")
     rows = ["--recognisers", "nearest", "--seeds", "1"]  # as docs/compare.md says
     assert main(["compare", str(out / "data"), *rows, "--out", str(tmp_path / "compared")]) == 0
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
+    start = page.index("cefito data prepare custom demo/films")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").symlink_to(out)
+    given = as_arguments(TINY_LENGTHS | TINY_ROWS)
+    for line in page[start : page.index("\n```", start)].splitlines():
+        words = line.split()[1:]
+        assert main([*words, *(given if words[0] == "train" else ())]) == 0
+    session = Session(run := open_run(tmp_path / "runs" / "2026-11"))
+    for at, row in enumerate(ObservationRecipe.of(run).open().rows(next(out.glob("films/*.mp4")))):
+        assert session.observe(row, at=at)  # as pictures, too
     capsys.readouterr()
     title = f"between the pictures {out}/before.jpg and {out}/after.jpg"
     assert captured.out.count(title) == 1
