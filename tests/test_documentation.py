@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from inspect import signature
 from itertools import takewhile
 from pathlib import Path
 
@@ -26,21 +27,27 @@ import pytest
 from cyclopts import CycloptsError
 
 import cefito
+from cefito.batch.sources import Columns
 from cefito.cli import build_app, main
+from cefito.cli.compare import StudyOptions
 from cefito.cli.console import VOLUMES, split_volume
+from cefito.cli.share import report
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.errors import ConfigError
 from cefito.inference import next_films
-from cefito.planners.methods import load_config
+from cefito.inference.plan_formats import PlanRow
+from cefito.planners.methods import METHODS, load_config
 from cefito.recognition import stream
 from cefito.recognition.settings import RecogniserConfig
+from cefito.report.frames import TOTAL
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
 from cefito.settings import flattened
 from cefito.study import costs
+from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
 from tiny_runs import TINY_RUN
 
@@ -234,6 +241,18 @@ def test_settings_exist(page):
 
 
 @for_every_page
+def test_rows_and_methods_exist(page):
+    """But those of packages to be written, and rows of earlier versions."""
+    if page.name in ("own-planners.md", "measured.md"):
+        return
+    names = {"planners": {*ROWS, "all"}, "recognisers": recogniser_rows(), "method": METHODS}
+    text = page.read_text(encoding="utf-8")
+    for option, value in re.findall(rf"--({'|'.join(names)})[ =]([\w,+-]+)", text):
+        rows = {row.removesuffix("-true-task") for row in value.split(",")} - {"", "NAME"}
+        assert rows <= {*names[option]}, f"--{option} {value}"
+
+
+@for_every_page
 def test_scripts_and_their_options_exist(page):
     for given in [*calls(page, "python"), *calls(page, "python3")]:
         if given and given[0].endswith(".py"):
@@ -310,6 +329,14 @@ def first_cells(page: str, head: str) -> list[str]:
 def test_lists_are_whole(page, head, expected):
     listed = [cell.partition("=")[0] for cell in first_cells(page, head)]
     assert sorted(listed) == sorted(expected)
+
+
+def test_what_two_pages_leave_to_others_is_whole():
+    """Columns of many queries; options of labels, which are those of `cefito data steps`."""
+    text = (ROOT / "docs" / "plan-batch.md").read_text(encoding="utf-8")
+    cells = (line.split("|")[1] for line in text.splitlines() if line.startswith("| "))
+    listed = {name for cell in cells for name in SPAN.findall(cell)}
+    assert listed == {*Columns.model_fields, *PlanRow.model_fields}
     assert options("data", "steps") - options("quickstart") == {"--format"}  # of labels
 
 
@@ -330,6 +357,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
         ("plan-batch", "in groups of {cefito.batch.planning.PIECE},"),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
+        ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),
         ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
         ("recognise", "With fewer than {cefito.data.folds.FEW_VIDEOS} videos"),
         ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
@@ -344,6 +372,8 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         assert told in " ".join(text.split())
     assert (next_films._STRETCHES, stream.LOST_MORE, frame_folder._SPREAD) == (3, 10, 0.05)
     assert (costs._STEPS, costs._SHARE) == (8, 0.2)  # eight steps, a fifth
+    gallery = signature(report).parameters["queries"].default
+    assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     following = RecogniserConfig()
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -402,6 +432,7 @@ SMALLER = {
     "README.md": ("", ""),
     "docs/searches.md": ("", ""),
     "docs/report.md": ("", ""),
+    "docs/plan-batch.md": ("workers=4", "workers=1"),
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
     "docs/training.md": (
         'load_config("small")',
@@ -419,6 +450,7 @@ def place(world, tmp_path_factory):
     train_run(world, folder / "RUN", config=config, horizon=3, seed=0)
     np.save(folder / "before.npy", world.start[0].astype(np.float32))
     np.save(folder / "after.npy", world.end[2].astype(np.float32))
+    (folder / "QUERIES.jsonl").write_text('{"initial": "before.npy", "goal": "after.npy"}\n')
     return folder
 
 
@@ -432,7 +464,9 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
     assert any(old in code for code in codes)
     for code in codes:
         exec(code.replace(old, new) if old else code, names)
-    assert capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said
+    assert page != "docs/plan-batch.md" or said == "3 None ()\n"
     if page == "docs/searches.md":
         assert len(names["plans"]) == 5
 

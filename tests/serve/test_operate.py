@@ -153,6 +153,7 @@ def test_what_is_backed_up_comes_back(tmp_path):
 
 def test_hashes_and_the_bill_of_materials(tmp_path):
     """By `make lock`, beside the report that pip would write."""
+
     def entry(name, needs=(), **more):
         about = {"name": name, "version": "1.0", "requires_dist": list(needs), **more}
         info = {"archive_info": {"hashes": {"sha256": "0" * 64}}}

@@ -146,7 +146,7 @@ def test_pixels(tmp_path, capsys, monkeypatch):
         words = line.split()[1:]
         assert main([*words, *(given if words[0] == "train" else ())]) == 0
     session = Session(run := open_run(tmp_path / "runs" / "2026-11"))
-    for at, row in enumerate(ObservationRecipe.of(run).open().rows(next(out.glob("films/*.mp4")))):
+    for at, row in enumerate(ObservationRecipe.of(run).open().rows(next(out.rglob("*.mp4")))):
         assert session.observe(row, at=at)  # as pictures, too
     capsys.readouterr()
     title = f"between the pictures {out}/before.jpg and {out}/after.jpg"

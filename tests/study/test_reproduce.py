@@ -239,3 +239,14 @@ def test_the_page_lists_the_rows_and_the_tables_that_there_are(world):
     assert [row.name for row in EXPERIMENTS["coin"].rows(world)] == rows
     (added,) = re.findall(r"`--planners ([\w,]+)`\s+trains", page)
     assert [row.name for row in find_rows(added.split(","))] == added.split(",")
+    dataset, targets = "", re.findall(r"^\| (\w*) ?\| ([3-6]) \| (.*) \| not run \|$", page, re.M)
+    for name, steps, cells in targets:
+        dataset, horizon = name.lower() or dataset, int(steps)
+        again = published_rows(dataset, horizon, "reproduction")
+        rows = {row.method: row for row in [*published_rows(dataset, horizon), *again]}
+        methods = ("CEFITO", "ViterbiPlanNet", "ViterbiPlanNet (reproduced)")
+        for cell, method in zip(cells.split(" | "), methods, strict=True):
+            row = rows.get(method)
+            scores = row and f"{row.success_rate.value:.2f} / {row.mean_accuracy.value:.2f}"
+            assert cell == (scores or "–")
+    assert len(targets) == 12
