@@ -12,8 +12,6 @@ from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import DataError, RunError
-from cefito.inference.observer import ObservationRecipe
-from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
@@ -143,11 +141,8 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     (tmp_path / "demo").symlink_to(out)
     given = as_arguments(TINY_LENGTHS | TINY_ROWS)
     for line in page[start : page.index("\n```", start)].splitlines():
-        words = line.split()[1:]
-        assert main([*words, *(given if words[0] == "train" else ())]) == 0
-    session = Session(run := open_run(tmp_path / "runs" / "2026-11"))
-    for at, row in enumerate(ObservationRecipe.of(run).open().rows(next(out.rglob("*.mp4")))):
-        assert session.observe(row, at=at)  # as pictures, too
+        assert main([*line.split()[1:], *(given if " train " in line else ())]) == 0
+    assert main(["follow", "runs/2026-11", "--camera", str(next(out.rglob("*.mp4")))]) == 0
     capsys.readouterr()
     title = f"between the pictures {out}/before.jpg and {out}/after.jpg"
     assert captured.out.count(title) == 1
