@@ -241,8 +241,7 @@ def test_settings_exist(page):
 
 @for_every_page
 def test_rows_and_methods_exist(page):
-    """But those of packages to be written, and rows of earlier versions."""
-    if page.name in ("own-planners.md", "measured.md"):
+    if page.name in ("own-planners.md", "measured.md"):  # to be written; of earlier versions
         return
     names = {"planners": {*ROWS, "all"}, "recognisers": recogniser_rows(), "method": METHODS}
     given = rf"--({'|'.join(names)})[ =]([\w,+-]+)"

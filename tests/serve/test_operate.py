@@ -99,8 +99,7 @@ def test_the_compose_file():
     assert (ROOT / "deploy" / service["build"] / "Dockerfile").is_file()
 
 
-def test_the_image():
-    """What it copies is there, and the command line takes its call, which gets all signals."""
+def test_the_image_has_its_files_and_a_call_that_is_taken():
     text = re.sub("^ *#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
     steps = [line.split(" ", 1) for line in text.replace("\\\n", "").splitlines() if line]
     copied = [words.split()[:-1] for kind, words in steps if kind == "COPY" and words[0] != "-"]

@@ -136,11 +136,10 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     rows = ["--recognisers", "nearest", "--seeds", "1"]  # as docs/compare.md says
     assert main(["compare", str(out / "data"), *rows, "--out", str(tmp_path / "compared")]) == 0
     page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
-    start = page.index("cefito data prepare custom demo/films")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").symlink_to(out)
     given = as_arguments(TINY_LENGTHS | TINY_ROWS)
-    for line in page[start : page.index("\n```", start)].splitlines():
+    for line in page.partition("--out demo\n")[2].partition("\n```")[0].splitlines():
         assert main([*line.split()[1:], *(given if " train " in line else ())]) == 0
     assert main(["follow", "runs/2026-11", "--camera", str(next(out.rglob("*.mp4")))]) == 0
     capsys.readouterr()
