@@ -101,7 +101,6 @@ def test_options_are_fields_of_the_query(page):
     page.get_by_label("tell the planner the task").check()
     page.get_by_label("share of new videos to cover").fill("0.5")
     page.get_by_label("or the goal in words").fill("a cup of tea")
-    page.keyboard.press("Tab")
     for given in ("a video of the data set", "nothing: the task or the steps done alone"):
         page.get_by_label(given).check()
         with page.expect_request("**/v1/plan") as asked:
