@@ -151,8 +151,10 @@ def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()
     films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
-    (folder / "steps.csv").write_text(table_of(films, task="tyre"))
-    said = json.loads(ran("quickstart", "--films", folder, "--out", out, "--json").out)
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "steps.csv").write_text(table_of(films, task="tyre"))
+    given = ("--films", folder, "--labels", tmp_path / "labels", "--out", out)
+    said = json.loads(ran("quickstart", *given, "--json").out)
     assert (said["labelled"], said["new"]) == (4, 0)
     assert [video["video"] for video in said["videos"]] == [*films]
     assert not any(video["recognised"] for video in said["videos"])

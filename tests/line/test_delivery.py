@@ -319,7 +319,8 @@ def test_a_command_that_takes_too_long(deliver, said):
 
 def test_pauses_grow_and_a_receiver_names_its_own(tmp_path, said):
     """The pause before each attempt, as the thread asks for it."""
-    pauses, failures = [], iter([DeliveryError("is full", after=0.04), *map(DeliveryError, "abcd")])
+    pauses, problem = [], DeliveryError("is full", after=0.04)
+    failures = iter([problem, *map(DeliveryError, "abc"), DeliveryError("is away", after=9)])
 
     class Timed(Delivery):
         def _rest(self, seconds):

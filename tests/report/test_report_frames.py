@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from browsing import ELEMENT, parsed
+from cefito.cli import main
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
 from cefito.encoders.frames import thumbnail, thumbnails
@@ -71,7 +72,7 @@ def test_frames_without_the_library_that_decodes_them(run, place, monkeypatch):
         report_run(run, videos=place / "films")
 
 
-def test_frames_are_of_the_start_and_the_end(run):
+def test_frames_are_of_the_start_and_the_end(run, tmp_path):
     report = report_run(run)
     assert len(report.gallery) == 3
     for query in report.gallery:
@@ -89,6 +90,9 @@ def test_frames_are_of_the_start_and_the_end(run):
     assert sides == {f"Frame of the video {side} the steps" for side in ("before", "after")}
     assert "img-src data:" in page
     assert report_run(run) == report  # equal input, equal bytes
+    page = tmp_path / "page.html"
+    assert main(["report", str(run.folder), "--without-frames", "--out", str(page)]) == 0
+    assert "<img" not in page.read_text(encoding="utf-8")
 
 
 def test_videos_that_are_missing_or_broken(run, place, tmp_path):

@@ -139,6 +139,7 @@ def test_confusion_counts_every_window(windows, made):
 
 def test_gallery(windows, made):
     assert len(made.gallery) == min(300, len(windows)) == made.gallery_of
+    assert max(len(query.plans) for query in made.gallery) == 5
     for query, window in zip(made.gallery, windows, strict=True):
         wanted = "right" if window.success else "wrong" if window.rank is None else "listed"
         assert query.outcome == wanted

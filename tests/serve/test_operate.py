@@ -96,8 +96,20 @@ def test_the_compose_file():
     assert {*content["volumes"]} == {"sessions"}
     assert float(service["stop_grace_period"].rstrip("s")) > Limits().drain_seconds
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-    image = (ROOT / "Dockerfile").read_text("utf-8")
-    assert "--owner 10001 --mode 0700 /var/lib/cefito" in image
+    assert (ROOT / "deploy" / service["build"] / "Dockerfile").is_file()
+
+
+def test_the_image_has_its_files_and_a_call_that_is_taken():
+    text = re.sub("^ *#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    steps = [line.split(" ", 1) for line in text.replace("\\\n", "").splitlines() if line]
+    copied = [words.split()[:-1] for kind, words in steps if kind == "COPY" and words[0] != "-"]
+    assert all((ROOT / name).exists() for names in copied for name in names)
+    assert "--owner 10001 --mode 0700 /var/lib/cefito" in text
+    assert "'.[serve,text,video]'" in text  # what encodes pictures and films
+    program, command, *given = json.loads(dict(steps)["ENTRYPOINT"])
+    page = (ROOT / "docs" / "serve.md").read_text("utf-8")
+    (call,) = re.findall(r"^docker run .* -v \S*:(\S+):ro\" cefito (\S+)$", page, re.MULTILINE)
+    assert (program, command, call[0]) == ("cefito", "serve", options([*given, call[1]])[-1])
 
 
 def test_the_unit(tmp_path):
@@ -136,7 +148,7 @@ def test_what_is_backed_up_comes_back(tmp_path):
     assert (new / "current" / "run.json").read_text() == "{}"
 
 
-def test_the_bill_of_materials(tmp_path):
+def test_hashes_and_the_bill_of_materials(tmp_path):
     def entry(name, needs=(), **more):
         about = {"name": name, "version": "1.0", "requires_dist": list(needs), **more}
         info = {"archive_info": {"hashes": {"sha256": "0" * 64}}}
@@ -146,10 +158,18 @@ def test_the_bill_of_materials(tmp_path):
     app |= {"requested_extras": ["serve"], "download_info": {"dir_info": {}}}
     licence = {"classifier": ["License :: OSI Approved :: MIT License"]}
     parts = [entry("typed-one", license_expression="MIT"), entry("other", ["typed-one"], **licence)]
-    (tmp_path / "report.json").write_text(json.dumps({"install": [app, *parts]}))
-    command = [sys.executable, str(ROOT / "deploy" / "sbom.py"), "report.json", "sbom.json"]
+    for name in ("Makefile", "deploy", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in (".venv", "dist"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    (tmp_path / "dist" / "report.json").write_text(json.dumps({"install": [app, *parts]}))
+    command = ["make", "lock", "PIP=:", f"BIN={Path(sys.executable).parent}"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    bill = json.loads((tmp_path / "sbom.json").read_text())
+    locked = (tmp_path / "dist" / "requirements.txt").read_text().splitlines()
+    hashed = f"1.0 --hash=sha256:{'0' * 64}"
+    assert locked == [f"typed-one=={hashed}", f"other=={hashed}"]
+    bill = json.loads((tmp_path / "dist" / "sbom.cdx.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert bill["metadata"]["component"]["name"] == "cefito"
     first, second = bill["components"]

@@ -225,11 +225,13 @@ def taking(serving, model):
     return serving(encoder=str(model))
 
 
-def test_pictures_are_planned_between(taking, decoder):
+def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = {"initial": ("../../x.png", picture(0)), "goal": ("y", picture(1))}
     response = taking.post(UPLOAD, files=files, data={"request": '{"run": "tea", "top_k": 2}'})
     assert response.status_code == 200, response.text
     assert len(response.json()["plans"]) == 2
+    assert [*tmp_path.iterdir()] == []  # they are deleted
     found = decoded(decoder, initial=picture(0), goal=picture(1))
     listed = {name: getattr(found, name)[0].tolist() for name in ("initial", "goal")}
     same = taking.post("/v1/plan", json={"run": "tea", "top_k": 2, "observations": listed})

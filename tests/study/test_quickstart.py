@@ -1,5 +1,6 @@
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from cefito.runs.run import open_run
 from cefito.study import quickstart
 from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_LENGTHS, TINY_ROWS, TINY_RUN, as_arguments
 
 CONFIG = load_config("paper", overrides=TINY_RUN)
 
@@ -134,6 +135,13 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     assert captured.out.startswith("drawn films: ")
     rows = ["--recognisers", "nearest", "--seeds", "1"]  # as docs/compare.md says
     assert main(["compare", str(out / "data"), *rows, "--out", str(tmp_path / "compared")]) == 0
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").symlink_to(out)
+    given = as_arguments(TINY_LENGTHS | TINY_ROWS)
+    for line in page.partition("--out demo\n")[2].partition("\n```")[0].splitlines():
+        assert main([*line.split()[1:], *(given if " train " in line else ())]) == 0
+    assert main(["follow", "runs/2026-11", "--camera", str(next(out.rglob("*.mp4")))]) == 0
     capsys.readouterr()
     title = f"between the pictures {out}/before.jpg and {out}/after.jpg"
     assert captured.out.count(title) == 1

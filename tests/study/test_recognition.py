@@ -132,8 +132,8 @@ def test_the_command(films, tmp_path, capsys):
         assert main([*given, "--recognisers", "nearest", other]) == 2
         said = f"--recognisers: {other.split('=')[0]} has no meaning, since whole videos are scored"
         assert said in capsys.readouterr().err
-    assert main([*given, "--recognisers", "nearest", "--graphs=g.json", "--horizons=3"]) == 2
-    assert "--recognisers: --horizons, --graphs have no meaning" in capsys.readouterr().err
+    assert main([*given, "--recognisers", "nearest", "--sample=9", "--horizons=3"]) == 2
+    assert "--recognisers: --sample, --horizons have no meaning" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nonsense"]) == 2
     assert "recognisers nonsense: expected some of recogniser" in capsys.readouterr().err
     assert main([*given, "--recognisers", "nearest,lstm", "--against", "tcn"]) == 2

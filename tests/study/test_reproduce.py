@@ -1,6 +1,7 @@
 import re
 import struct
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,12 @@ def test_the_page_lists_the_rows_and_the_tables_that_there_are(world):
     assert [row.name for row in EXPERIMENTS["coin"].rows(world)] == rows
     (added,) = re.findall(r"`--planners ([\w,]+)`\s+trains", page)
     assert [row.name for row in find_rows(added.split(","))] == added.split(",")
+    targets = re.findall(r"^\|.* ([3-6]) \| (.*) \| not run \|$", page, re.MULTILINE)
+    methods = ("CEFITO", "ViterbiPlanNet", "ViterbiPlanNet (reproduced)")
+    places = product(("crosstask", "coin", "niv"), range(3, 7))
+    for (name, steps), (told, cells) in zip(places, targets, strict=True):
+        again = published_rows(name, steps, "reproduction")
+        rows = {row.method: row for row in [*published_rows(name, steps), *again]}
+        scores = [(row.success_rate, row.mean_accuracy) for row in map(rows.get, methods) if row]
+        shown = [f"{rate.value:.2f} / {accuracy.value:.2f}" for rate, accuracy in scores]
+        assert (int(told), cells.removeprefix("– | ").split(" | ")) == (steps, shown)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -355,6 +356,12 @@ def test_another_executor(world, tmp_path, monkeypatch):
     assert asked == [(7, ["nearest"] * 4, [(2, 1), (3, 1), (2, 0), (3, 0)])]
     with pytest.raises(ConfigError, match="no executor 'abacus'"):
         run_study(ours, executor="abacus")
+    gpus = []
+    monkeypatch.setattr(running, "make_executor", lambda *_, **how: gpus.append(how["gpus"]))
+    for device in ("cpu", "cuda", "cuda:1"):  # each job has a GPU of a cluster
+        with pytest.raises(AttributeError):  # no study
+            run_study(cast("Any", SimpleNamespace(device=device)))
+    assert gpus == [0, 1, 1]
 
 
 @pytest.mark.usefixtures("ray_cluster")

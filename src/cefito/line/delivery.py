@@ -233,7 +233,7 @@ class Delivery:
                         self._changed.notify_all()
                         return
                     pause = min(max(2 * pause, self._first_pause), self._longest)
-                    self._rest(max(pause, getattr(problem, "after", 0.0)))
+                    self._rest(min(max(pause, getattr(problem, "after", 0.0)), self._longest))
             else:
                 if pause:
                     self._say("the receiver takes events again")

@@ -28,5 +28,6 @@ def test_transitions_are_smoothed_shares_of_the_task():
 
 def test_states_come_back_from_their_lookup():
     states = TaskStates.make([[0, 2], [1, 2, 3], []], 5)
+    assert states.lookup.nbytes == 8 * 3 * 5  # tasks × actions, as docs/scale.md says
     again = TaskStates.of(states.lookup)
     assert all(torch.equal(getattr(states, name), getattr(again, name)) for name in vars(states))

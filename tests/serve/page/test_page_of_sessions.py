@@ -78,6 +78,7 @@ def test_three_steps_and_an_undo(page, drawn):
     run = drawn.lengths
     session = Session(run)
     assert faults_light_and_dark(page) == []
+    expect(page.locator("#live-view")).to_have_attribute("src", re.compile(f"film.*{VIDEO}"))
     begin(page)
     same(page, session, run)
     assert page.locator("#live-undo").is_disabled()

@@ -81,3 +81,31 @@ def test_a_link_holds_the_query(page):
     assert other.get_by_label("video", exact=True).input_value() == "film-11"
     assert other.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     other.close()
+
+
+def test_options_are_fields_of_the_query(page):
+    def reading(route):  # as if the encoder of the run read texts
+        model = route.fetch().json()
+        model["runs"][1]["uploads"].append("text")
+        route.fulfill(json=model)
+
+    page.route("**/v1/model", reading)
+    open_page(page, page.url)
+    page.locator("#options").evaluate("one => { one.open = true; }")
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("number of plans").fill("2")
+    assert len(plan_now(page)) == 2
+    page.locator("#graph").wait_for()  # the order of the task's steps
+    page.get_by_label("task", exact=True).select_option(label="make tea")
+    page.get_by_label("tell the planner the task").check()
+    page.get_by_label("share of new videos to cover").fill("0.5")
+    page.get_by_label("or the goal in words").fill("a cup of tea")
+    for given in ("a video of the data set", "nothing: the task or the steps done alone"):
+        page.get_by_label(given).check()
+        with page.expect_request("**/v1/plan") as asked:
+            page.get_by_role("button", name="Plan", exact=True).click()
+        question = asked.value.post_data_json
+        facts = {"top_k": 2, "task": 0, "coverage": 0.5, "goal_text": "a cup of tea"}
+        assert question.items() >= facts.items()
+        assert question.get("video", {}).get("goal") == (False if "video" in given else None)

@@ -161,6 +161,11 @@ READ: dict[str, Any] = {
         {"columns": {"start": "start_cs", "end": "end_cs"}},
         ABC[:1],
     ),
+    "microseconds": (
+        table("video,step,start_us,end_us", "0,4000000"),
+        {"columns": {"start": "start_us", "end": "end_us"}},
+        ABC[:1],
+    ),
     "quoted names and a video column of BIDS": (
         '"onset","duration","trial_type","video"\n0,4,boil,v\n4,5,pour,v\n',
         {},
@@ -510,6 +515,9 @@ def test_validation_is_test_where_nothing_else_is(read, tmp_path):
     _, source = read(json.dumps({"database": database}))
     assert [video.split for video in source.annotations.videos] == ["train", "test"]
     assert "left out 1 videos without a segment" in " ".join(source.notes)
+    for tag, split in {"train": "train", "val": "val", "validation": "val", "test": "test"}.items():
+        _, source = read(sample(("events", "boil", [1, 100]), tags=[tag]), frame_rate=25)
+        assert source.annotations.videos[0].split == split
 
 
 def test_two_tables_named_by_their_files(tmp_path):

@@ -251,6 +251,9 @@ def test_names_that_differ_by_little(write):
         ("cook 2 minutes", "Cook: 2 minutes"),
         ("mince garlic", "mince the garlic"),  # by words
     ]
+    pytest.importorskip("wordllama")
+    text = "video,task,step,start,end\na,x,put in the battery,0,1\nb,y,put battery in,0,1\n"
+    assert "'put in the battery' and 'put battery in'" in read_steps(write(text)).notes[0]
 
 
 GROUPED = """video,task,step,start,end,group

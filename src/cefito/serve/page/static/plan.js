@@ -319,7 +319,9 @@ onFilm(() => { if (byFilm()) gapChosen(); });
 onTimeline(() => { reset(); gapChosen(); });
 for (const id of ["elapsed", "top-k", "coverage"]) $(id).addEventListener("change", stale);
 $("count").addEventListener("change", () => showVideo());
-for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", kindChosen);
+$("no-goal").addEventListener("change", kindChosen);
+// while it is typed, for once a button is pressed, nothing may move
+$("goal-text").addEventListener("input", () => { if (goalHidden() === $("goal-row").hidden) { stale(); ready(); } else kindChosen(); });
 $("done-kind").addEventListener("change", doneChanged);
 $("done-add").addEventListener("click", () => {
   if ($("done-action").value) done.push(valueOf("done-action"));
