@@ -57,7 +57,7 @@ def test_tasks(given, expected):
     ("given", "message"),
     [
         ("Make Lemonad", "unknown task 'Make Lemonad'; similar names: 'Make Lemonade'."),
-        ("xyz", "unknown task 'xyz'; no name is similar. taxonomy.json lists all names."),
+        ("xyz", "unknown task 'xyz'; there are 'Make Lemonade', 'Make Käse', 'Numbers'."),
         ("name:", "unknown task ''"),
         ("!", "unknown task '!'"),
         (3, "unknown task 3; there are 0 to 2."),

@@ -22,6 +22,7 @@ from cefito.settings import Record, read_record
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _list = partial(listed, most=8)  # matches shown
 _NEAR = 3  # most suggestions
+_FEW = 5  # names, which are all listed
 _LEAST = 3  # letters of a name that others can be similar to
 _SIMILAR, _WORSE = 59, 15  # least per cent, and how much less than the best one has
 
@@ -450,6 +451,9 @@ def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
     near = dict.fromkeys(
         similar for pool in pools for similar in similar_names(name, [entry.name for entry in pool])
     )
+    names = dict.fromkeys(entry.name for pool in pools for entry in pool)
+    if not near and len(names) <= _FEW:
+        return f"there are {', '.join(map(repr, names))}."
     if not near:
         return "no name is similar. taxonomy.json lists all names."
     return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
