@@ -37,7 +37,18 @@ __all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_s
 
 
 class Run(OpenedRun):
-    """A finished run that answers questions."""
+    """A finished run that answers questions.
+
+    Attributes:
+        folder: The run folder.
+        planner: The trained planner.
+        info: Content of `run.json`.
+        config: All settings.
+        taxonomy: Tasks and actions that the run knows.
+        coverage: Thresholds of sets of plans; None if it is not calibrated.
+        recogniser: Recogniser of steps in whole videos; None without one.
+        verifier: Verifier of steps; None without one.
+    """
 
     def plan(
         self,
