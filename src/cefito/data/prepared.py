@@ -61,7 +61,7 @@ class Scene:
 class PreparedDataset:
     """An opened, validated data set.
 
-    Attributes:
+    Args:
         folder: The folder that it was opened from.
         name: Name in tables; contains the word "simulated" if the observations are simulated.
         annotations: Taxonomy and annotated videos.

@@ -45,7 +45,7 @@ _OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes", "
 class Windows:
     """N windows of one horizon T, or of all lengths up to it.
 
-    Attributes:
+    Args:
         initial: Initial observations [N, E].
         goal: Goal observations [N, E].
         actions: Action ids [N, T]; −1 after the last action of a shorter window.

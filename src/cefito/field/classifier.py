@@ -18,7 +18,7 @@ class TaskClassifier(nn.Module):
     Args:
         config: Settings of the layers.
         observation_dim: E, the features of an observation.
-        task_count: |C|, the tasks of the taxonomy.
+        task_count: C, the tasks of the taxonomy.
     """
 
     mean: Tensor  # subtracted from the observations, [E]

@@ -140,34 +140,23 @@ class OpenedRun:
     `cefito.runs.run.Run` answers questions beside. Planner, settings, recogniser, verifier and
     coverage are opened when they are first used: only then a file that is whole but not of this
     version is refused (RunError).
-
-    Attributes:
-        folder: The run folder.
-        planner: The trained planner.
-        info: Content of `run.json`.
-        config: All settings.
-        taxonomy: Tasks and actions that the run knows.
-        chosen_steps: Shortest and longest plan, in steps, if `with_steps` limited them.
-        files: SHA-256 of each file by name; empty if unknown.
-        videos: Videos of training and validation; None if unknown.
-        coverage: Thresholds of sets of plans; None if it is not calibrated.
-        recogniser: Recogniser of steps in whole videos; None without one.
-        verifier: Verifier of steps; None without one.
-        copy_of: Archive that the folder is a copy of; empty if it is none.
     """
 
     folder: Path
     planner: Part[Planner] = Part()
-    info: RunInfo
+    info: RunInfo  # content of `run.json`
     config: Part[RunConfig] = Part()
-    taxonomy: Taxonomy
+    taxonomy: Taxonomy  # tasks and actions that it knows
+    # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
     chosen_steps: tuple[int, int] | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
-    videos: TrainedVideos | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
+    videos: TrainedVideos | None = None  # that it has seen; None if unknown
+    # thresholds of its sets; None if it is not calibrated
     coverage: Part[CoverageTable | None] = Part(None)
+    # of steps in whole videos, and of errors in them; None without one
     recogniser: Part[Recogniser | None] = Part(None)
     verifier: Part[Verifier | None] = Part(None)
-    copy_of: str = ""
+    copy_of: str = ""  # the archive that its folder is a copy of
 
     @classmethod
     def open(

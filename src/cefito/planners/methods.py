@@ -244,7 +244,7 @@ logger = logging.getLogger(__name__)
 class RunConfig:
     """Settings of a run.
 
-    Attributes:
+    Args:
         method: Name of the method.
         preset: Name of the preset.
         settings: Sections that the method reads, of its class of settings.

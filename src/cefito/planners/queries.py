@@ -33,7 +33,7 @@ class Queries:
 
     Floating-point numbers of any precision are accepted, and kept as float32.
 
-    Attributes:
+    Args:
         initial: Initial observations [N, E].
         goal: Goal observations [N, E].
         tasks: Ids of the true tasks [N]; None to have them predicted.

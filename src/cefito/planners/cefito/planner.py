@@ -63,7 +63,7 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 class CefitoPlanner(Sized, BasePlanner):
     """The paper's planner: task classifier, energy field and search, and what goes beyond it.
 
-    Attributes:
+    Args:
         settings: All settings of the method.
         taxonomy: Tasks and actions.
         space: Allowed actions of each task.

@@ -37,7 +37,7 @@ class NearestPlanner(Sized, BasePlanner):
     Each observation is scaled to unit length, which is the stronger baseline on real features. The
     energy of a plan is the Euclidean distance of the scaled pairs. A given task restricts windows.
 
-    Attributes:
+    Args:
         pairs: Both observations of each training window, scaled, [M, 2 E].
         actions: Action ids of the windows [M, T].
         tasks: Task ids of the windows [M].
