@@ -59,16 +59,27 @@ class Scene:
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """An opened, validated data set."""
+    """An opened, validated data set.
+
+    Args:
+        folder: The folder that it was opened from.
+        name: Name in tables; contains the word "simulated" if the observations are simulated.
+        annotations: Taxonomy and annotated videos.
+        start: Observation at the start of each step [S, E], float16 or float32.
+        end: Observation at the end of each step [S, E].
+        action_text: Text vectors of the actions [K, W]; None without them.
+        provenance: Record of how it was made, in free form.
+        hashes: SHA-256 of each file, by name.
+    """
 
     folder: Path
-    name: str  # shown in tables; contains the word "simulated" if the observations are
+    name: str
     annotations: Annotations
-    start: NDArray[np.floating[Any]]  # at the start of each step, [S, E], float16 or float32
-    end: NDArray[np.floating[Any]]  # at the end of each step, [S, E]
-    action_text: NDArray[np.floating[Any]] | None  # [K, W]
-    provenance: dict[str, Any]  # free form
-    hashes: dict[str, str]  # SHA-256 of each file, by name
+    start: NDArray[np.floating[Any]]
+    end: NDArray[np.floating[Any]]
+    action_text: NDArray[np.floating[Any]] | None
+    provenance: dict[str, Any]
+    hashes: dict[str, str]
 
     def __repr__(self) -> str:
         return (

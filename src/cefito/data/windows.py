@@ -43,30 +43,47 @@ _OPTIONAL = ("before", "remaining", "elapsed", "predicted", "wrong", "scenes", "
 
 @dataclass(frozen=True)
 class Windows:
-    """N windows of one horizon T, or of all lengths up to it."""
+    """N windows of one horizon T, or of all lengths up to it.
 
-    initial: NDArray[np.float32]  # observations [N, E]
-    goal: NDArray[np.float32]  # observations [N, E]
-    actions: NDArray[np.int64]  # [N, T]; −1 after the last action of a shorter window
-    tasks: NDArray[np.int64]  # [N]
-    video: NDArray[np.int64]  # index of the video in the data set, [N]
-    start: NDArray[np.int64]  # index of the first step in its video, [N]
+    Args:
+        initial: Initial observations [N, E].
+        goal: Goal observations [N, E].
+        actions: Action ids [N, T]; −1 after the last action of a shorter window.
+        tasks: Task ids [N].
+        video: Index of the video in the data set [N].
+        start: Index of the first step in its video [N].
+        taxonomy: Tasks and actions.
+        action_text: Text vectors of the actions [K, W]; None without them.
+        dataset: Name of the data set.
+        split: "train", "val" or "test".
+        before: Of several lengths, actions of the video before the window, oldest first, −1 after
+            the last [N, D].
+        remaining: Of several lengths, steps from the window's first to the video's last [N].
+        elapsed: Of several lengths, seconds from the initial observation to the goal, NaN if
+            unknown [N].
+        predicted: Task stored with the data set [N]; −1 if unknown.
+        wrong: Whether a step of the window was done wrongly [N]; None if the data set names no
+            errors.
+        scenes: `Scene` of the initial observation and of the goal [N, 2]; None without films.
+        groups: Number of the group of the video [N]; None if no videos share a group.
+    """
+
+    initial: NDArray[np.float32]
+    goal: NDArray[np.float32]
+    actions: NDArray[np.int64]
+    tasks: NDArray[np.int64]
+    video: NDArray[np.int64]
+    start: NDArray[np.int64]
     taxonomy: Taxonomy
-    action_text: NDArray[np.floating[Any]] | None  # [K, W]
-    dataset: str  # its name
-    split: str  # "train", "val" or "test"
-    # of windows of several lengths: the actions of the video before the window, oldest first,
-    # [N, D], −1 after the last; the steps from the window's first to the video's last [N]; and the
-    # seconds from the initial observation to the goal, NaN if unknown [N]
+    action_text: NDArray[np.floating[Any]] | None
+    dataset: str
+    split: str
     before: NDArray[np.int64] | None = None
     remaining: NDArray[np.int64] | None = None
     elapsed: NDArray[np.float32] | None = None
-    predicted: NDArray[np.int64] | None = None  # task stored with the data set, [N]; −1 if unknown
-    # whether a step of the window was done wrongly [N]; None if the data set names no errors
+    predicted: NDArray[np.int64] | None = None
     wrong: NDArray[np.bool_] | None = None
-    # `Scene` of the initial observation and of the goal [N, 2]; None if the data set has no films
     scenes: NDArray[np.object_] | None = None
-    # number of the group of each one's video [N]; None if no videos share a group
     groups: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:

@@ -14,6 +14,11 @@ class TaskClassifier(nn.Module):
     """Four linear layers applied to each observation, averaged over the two before the last.
 
     As in the authors' checkpoints there is no activation between the first two layers.
+
+    Args:
+        config: Settings of the layers.
+        observation_dim: E, the features of an observation.
+        task_count: C, the tasks of the taxonomy.
     """
 
     mean: Tensor  # subtracted from the observations, [E]

@@ -96,7 +96,12 @@ class ReducedDistance:
 class EnergyField(nn.Module):
     """A predictor and a distance. Observations are given raw; they are normalised here.
 
-    `action_vectors` [K, W] are frozen; None to learn them.
+    Args:
+        config: Settings of predictor and distance.
+        observation_dim: E, the features of an observation.
+        action_count: K, the actions of the taxonomy.
+        horizon: T, the actions of a sequence.
+        action_vectors: Frozen vectors of the actions [K, W]; None to learn them.
     """
 
     mean: Tensor

@@ -88,16 +88,16 @@ class FilmSession:
         self.stream = step_stream(begin.run.own_recogniser, begin.task)
         if begin.run.verifier is not None:
             self.stream.doubted()
-        self.told: frozenset[float] = frozenset()  # starts of steps that were reported
-        self._reports: tuple[_Report, ...] = ()  # that can be taken back
+        self.told: frozenset[float] = frozenset()  # start times of the reported steps
+        self._reports: tuple[_Report, ...] = ()  # those that `undo` can take back
         self._seen = False  # whether a row was new, or a step was reported
         self._over = False  # whether no row follows
-        # keys and values: findings in sequences drawn (task, whether the film is over, number of
-        # steps done, rows), and the latest ones (those judged, probability of the task, least
-        # probability, steps done)
+        # two results, each stored with its key: findings in drawn sequences (key: task, whether the
+        # film is over, number of steps done, rows) and deviations (key: these findings, probability
+        # of the task, least probability, steps done)
         self._drawn: tuple[tuple[Any, ...], Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation]]
-        self._wait = 0.0  # seconds of the film from which on they are drawn again
+        self._wait = 0.0  # second of the film from which sequences are drawn again
         self._judge_again()
 
     def copy(self) -> Self:

@@ -39,8 +39,8 @@ EVIDENCE = 1.5
 PROMPT = 0.98
 """Probability that nothing was done between a step that is reported and the next event."""
 OPEN = 0.5
-"""Probability of the same that usual steps (`Belief.unseen`) are inferred with. It does not change
-the next step."""
+"""Probability that no step was left unreported right before or after a reported one, or before the
+first observation; used to infer such steps. Predictions of the next step use `PROMPT` instead."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
 UNEXPECTED = 0.01

@@ -52,7 +52,7 @@ SERVER = "server of a language model"
 TEXT = "text vectors of actions"
 
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
-"""Ends of a variant's name if it is given the true task, or the one that the data set stores."""
+"""Suffixes of names of variants that are given the true task, or the one stored in the data set."""
 
 
 class NoSettings(Settings):
@@ -242,14 +242,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a run."""
+    """Settings of a run.
+
+    Args:
+        method: Name of the method.
+        preset: Name of the preset.
+        settings: Sections that the method reads, of its class of settings.
+        parts: Settings of the parts beside the planner, by section.
+    """
 
     method: str
     preset: str
-    settings: Any  # the sections that the method reads, of its class of settings
-    parts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of what it has beside its planner, by section
+    settings: Any
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def sections(self) -> dict[str, Any]:

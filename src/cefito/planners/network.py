@@ -126,7 +126,7 @@ class Ensemble(Sized, Generic[Network]):
     part: ClassVar[str]  # name of the file and of the folders of trainings
     stream: ClassVar[int | None] = None  # random stream of the seed; None to derive it from title
     own_mean: ClassVar[bool] = False  # networks set their mean observation themselves
-    numbered: ClassVar[bool] = False  # names of tensors have a number even if there is one network
+    numbered: ClassVar[bool] = False  # names of tensors begin with a number even for one network
     loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
     section: ClassVar[str] = ""  # of the method's settings; empty if it is named as the part
     trained: ClassVar[str] = ""  # place of the training's settings; empty if in that section

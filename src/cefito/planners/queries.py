@@ -33,24 +33,29 @@ class Queries:
 
     Floating-point numbers of any precision are accepted, and kept as float32.
 
+    Args:
+        initial: Initial observations [N, E].
+        goal: Goal observations [N, E].
+        tasks: Ids of the true tasks [N]; None to have them predicted.
+        seen: Whether the initial observation and the goal are known [N, 2]; None if all are. The
+            rows of unknown observations are never read.
+        done: Ids of the actions done before the plan, oldest first, padded with −1 [N, D]; a row of
+            −1 alone if nothing was done yet; None if unknown.
+        elapsed: Seconds between both observations [N], NaN if unknown; None if all are unknown.
+        scenes: `Scene` of both observations [N, 2]; None if there are no pictures.
+
     Raises:
         DataError: An array of another type or shape, a value that is NaN, infinite or beyond
             `LARGEST`, a negative id, or a time that is not positive, or not between two known
             observations.
     """
 
-    initial: NDArray[np.floating[Any]]  # initial observations [N, E], kept as float32
-    goal: NDArray[np.floating[Any]]  # goal observations [N, E], kept as float32
-    tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
-    # whether the initial observation and the goal are known, bool [N, 2]; None if all are. The rows
-    # of unknown observations are never read
+    initial: NDArray[np.floating[Any]]
+    goal: NDArray[np.floating[Any]]
+    tasks: NDArray[np.int64] | None = None
     seen: NDArray[np.bool_] | None = None
-    # actions done before the plan, oldest first, int64 [N, D], padded with −1; a row of −1 alone if
-    # nothing was done yet; None if unknown
     done: NDArray[np.int64] | None = None
-    # seconds between both observations, float32 [N], NaN if unknown; None if all are
     elapsed: NDArray[np.float32] | None = None
-    # `Scene` of both observations [N, 2]; None if there are no pictures
     scenes: NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:

@@ -1,13 +1,13 @@
-"""Networks that say which step a row shows: of averages of rows around it, and of rows in order.
+"""Networks that classify rows by step, from averages of rows around each and from rows in order.
 
-Let x_t be the standardised row t. The mean of the video so far is taken away, since it shows the
-room more than the step:
+Let x_t be the standardised row t and m_t the mean of the rows so far (after L rows, an exponential
+average). The mean is subtracted, since it depends on the room more than on the step:
 
     m_t = m_t−1 + (x_t − m_t−1) / min(t + 1, L),    u_t = x_t − m_t
 
-and a network sees u_t beside its exponential averages v_t = v_t−1 + (1 − e^(−1/τ)) (u_t − v_t−1)
-for each time constant τ. A whole video has one mean, and averages of later rows, too. Which step
-comes next depends on the task and the time t: a network of next steps sees m_t and log(1 + t), too.
+A network sees u_t and its exponential averages v_t = v_t−1 + (1 − e^(−1/τ)) (u_t − v_t−1) for each
+time constant τ. In whole videos, the mean is that of all rows, and later rows are averaged, too.
+The next step depends on the task and the time: its network also sees m_t and log(1 + seconds).
 """
 
 from __future__ import annotations

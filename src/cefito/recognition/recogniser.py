@@ -209,10 +209,10 @@ class Recogniser(Protocol):
         """Return a stream of rows of a video; refused if it does not follow (ConfigError)."""
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
-        """Return a recogniser to which steps against the orders of their task are unlikely.
+        """Return a recogniser that makes steps against the orders of their task less probable.
 
-        Of each pair (a, b) of a task, b right before a becomes less probable. Refused if it makes
-        no use of orders (ConfigError).
+        For each pair (a, b) of actions of a task, it is less probable that a directly follows b.
+        A recogniser that does not use orders raises a ConfigError.
         """
 
 

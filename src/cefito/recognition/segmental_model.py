@@ -117,9 +117,9 @@ class SegmentalModel(BaseRecogniser):
     films: Mapping[int, HeldFilm] = field(default_factory=dict)
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
-        """Return a recogniser to which steps against the orders of their task are unlikely.
+        """Return a recogniser that makes steps against the orders of their task less probable.
 
-        Of each pair (a, b) of a task, b right before a becomes less probable.
+        For each pair (a, b) of actions of a task, it is less probable that a directly follows b.
         """
         if not self.config.chain:
             return super().given_orders(orders)
@@ -243,7 +243,7 @@ class SegmentalModel(BaseRecogniser):
         return logs - self.config.prior_power * self.log_prior
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
-        """Return the same of features of rows.
+        """Return `log_seen` of the features of rows, without the attention network.
 
         Args:
             features: Features of n rows [n, F].
@@ -253,13 +253,13 @@ class SegmentalModel(BaseRecogniser):
         return mixed(self._logs(features, past=past, seen=seen), self.shares[past])
 
     def both_logs(self, rows: Rows, *, past: bool) -> tuple[Floats, Floats]:
-        """Return `log_seen` by the usual networks, and by those of changes."""
+        """Return `log_seen` by the usual networks and by the networks of changes."""
         return self._logs(self._features(rows, past=past), past=past, both=True)
 
     def _logs(
         self, features: Rows, *, past: bool, seen: Past | None = None, both: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return the same of features [n, F]; of networks without a share, that of the others."""
+        """Return `log_seen` by both kinds of networks; a kind of share 0 returns the other's."""
         share, logs = self.shares[past], list[Floats]()
 
         def told(network: RowClassifier, features: Rows) -> Floats:

@@ -207,8 +207,8 @@ class RecogniserConfig(RowNetworksConfig, RecogniserSettings):
         0.4,
         ge=0,
         le=1,
-        description="Share of the mean time of its action from which it does, unless it goes on "
-        "or was told.",
+        description="Least duration of a step that counts as done, as a share of the mean of its "
+        "action; a step that goes on or was reported may be shorter.",
     )
     folds: int = Field(
         3, ge=2, le=100, description="Parts of the videos held out in turn to calibrate."

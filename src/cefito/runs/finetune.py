@@ -2,9 +2,9 @@
 
 New tasks and actions (by name, `cefito.data.vocabulary`) get ids after the run's own, and rows in
 its networks, drawn as in a fresh training. Training starts from the run's weights with a new
-optimiser. The counts of n-grams are continued; temperatures, and weights of the objective and of
-n-grams, are fitted on the new validation windows only. Recogniser and verifier are trained anew, on
-the new data alone; the orders of tasks that these lack stay.
+optimiser. New counts of n-grams are added to the run's; temperatures, and weights of the objective
+and of n-grams, are fitted on the new validation windows only. Recogniser and verifier are trained
+on the new data alone; the verifier keeps the run's orders of tasks without a new video.
 """
 
 from __future__ import annotations

@@ -37,7 +37,22 @@ __all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_s
 
 
 class Run(OpenedRun):
-    """A finished run that answers questions."""
+    """A finished run that answers questions.
+
+    Args:
+        folder: The run folder.
+        planner: The trained planner.
+        info: Content of `run.json`.
+        config: All settings.
+        taxonomy: Tasks and actions that the run knows.
+        chosen_steps: Numbers of steps of the shortest and the longest plan; None for all.
+        files: SHA-256 of each file, by name; empty if unknown.
+        videos: Ids of the videos of training and validation; None if unknown.
+        coverage: Thresholds of sets of plans; None if it is not calibrated.
+        recogniser: Recogniser of steps in whole videos; None without one.
+        verifier: Verifier of steps; None without one.
+        copy_of: Archive that the folder is a copy of; empty if it is none.
+    """
 
     def plan(
         self,

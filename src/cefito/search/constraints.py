@@ -48,8 +48,8 @@ class Rules:
         """Apply the meaning of each constraint.
 
         Raises:
-            ConfigError: Actions or steps that do not exist, two meanings of one, or no usable
-                action.
+            ConfigError: An action or step does not exist, a step is pinned to two actions, an
+                action is to precede itself, or no action is usable.
         """
         rules = cls.none(actions, horizon)
         for how, value in constraints.given():

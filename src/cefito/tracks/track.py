@@ -1,6 +1,6 @@
 """`Track`: the steps in time of a video, as people annotate them or as they are recognised.
 
-Names are bound to the ids of a taxonomy here alone, and so are ids to names.
+`bound` finds the ids of names in a taxonomy, and `named` the names of ids.
 """
 
 from __future__ import annotations

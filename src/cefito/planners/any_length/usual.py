@@ -10,10 +10,10 @@ Where there is no initial observation, the first state of a plan is drawn from t
 
     log p(s) = a log p_n(s) + b log p_u(s | h) + r [a was done] + constant
 
-a, b and r are of the greatest likelihood on validation videos, for each kind of what is known. The
-first step of a video varies less than others, and there is one of each video: its smoothing is
-chosen by first steps alone, of all videos held out in turn, and it follows the n-grams alone where
-the network does not clearly help.
+For each kind of what is known, a, b and r maximise the likelihood of validation videos, times their
+normal priors. First steps vary less than later ones, and each video has only one. So their
+smoothing is chosen by first steps alone, by cross-validation over all videos, and their pool has
+the network only if it clearly helps.
 
 The number of steps left, L, is counted after the last step done c and after n steps done:
 

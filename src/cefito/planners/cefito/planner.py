@@ -61,17 +61,28 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner(Sized, BasePlanner):
-    """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
+    """The paper's planner: task classifier, energy field and search, and what goes beyond it.
+
+    Args:
+        settings: All settings of the method.
+        taxonomy: Tasks and actions.
+        space: Allowed actions of each task.
+        incremental: The trained energy field, in the form that searches use.
+        prior: Prior probabilities of sequences by n-grams.
+        fitted: Weights of the objective "fitted".
+        chain: The chain; None for an imported run.
+        task_model: Task classifier; None if the settings choose none.
+    """
 
     abilities: ClassVar[Abilities] = ABILITIES
     settings: CefitoSettings
     taxonomy: Taxonomy
-    space: ActionSpace  # actions of each task
-    incremental: SearchedField  # the trained field, as searches walk it
-    prior: NGramPrior  # over sequences
-    fitted: Weights = CHAIN  # of the objective "fitted"
-    chain: ChainModel | None = None  # None for an imported run
-    task_model: TaskModel | None = None  # task classifier, if the settings choose one
+    space: ActionSpace
+    incremental: SearchedField
+    prior: NGramPrior
+    fitted: Weights = CHAIN
+    chain: ChainModel | None = None
+    task_model: TaskModel | None = None
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:

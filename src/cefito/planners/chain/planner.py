@@ -22,7 +22,7 @@ from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
 
-_PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
+_PAIRS = 1024  # limit of the pairs of task and sequence listed to prove the order of their sums
 _ROUNDING = 1e-6
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
