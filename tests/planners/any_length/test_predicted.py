@@ -81,6 +81,9 @@ def test_planners_without_probabilities(lengths, windows, dataset):
     plans = planner.plan(Queries.from_windows(windows), 2)
     assert all(one.probabilities is None and one.searched_mass is None for one in plans)
     assert not planner.describe().probabilities
+    for refused in (planner.fit, planner.save, planner.load):
+        with pytest.raises(NotImplementedError, match="made of planners that are fitted"):
+            refused("folder")
 
 
 def test_a_missing_length_and_a_missing_goal(lengths, chains, windows):
