@@ -116,7 +116,7 @@ def test_each_line_names_tests_that_there_are():
         f"{path.relative_to(TESTS).as_posix()}::{node.name}"
         for path in TESTS.rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
     missing = {
         line: tests

@@ -168,7 +168,7 @@ def test_a_metric_of_recognisers_of_a_package(install, monkeypatch, caplog, tmp_
         "from cefito.evaluation.metrics import Metric\n"
         "SHORT = Metric(lambda video: (len(video.truth) < 60, 1), 'short', 'less than a minute')\n"
         "BAD = Metric(lambda video: video.truth.fill(0), 'bad', 'changes the truth')\n"
-        "BARE = Metric(lambda video: (1, 1))\n"
+        "BARE = Metric(lambda video: (1, 1), meaning='one')\n"
     )
     names = {"short": "judge:SHORT", "bad": "judge:BAD", "bare": "judge:BARE"}
     install("judge", names, code, group=RECOGNISER_METRICS.group)

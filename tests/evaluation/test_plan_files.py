@@ -150,7 +150,7 @@ def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
     def first(scored):
         return float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual)
 
-    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(first))
+    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(first, meaning="first step"))
     windows, plans = given
     assert "first_step" in task_scores(plans, windows)[0].metrics
     found = video_intervals(plans, windows)

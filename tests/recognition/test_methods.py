@@ -86,6 +86,7 @@ class TestNearest(RecogniserContract):
 PAGE: dict[str, Any] = {"__name__": "window"}
 text = (Path(__file__).parents[2] / "docs" / "own-planners.md").read_text(encoding="utf-8")
 exec(text.partition("```python\n")[2].partition("```")[0], PAGE)
+WINDOW = PAGE["METHOD"]
 
 
 class TestOfThePage(RecogniserContract):
@@ -97,7 +98,7 @@ class TestOfThePage(RecogniserContract):
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def added(cls):
-        RECOGNISERS["window"] = PAGE["METHOD"]
+        RECOGNISERS["window"] = WINDOW
         yield
         del RECOGNISERS["window"]
 
@@ -158,6 +159,18 @@ def test_settings_of_each_recogniser():
         settings(method="mine")
 
 
+def registry_with(monkeypatch, name, entry):
+    points = [EntryPoint(name, entry, "cefito.recognisers")]
+    monkeypatch.setattr("cefito.plugins.entry_points", lambda group: points if group else ())
+    return Registry("cefito.recognisers", "recogniser", dict(RECOGNISERS), RECOGNISERS.fault)
+
+
+def test_a_recogniser_of_a_package(monkeypatch):
+    found = registry_with(monkeypatch, "window", "recognition.test_methods:WINDOW")
+    assert [*found] == [*RECOGNISERS, "window"]
+    assert found["window"].settings().method == "window"
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
@@ -166,11 +179,8 @@ def test_settings_of_each_recogniser():
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_refused(monkeypatch, entry, problem):
-    points = [EntryPoint("mine", entry, "cefito.recognisers")]
-    monkeypatch.setattr("cefito.plugins.entry_points", lambda group: points if group else ())
-    added = Registry("cefito.recognisers", "recogniser", dict(RECOGNISERS), RECOGNISERS.fault)
     with pytest.raises(ConfigError, match=problem):
-        added["mine"]
+        registry_with(monkeypatch, "mine", entry)["mine"]
 
 
 OTHER = RecogniserMethod(name="mine", recogniser="", settings=NearestConfig, rows={})

@@ -39,6 +39,11 @@ def test_the_likeliest_next_step_comes_first_of_those_that_the_graph_allows():
     assert given.index(3) < given.index(2)
 
 
+def test_what_others_need_comes_before_what_followed_the_last_step():
+    order = order_of(*[[0, 1, 2, 3]] * 5, [3, 1, 2, 0])
+    assert repair(order, [3], TOY) == (0, 1, 2)  # a wheel followed the paint, but needs the base
+
+
 def test_what_was_undone_is_done_again_first():
     assert repair(CAR, [0, 2, 1, 5], TOY) == (1, 3)
     assert repair(CAR, [0, 2, 1, 5, 4], TOY) == (0, 1, 3)  # the base comes before the wheel

@@ -267,10 +267,17 @@ class WindowScores:
     @classmethod
     def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
         """Return the scores of windows of several folds; None in one of them means no windows."""
-        columns: Any = zip(*(vars(one).values() for one in several), strict=True)
-        known = ([part for part in column if part is not None] for column in columns)
-        joined: Any = (np.concatenate(parts) if parts else None for parts in known)
-        return cls(*joined)
+        return cls(
+            videos=np.concatenate([one.videos for one in several]),
+            plans=np.concatenate([one.plans for one in several]),
+            next_step=_joined([one.next_step for one in several]),
+            next_two=_joined([one.next_two for one in several]),
+        )
+
+
+def _joined(several: Sequence[Reals | None]) -> Reals | None:
+    known = [scores for scores in several if scores is not None]
+    return np.concatenate(known) if known else None
 
 
 def conditions(planner: Planner) -> list[Condition]:

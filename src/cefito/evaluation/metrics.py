@@ -95,18 +95,18 @@ class Metric(Generic[Scored]):
     What it is a function of is `ScoredPlans`, or a `ScoredVideo` of recognised steps.
 
     Raises:
-        ValueError: A column without a meaning.
+        TypeError: It has no meaning.
     """
 
     total: Callable[[Scored], Part | None]
     head: str = ""  # of its column in tables; empty without a column
-    meaning: str = ""  # in legends; every metric with a column has one
+    meaning: str = ""  # in legends
     brief: bool = False  # whether tables with few columns have it, too
     percent: bool = True  # else it is shown as it is
 
     def __post_init__(self) -> None:
-        if self.head and not self.meaning:
-            raise ValueError(f"the metric '{self.head}' has no meaning. Say it for legends.")
+        if not self.meaning:
+            raise TypeError(f"the metric '{self.head}' has no meaning. Say it for legends.")
 
 
 def _success(scored: ScoredPlans) -> tuple[float, float]:
@@ -246,7 +246,7 @@ METRICS: Registry[Metric[ScoredPlans]] = Registry(
             _top_k, f"top-{TOP_K} SR", "the annotated steps are among the best plans"
         ),
         "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
-        "position_accuracy": Metric(_positions),
+        "position_accuracy": Metric(_positions, meaning="steps right at each position"),
     },
     metric_fault,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -178,7 +178,8 @@ class Session:
         if done is not None:
             actions = [find_done(run.taxonomy, action, task=self.task) for action in done]
             begin = replace(begin, done=tuple(map(begin.certain, actions)))
-        self._begin, self._events = begin, cast(Events, StepSession(begin))
+        self._begin = begin
+        self._events: Events = StepSession(begin)
         self._plans = dict[
             tuple[int, int | None, int | None], list[PlannedSequence]
         ]()  # after these events

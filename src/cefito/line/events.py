@@ -12,9 +12,10 @@ from cefito.inference.following import Followed
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.verification.findings import Deviation
+from cefito.verification.mistakes import OmittedMistake, kinds_of
 
-MISSING = "missing"
-"""Kind of a finding that a step was missed."""
+MISSING = {kind.name for kind in kinds_of(OmittedMistake)}
+"""Kinds of findings that a step was missed."""
 
 
 class Event(Record):
@@ -44,7 +45,7 @@ class News(NamedTuple):
         for kind, steps in (("step.withdrawn", self.withdrawn), ("step.done", self.done)):
             yield from ((kind, {"step": step.model_dump(mode="json")}) for step in steps)
         for finding in self.findings:
-            kind = "step.missed" if finding.kind == MISSING else "finding"
+            kind = "step.missed" if finding.kind in MISSING else "finding"
             yield kind, {"finding": finding.model_dump(mode="json", exclude_none=True)}
 
 

@@ -93,7 +93,7 @@ class Gate:
     def _pass_over(self, followed: Followed, begun: list[int], over: bool) -> None:
         """Add the actions that were passed over up to a row."""
         task = self._taxonomy.tasks[followed.task.id].actions
-        missed = [finding.action for finding in followed.findings if finding.kind == MISSING]
+        missed = [finding.action for finding in followed.findings if finding.kind in MISSING]
         strict = [action for action in task if action in self._critical]
         shown = self.shown
         if not over:  # at the end, all that were never confirmed

@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
-from cefito.errors import CefitoError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes, sums_by
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.executors.base import failure
 from cefito.locks import locked
-from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.any_length.predicted import PredictedLengthPlanner
+from cefito.planners.any_length.predicted import PredictedLengthPlanner, predicts_lengths
 from cefito.planners.base import Queries
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
@@ -161,10 +160,10 @@ class TrialScorer:
         else:
             runs = [self._trained(part) for part in trial.of_lengths]
             trained |= {f", T = {part.horizon}": part.info.training for part in runs}
-            predictor = cast("AnyLengthPlanner", run.planner)
+            if not predicts_lengths(run.planner):
+                raise ConfigError(f"{run.planner.name} predicts no number of steps.")
             parts = tuple(row.apply(part.planner) for part in runs)
-            # it is made of fitted planners, so it has no fit
-            planner = PredictedLengthPlanner(predictor, parts)  # type: ignore[abstract]
+            planner = PredictedLengthPlanner(run.planner, parts)
         windows, whole = study.scored_windows(row, trial.horizon)
         evaluation, plans = evaluate_planner(
             planner,

@@ -287,6 +287,7 @@ class Mistake(Generic[Subject]):
 
     name: ClassVar[str]
     words: ClassVar[str]
+    shown_in_doubt: ClassVar[bool] = False  # also if it is likelier no mistake
 
     def __init_subclass__(cls) -> None:
         """Register a kind; one without a whole meaning, or of a name in use, is a TypeError."""
@@ -345,7 +346,7 @@ def kinds_of(base: type[Mistake[Any]]) -> list[Any]:
 class _Omitted(OmittedMistake):
     """A usual step that was not done; before the end of a video, if a later one was done."""
 
-    name, words = "missing", "missing"
+    name, words, shown_in_doubt = "missing", "missing", True
 
     def applies(self, subject: OmittedAction) -> bool:
         return subject.video.finished or subject.later is not None
@@ -424,7 +425,7 @@ class _TooShort(_TooLong):
 class _OutOfOrder(StepMistake):
     """A step before or after the steps that it should follow."""
 
-    name, words = "order", "out of order"
+    name, words, shown_in_doubt = "order", "out of order", True
 
     def applies(self, subject: SeenStep) -> bool:
         if subject.misplaced < subject.mishandled:

@@ -44,7 +44,7 @@ from cefito.verification.findings import (
     repair,
 )
 from cefito.verification.foresight import Foresight
-from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
+from cefito.verification.mistakes import KINDS, OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
@@ -370,7 +370,7 @@ class Verifier:
             for d, surest in possible
             if findings.of_drawn
             and self.config.unsure <= d.probability < least
-            and (d.kind in ("missing", "order") or d.probability >= LEAST)
+            and (KINDS[d.kind].shown_in_doubt or d.probability >= LEAST)
             and surest >= LEAST
         )
         told = {one.action for one in deviations} | {one.action for one in unsure}

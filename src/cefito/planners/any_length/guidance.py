@@ -262,7 +262,7 @@ class SessionPlanner(PlannerOfLengths, Protocol):
 
 def guides_sessions(planner: Planner) -> TypeGuard[SessionPlanner]:
     """Return whether a planner guides live sessions."""
-    return plans_lengths(planner) and hasattr(planner, "model")
+    return plans_lengths(planner) and isinstance(getattr(planner, "model", None), AnyLengthModel)
 
 
 class SessionModel:

@@ -124,10 +124,6 @@ class AnyLengthPlanner(EnsemblePlanner):
         logs = [self._parts(block)[0] for block in queries.blocks(self.together)]
         return np.asarray(torch.cat(logs).double().cpu().numpy())
 
-    def predict_lengths(self, queries: Queries) -> NDArray[np.int64]:
-        """Return the likeliest number of actions of each query [N]."""
-        return np.asarray(self.lengths[0] + self.log_lengths(queries).argmax(axis=1))
-
     @override
     def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
         logs, by_length, _ = self._parts(queries)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.base import Description, Planner, Queries, Shape
-from cefito.planners.base_planner import BasePlanner, check_queries
-from cefito.planners.network import Sized
+from cefito.planners.base import Description, Planner, PlannerOfLengths, Queries, Vocabulary
+from cefito.planners.base_planner import BasePlanner, check_queries, plans_lengths
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -22,18 +21,30 @@ PREDICTED = ", predicted length"
 _ENCODED = SearchCost(token_forwards=2, leaves=0)  # both observations, to predict the length
 
 
+class LengthPredictor(PlannerOfLengths, Protocol):
+    """A planner of several numbers of steps that says how probable each is."""
+
+    def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
+        """Return log p(length | what is known), with a task if it is given, [N, L]."""
+
+
+def predicts_lengths(planner: Planner) -> TypeGuard[LengthPredictor]:
+    """Return whether a planner says how probable each number of steps is."""
+    return plans_lengths(planner) and hasattr(planner, "log_lengths")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class PredictedLengthPlanner(Sized, BasePlanner):
+class PredictedLengthPlanner(BasePlanner):
     """Plans each query by the planner of its likeliest number of steps.
 
     It needs both observations. Probabilities are p(length) p(plan | length). Plans are padded with
-    −1. It is made of planners that are fitted already, so it has no `fit` of its own.
+    −1. It is made of planners that are fitted already, and is not fitted, saved or loaded itself.
 
     Raises:
         ConfigError: The planners are not one for each length.
     """
 
-    lengths: AnyLengthPlanner
+    lengths: LengthPredictor
     planners: tuple[Planner, ...]  # one for each of its lengths, ascending
 
     def __post_init__(self) -> None:
@@ -55,9 +66,21 @@ class PredictedLengthPlanner(Sized, BasePlanner):
         return self.lengths.horizon
 
     @property
-    def shape(self) -> Shape:  # type: ignore[override]
-        """The sizes of the data."""
-        return self.lengths.shape
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.lengths.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return self.lengths.vocabulary
+
+    @classmethod
+    def fit(cls, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: its planners are fitted, saved and loaded one by one."""
+        raise NotImplementedError(f"{cls.__name__} is made of planners that are fitted")
+
+    load = save = fit
 
     def describe(self) -> Description:
         """Describe the planners of all lengths as one."""
@@ -69,24 +92,24 @@ class PredictedLengthPlanner(Sized, BasePlanner):
         }
         return Description(
             name=self.name,
-            parameters={**self.lengths.parameters, **sizes},
+            parameters={**self.lengths.describe().parameters, **sizes},
             probabilities=all(description.probabilities for description in parts),
         )
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task that each query's planner plans it for [N]; None if it has none."""
         tasks = np.zeros(len(queries), dtype=np.int64)
-        for planner, rows in self._chosen(self.lengths.predict_lengths(queries)):
+        for planner, rows in self._chosen(self.lengths.log_lengths(queries)):
             predicted = planner.predict_tasks(queries.subset(rows))
             if predicted is None:
                 return None
             tasks[rows] = predicted
         return tasks
 
-    def _chosen(self, lengths: NDArray[np.int64]) -> Iterator[tuple[Planner, NDArray[np.int64]]]:
-        """Yield the planner of each length that some queries have, and their rows."""
-        for planner in self.planners:
-            rows = np.flatnonzero(lengths == planner.horizon)
+    def _chosen(self, logs: NDArray[np.float64]) -> Iterator[tuple[Planner, NDArray[np.int64]]]:
+        """Yield each planner whose length is the likeliest of some queries, and their rows."""
+        for place, planner in enumerate(self.planners):
+            rows = np.flatnonzero(logs.argmax(axis=1) == place)
             if len(rows):
                 yield planner, rows
 
@@ -101,10 +124,9 @@ class PredictedLengthPlanner(Sized, BasePlanner):
     ) -> list[Plans]:
         """Return the best plans of each query, of its likeliest length."""
         check_queries(self, queries, top_k, constraints)
-        probabilities = np.exp(self.lengths.log_lengths(queries))  # p(T) [N, L]
-        first = self.lengths.lengths[0]
-        plans_by_row = {}
-        for planner, rows in self._chosen(first + probabilities.argmax(axis=1)):
+        logs = self.lengths.log_lengths(queries)
+        probabilities, plans_by_row = np.exp(logs), {}  # p(T) [N, L]
+        for planner, rows in self._chosen(logs):
             plans = planner.plan(queries.subset(rows), top_k, stop=stop, progress=progress)
             for row, query_plans in zip(rows.tolist(), plans, strict=True):
                 plans_by_row[row] = self._padded(query_plans, planner.horizon, probabilities[row])
