@@ -361,6 +361,20 @@ REFUSED: dict[str, Any] = {
     "a log": ("saved at 10:00:01\nsaved at 10:00:02\n", {}, "is of no known format"),
     "times of day": ("10:00 am boil\n10:05 am pour\n10:09 pm x\n", {}, "is a time of day"),
     "JSON of times": ('{"0:00": "boil",\n"0:04": "pour"}\n', {}, "is of no known format"),
+    "results": (
+        json.dumps({"results": {"tea1": [{"label": "boil", "segment": [0, 4], "score": 1}]}}),
+        {},
+        "is results of ActivityNet, which is not read. Give the file of annotations",
+    ),
+    **{
+        f"ELAN's text with {what}": (text, {}, "ELAN's tab-delimited text in another layout")
+        for what, text in (
+            ("tiers", "Begin Time - ss.msec\tEnd Time - ss.msec\tSteps\tNotes\n0\t4\tboil\t\n"),
+            ("no columns", "Steps\t\t00:00:00.000\t0.0\t00:00:04.000\t4.0\tboil\n"),
+            ("one form of time", "Steps\t\t0.0\t4.0\tboil\n"),
+            ("files above", '"#file:///tea1.eaf"\nTier\t' + ELAN.format("msec") + "S\t0\t40\tb\n"),
+        )
+    },
     "TextGrid": ('File type = "ooTextFile"\nObject class = "TextGrid"\n', {}, "Praat TextGrid"),
     "Datavyu": (
         "#4\nstep (MATRIX,true,)-code|NOMINAL\n00:00:00:000,00:00:04:500,(boil)\n",
@@ -424,7 +438,7 @@ REFUSED: dict[str, Any] = {
     "FiftyOne of an unknown class": (
         fiftyone({"label": 4, "timestamps": [0, 4]}, classes=["boil"]),
         {},
-        "(FiftyOne): is damaged or not whole",
+        "video 'tea1', detection 1: has the number 4 of no class",
     ),
     "FiftyOne of two fields": (
         sample(("events", "boil", [1, 100]), ("found", "x", [1, 2]), metadata={"frame_rate": 25}),
