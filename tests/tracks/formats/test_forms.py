@@ -230,6 +230,18 @@ READ: dict[str, Any] = {
     "ELAN, seconds": (ELAN.format("ss.msec") + "0.0\t4.0\tboil\n4.0\t9.0\tpour\n", {}, TWO),
     "ELAN, milliseconds": (ELAN.format("msec") + "0\t4000\tboil\n4000\t9000\tpour\n", {}, TWO),
     "ELAN, clock": (ELAN.format("hh:mm:ss.ms") + "00:00:00.000\t00:00:04.000\tboil\n", {}, ABC[:1]),
+    "ELAN, a column of a tier": (
+        ELAN.format("ss.msec").replace("Annotation", "Steps") + "0\t4\tboil\n",
+        {
+            "columns": {
+                "step": "steps",
+                "start": "Begin Time - ss.msec",
+                "end": "End Time - ss.msec",
+            },
+            "by_file": True,
+        },
+        ABC[:1],
+    ),
     "ELAN, tier": (
         "Tier\t" + ELAN.format("msec") + "Steps\t0\t4000\tboil\nNotes\t0\t90\tx\n",
         {"tier": "Steps"},

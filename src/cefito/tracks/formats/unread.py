@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from cefito.tracks.document import Format, Told
 
 _TABLE = "Write its steps as a table with the columns step, start and end (seconds)."
@@ -86,18 +84,18 @@ _TEXTS = (  # name, ending, what the text has, way out
         "Give the files with a label a frame (groundTruth), or a table.",
     ),
 )
-_ELAN_TEXT = re.compile(
-    r'(?i)"?#file:'  # lines above; no names of columns; a column a tier
+_ELAN_TEXT = (
+    r'(?i)\A(?:"?#file:'  # lines above; no names of columns; a column a tier
     r"|[^\t\n]+\t[^\t\n]*\t(?:[0-9]{2}:){2}[0-9]{2}\.[0-9]{3}\t[0-9]"
     r"|[^\t\n]+\t\t[0-9]+(?:\.[0-9]+)?\t[0-9]"
-    r"|(?:(?:begin|end) time|duration) - [^\t\n]*\t(?![^\n]*\bannotation)"
+    r"|(?:(?:begin|end) time|duration) - [^\t\n]*\t(?![^\n]*\bannotation))"
 )
 FORMATS = (
     Format(
         name="ELAN's tab-delimited text in another layout",
         endings=(".txt",),
-        told=Told.NOT_READ,
-        recognises=lambda file: not file.choices.columns and bool(_ELAN_TEXT.match(file.head)),
+        told=Told.COLUMNS_OF_TOOLS,  # after tables whose columns are chosen
+        marks=(_ELAN_TEXT,),
         remedy="Give the .eaf, or export it with names of columns first, and none for a tier.",
     ),
     Format(
