@@ -138,7 +138,7 @@ def test_tables_of_pandas_and_back():
     for one in (track(), known, full):
         frame = one.to_frame()
         assert list(frame["step"]) == [step.name for step in one.steps]
-        assert Track.from_frame(frame) == one
+        assert Track.from_frame(frame) == Track.from_frame(frame[::-1]) == one
     both = pandas.concat([full.to_frame(), track().model_copy(update={"video": "w"}).to_frame()])
     assert [Track.from_frame(part).video for _, part in both.groupby("video")] == ["v", "w"]
     small = pandas.DataFrame({"video": ["v"], "step": ["boil"], "start": [0], "end": [4.5]})
@@ -150,11 +150,17 @@ def test_tables_of_pandas_and_back():
         recognised=False,
     )
     for wrong, message in (
-        (both, "holds 2 videos"),
+        (both, "holds several values of 'video'"),
         (small.drop(columns="end"), "has no column 'end'"),
-        (small[:0], "holds 0 videos"),
+        (small[:0], "holds no video"),
         (small.assign(start="soon"), "start"),
-        (small.assign(step=None), "name"),
+        (small.assign(step=None), "its name is ''"),
+        (small.assign(start=5), "line 1: is no step .the times are not in order"),
+        (small.assign(start=-1), "0 ≤ start ≤ end"),
+        (small.assign(probability=2), "its probability 2"),
+        (small.assign(action="x"), "action: expected"),
+        (small.assign(split="odd"), "split is 'odd'; expected one of train"),
+        (full.to_frame().assign(task=["a", "b", "b"]), "holds several values of 'task'"),
     ):
         with pytest.raises(ConfigError, match=message):
             Track.from_frame(wrong)

@@ -95,6 +95,28 @@ def test_a_frame_has_one_label():
         WRITERS["frames"].text([video(steps=steps)], RATE)
 
 
+@pytest.mark.parametrize("name", ["1", "1.5", "1,5", "-", "null", "No action", "a" * 101, ""])
+def test_labels_of_frames_that_would_not_be_read_back(name):
+    with pytest.raises(ConfigError, match=f"step '{name}': .* Rename the step, or give another"):
+        WRITERS["frames"].text([video(steps=((name, 1.0, 4.5),))], RATE)
+
+
+SINGLE = [name for name in sorted(WRITERS) if WRITERS[name].single]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_names_with_folders_are_read_back(name, tmp_path):
+    videos = [video(each, steps=(("boil", 1.0, 4.5),)) for each in ("P01/x", "P02/x", "50%: y")]
+    write_tracks(videos, tmp_path, WRITERS[name], frame_rate=RATE)
+    files = sorted((tmp_path / WRITERS[name].folder).glob(f"*{WRITERS[name].ending}"))
+    table = tmp_path / "videos.table"
+    table.write_text("video,task\nP01/x,tea\nP02/x,tea\n50%: y,toast\n")
+    rate = RATE if WRITERS[name].frames else None
+    tracks = read(files, Choices(video_table=table, frame_rate=rate)).tracks
+    tasks = {"P01/x": "tea", "P02/x": "tea", "50%: y": "toast"}
+    assert {each.video: each.task for each in tracks} == tasks
+
+
 def test_a_folder_of_labels_of_frames(tmp_path):
     videos = [video("a", split="train"), video("b", steps=(("sit down", 0.0, 2.0),), split="test")]
     write_tracks(videos, tmp_path / "DATA", WRITERS["frames"], frame_rate=RATE)
@@ -249,9 +271,10 @@ def test_a_corrected_film_that_may_be_one_of_two(tmp_path, capsys):
     assert "film 'cam' may be the proposed 'cam' or 'P01/cam'. Give" in said
 
 
-@pytest.mark.parametrize("name", ["csv", "eaf", "labelstudio", "via"])
+@pytest.mark.parametrize("name", ["csv", "eaf", "labelstudio", "segments", "via"])
 def test_corrected_proposals_are_compared_in_every_form(name, tmp_path, capsys):
-    (tmp_path / "proposals.jsonl").write_text(WRITERS["jsonl"].write([video()]), encoding="utf-8")
-    path = written(tmp_path, name, [video()])
+    made = [video("P01/a")]
+    (tmp_path / "proposals.jsonl").write_text(WRITERS["jsonl"].write(made), encoding="utf-8")
+    path = written(tmp_path, name, made).rename(tmp_path / f"P01%2Fa{WRITERS[name].ending}")
     assert main(["annotate", "run", "--out", str(tmp_path), "--corrected", str(path)]) == 0
     assert "1 film, 2 steps: 2 kept, 0 moved" in "".join(capsys.readouterr())

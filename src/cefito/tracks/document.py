@@ -270,8 +270,9 @@ class Document:
 
     @property
     def video(self) -> str:
-        """Address of the video of a file that annotates one and does not name it."""
-        return nfc("/".join(self.path.resolve().with_suffix("").parts[1:]))
+        """Address of the video of a file that annotates one; `file_names` is undone."""
+        path = self.path.resolve()
+        return nfc("/".join((*path.parts[1:-1], unquote(path.stem).strip("/"))))
 
     def film(self, location: str) -> str:
         """Return the address of a film by its path or address; empty if that names none."""

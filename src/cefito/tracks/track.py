@@ -10,12 +10,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, PlainSerializer, ValidationError
+from pydantic import Field, PlainSerializer
 
-from cefito.data.annotations import Step
+from cefito.data.annotations import SPLITS, Step
 from cefito.data.vocabulary import Taxonomy, find_actions, find_task
-from cefito.errors import ConfigError, explained, first_error
-from cefito.markup import plain
+from cefito.errors import ConfigError, DataError, explained
+from cefito.markup import plain, step_times
 from cefito.settings import Record
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FACTS = ("task_id", "task_probability", "recognised", "seconds", "split", "group", "file")
 """Facts of a video in tables of pandas, beside its name and task."""
+_EXPECTED = "Expected a name, seconds with 0 ≤ start ≤ end, and a probability from 0 to 1."
 
 
 def _pandas() -> ModuleType:
@@ -132,31 +133,38 @@ class Track(Record):
         steps. Tables of several videos are first taken apart: `frame.groupby("video")`.
 
         Raises:
-            ConfigError: pandas is not installed; no line, lines of several videos, a column is
-                missing, or a value is not of its kind.
+            ConfigError: pandas is not installed; no line, a column is missing, lines of several
+                videos, tasks or other facts of a video, or a value is not of its kind.
         """
         missing = {"video", "step", "start", "end"} - {*frame.columns}
-        videos = [] if "video" in missing else list(frame["video"].unique())
-        if missing or len(videos) != 1:
-            fault = f"has no column '{min(missing)}'" if missing else f"holds {len(videos)} videos"
+        names = [name for name in ("video", "task", *_FACTS) if name in frame.columns]
+        several = [name for name in names if frame[name].nunique() > 1]
+        if missing or several or not frame["video"].nunique():
+            fault = f"has no column '{min(missing)}'" if missing else "holds no video"
+            fault = f"holds several values of '{several[0]}'" if several else fault
             expected = "Give lines with video, step, start and end, of one video"
             raise ConfigError(f"the table of steps {fault}. {expected}.")
         empty = _pandas().isna
-        lines = [
-            {name: value for name, value in line.items() if not empty(value)}
-            for line in frame.to_dict("records")
-        ]
-        facts = {name: lines[0][name] for name in ("task", *_FACTS) if name in lines[0]}
-        steps = [
-            {name: line[name] for name in ("action", "start", "end", "probability") if name in line}
-            | {"name": line.get("step"), "errors": error_kinds(str(line.get("error", "")))}
-            for line in lines
-        ]
-        facts = {"task": "", "recognised": False, "seconds": max(frame["end"]), **facts}
-        try:
-            return cls.model_validate({"video": videos[0], "steps": steps, **facts})
-        except ValidationError as problem:
-            raise ConfigError(f"the table of steps: {first_error(problem)}.") from problem
+        facts, steps = dict[str, Any](task="", recognised=False), list[TimedStep]()
+        for number, line in enumerate(frame.to_dict("records"), 1):
+            place, kinds = f"the table of steps, line {number}", (DataError, ValueError)
+            cells = {name: value for name, value in line.items() if not empty(value)}
+            facts |= {name: cells[name] for name in names if name in cells}
+            with explained(place, "is no step", _EXPECTED, *kinds, error=ConfigError):
+                start, end = step_times(cells.get("start"), cells.get("end"), place=place)
+                kept = {name: cells[name] for name in ("action", "probability") if name in cells}
+                kept |= {"name": cells.get("step", ""), "start": start, "end": end}
+                step = TimedStep(**kept, errors=error_kinds(str(cells.get("error", ""))))
+                if not step.name.strip() or not 0 <= step.probability <= 1:
+                    said = f"its name is {step.name!r}, its probability {step.probability:g}"
+                    raise ValueError(said)
+            steps.append(step)
+        steps.sort(key=lambda step: (step.start, step.end))
+        facts = {"seconds": max(step.end for step in steps), **facts, "steps": steps}
+        with explained("the table of steps", "is of no video", "", ValueError, error=ConfigError):
+            if (split := facts.get("split", "")) not in ("", *SPLITS):
+                raise ValueError(f"split is '{split}'; expected one of {', '.join(SPLITS)}")
+            return cls.model_validate(facts)
 
 
 def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:

@@ -230,6 +230,18 @@ READ: dict[str, Any] = {
     "ELAN, seconds": (ELAN.format("ss.msec") + "0.0\t4.0\tboil\n4.0\t9.0\tpour\n", {}, TWO),
     "ELAN, milliseconds": (ELAN.format("msec") + "0\t4000\tboil\n4000\t9000\tpour\n", {}, TWO),
     "ELAN, clock": (ELAN.format("hh:mm:ss.ms") + "00:00:00.000\t00:00:04.000\tboil\n", {}, ABC[:1]),
+    "ELAN, a column of a tier": (
+        ELAN.format("ss.msec").replace("Annotation", "Steps") + "0\t4\tboil\n",
+        {
+            "columns": {
+                "step": "steps",
+                "start": "Begin Time - ss.msec",
+                "end": "End Time - ss.msec",
+            },
+            "by_file": True,
+        },
+        ABC[:1],
+    ),
     "ELAN, tier": (
         "Tier\t" + ELAN.format("msec") + "Steps\t0\t4000\tboil\nNotes\t0\t90\tx\n",
         {"tier": "Steps"},
@@ -361,6 +373,20 @@ REFUSED: dict[str, Any] = {
     "a log": ("saved at 10:00:01\nsaved at 10:00:02\n", {}, "is of no known format"),
     "times of day": ("10:00 am boil\n10:05 am pour\n10:09 pm x\n", {}, "is a time of day"),
     "JSON of times": ('{"0:00": "boil",\n"0:04": "pour"}\n', {}, "is of no known format"),
+    "results": (
+        json.dumps({"results": {"tea1": [{"label": "boil", "segment": [0, 4], "score": 1}]}}),
+        {},
+        "is results of ActivityNet, which is not read. Give the file of annotations",
+    ),
+    **{
+        f"ELAN's text with {what}": (text, {}, "ELAN's tab-delimited text in another layout")
+        for what, text in (
+            ("tiers", "Begin Time - ss.msec\tEnd Time - ss.msec\tSteps\tNotes\n0\t4\tboil\t\n"),
+            ("no columns", "Steps\t\t00:00:00.000\t0.0\t00:00:04.000\t4.0\tboil\n"),
+            ("one form of time", "Steps\t\t0.0\t4.0\tboil\n"),
+            ("files above", '"#file:///tea1.eaf"\nTier\t' + ELAN.format("msec") + "S\t0\t40\tb\n"),
+        )
+    },
     "TextGrid": ('File type = "ooTextFile"\nObject class = "TextGrid"\n', {}, "Praat TextGrid"),
     "Datavyu": (
         "#4\nstep (MATRIX,true,)-code|NOMINAL\n00:00:00:000,00:00:04:500,(boil)\n",
@@ -424,7 +450,7 @@ REFUSED: dict[str, Any] = {
     "FiftyOne of an unknown class": (
         fiftyone({"label": 4, "timestamps": [0, 4]}, classes=["boil"]),
         {},
-        "(FiftyOne): is damaged or not whole",
+        "video 'tea1', detection 1: has the number 4 of no class",
     ),
     "FiftyOne of two fields": (
         sample(("events", "boil", [1, 100]), ("found", "x", [1, 2]), metadata={"frame_rate": 25}),

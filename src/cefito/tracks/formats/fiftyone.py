@@ -47,7 +47,7 @@ def _read_export(document: Document) -> Iterator[StepRow]:
         video = document.film(name) or document.video
         for number, detection in enumerate(detections or (), 1):
             label, where = detection.label, f"video '{name}', detection {number}"
-            if isinstance(label, int) and (not export.classes or label < 0):
+            if isinstance(label, int) and not 0 <= label < len(export.classes or ()):
                 raise document.wrong(f"has the number {label} of no class. Export it again.", where)
             label = export.classes[label] if export.classes and isinstance(label, int) else label
             times = _times(document, detection, video, None, where)

@@ -124,8 +124,19 @@ def _write(videos: Sequence[Track], frame_rate: float) -> str:
 
 
 def _label(name: str) -> str:
-    """Return a name as a label, which mapping.txt ends at a space."""
-    return "_".join("".join(_CODES.get(letter, letter) for letter in name).split())
+    """Return a name as a label, which mapping.txt ends at a space.
+
+    Raises:
+        ConfigError: The label would not be read as this name.
+    """
+    joined = "_".join(name.split())
+    label = "".join(_CODES.get(letter, letter) for letter in joined)
+    odd = _NUMBER.fullmatch(joined) or joined.casefold() in _BACKGROUND
+    if odd or not _LABEL.fullmatch(label):
+        read_as = "a number, or a label of no step" if odd else "no label (1 to 100 characters)"
+        problem = f"step '{name}': labels of frames would be read as {read_as}"
+        raise ConfigError(f"{problem}. Rename the step, or give another format.")
+    return label
 
 
 def _beside(videos: Sequence[Track]) -> Mapping[str, str]:

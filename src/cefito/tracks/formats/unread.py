@@ -57,6 +57,12 @@ _TEXTS = (  # name, ending, what the text has, way out
         r'"categories"\s*:.*"bbox"|"bbox".*"categories"\s*:',
         _TABLE,
     ),
+    (
+        "results of ActivityNet",
+        ".json",
+        r'\A\s*\{(?!.*"database"\s*:).*"results"\s*:\s*\{.*"segment"\s*:',
+        'Give the file of annotations, {"database": …}.',
+    ),
     ("captions as of ActivityNet Captions", ".json", r'"timestamps"\s*:.*"sentences"\s*:', _TABLE),
     ("chapters as yt-dlp writes them", ".json", r'"chapters"\s*:\s*\[\s*\{', _CHAPTERS),
     (
@@ -78,7 +84,20 @@ _TEXTS = (  # name, ending, what the text has, way out
         "Give the files with a label a frame (groundTruth), or a table.",
     ),
 )
+_ELAN_TEXT = (
+    r'(?i)\A(?:"?#file:'  # lines above; no names of columns; a column a tier
+    r"|[^\t\n]+\t[^\t\n]*\t(?:[0-9]{2}:){2}[0-9]{2}\.[0-9]{3}\t[0-9]"
+    r"|[^\t\n]+\t\t[0-9]+(?:\.[0-9]+)?\t[0-9]"
+    r"|(?:(?:begin|end) time|duration) - [^\t\n]*\t(?![^\n]*\bannotation))"
+)
 FORMATS = (
+    Format(
+        name="ELAN's tab-delimited text in another layout",
+        endings=(".txt",),
+        told=Told.COLUMNS_OF_TOOLS,  # after tables whose columns are chosen
+        marks=(_ELAN_TEXT,),
+        remedy="Give the .eaf, or export it with names of columns first, and none for a tier.",
+    ),
     Format(
         name="AAF, or a document of Office",
         endings=(".aaf", ".doc", ".xls"),
