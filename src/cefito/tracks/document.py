@@ -270,9 +270,14 @@ class Document:
 
     @property
     def video(self) -> str:
-        """Address of the video of a file that annotates one; `file_names` is undone."""
+        """Address of the video of a file that annotates one; `file_names` is undone.
+
+        A film that was downloaded keeps its name, as in "My%20Film".
+        """
         path = self.path.resolve()
-        return nfc("/".join((*path.parts[1:-1], unquote(path.stem).strip("/"))))
+        written = re.search("%2[5F]", path.stem)  # of a name with a folder, or with "%"
+        stem = unquote(path.stem).strip("/") if written else path.stem
+        return nfc("/".join((*path.parts[1:-1], stem)))
 
     def film(self, location: str) -> str:
         """Return the address of a film by its path or address; empty if that names none."""
