@@ -144,6 +144,7 @@ def test_refusals(follow):
     for argv, words in (
         (("--critical", "boil water"), "Give it, too"),
         (("--gate", "--critical", "no such step"), "(--critical)"),
+        (("--gate", "--critical", ""), "unknown action ''; no name is similar"),
         (("--on-event", "ftp://x"), "expected http://"),
         (("--on-event", "no-such-command"), "no such command"),
         (("--on-event", "http://x", "--event-limit", "0"), "at least 1"),
