@@ -94,11 +94,16 @@ def test_events_are_those_of_the_records(follow, place):
     findings = {
         (finding["kind"], finding["action"]) for one in records for finding in one["findings"]
     }
-    assert findings == {
-        (event["data"]["finding"]["kind"], event["data"]["finding"]["action"])
-        for event in events
-        if event["type"] in ("finding", "step.missed")
-    }
+    told_findings, standing = set(), set()
+    for event in events:
+        if "finding" in event["data"]:
+            key = (event["data"]["finding"]["kind"], event["data"]["finding"]["action"])
+            told_findings.add(key)
+            (standing.remove if event["type"] == "finding.withdrawn" else standing.add)(key)
+    assert told_findings == findings
+    ends = {(finding["kind"], finding["action"]) for finding in events[-1]["data"]["findings"]}
+    assert standing == ends
+    assert ends == {(one["kind"], one["action"]) for one in records[-1]["findings"]}
 
 
 def test_events_that_remain(follow, place):
@@ -139,6 +144,7 @@ def test_refusals(follow):
     for argv, words in (
         (("--critical", "boil water"), "Give it, too"),
         (("--gate", "--critical", "no such step"), "(--critical)"),
+        (("--gate", "--critical", ""), "unknown action ''; no name is similar"),
         (("--on-event", "ftp://x"), "expected http://"),
         (("--on-event", "no-such-command"), "no such command"),
         (("--on-event", "http://x", "--event-limit", "0"), "at least 1"),

@@ -182,6 +182,11 @@ def test_films_of_one_name_are_named_with_their_folders(
     assert len(files) == 2
     both = [part for file in files for part in ("--corrected", file)]
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both).err
+    told = ran(*annotate, "--corrected", *files, "--json")  # as a shell expands *.eaf
+    assert json.loads(told.out)["kept"] == 6
+    assert "gone.npy: no such file" in refused(*annotate, "--corrected", *files, "gone.npy")
+    assert "give either films" in refused(*annotate, one, "--corrected", *files)
+    assert "cam.npy" in refused(*annotate, "--corrected", *files, one)
     code, _, told = call(*annotate, "--corrected", files[0])
     assert code == 2
     assert "film 'cam' may be the proposed 'P01/cam' or 'P02/cam'" in told

@@ -385,6 +385,8 @@ def test_numbers_of_events_are_not_used_again(tmp_path):
         ("ftp://x/y", "expected http:// or https://"),
         ("http://", "with a host"),
         ("https://me:secret@x/", "without a password"),
+        ("http://me:secret@[::1", "with a host"),
+        ("http://x:port/", "with a host"),
         ("no-such-command x", "no such command"),
         ("'", "No closing quotation"),
         ("", "expected a URL or a command"),

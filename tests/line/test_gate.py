@@ -83,8 +83,16 @@ def test_each_change_is_told_once():
         ("step.withdrawn", "pour"),
         ("step.withdrawn", "boil"),
         ("step.done", "wait"),
+        ("finding.withdrawn", "wait"),
+        ("finding.withdrawn", "boil"),
     ]
-    assert facts(done="boil wait", missing=["wait"], late=["boil"]) == []
+    assert facts(done="boil wait", late=["boil"]) == [("finding", "boil")]
+    assert facts(done="boil wait", late=["boil", "boil"]) == []
+    end = told.end()
+    assert (end["done"], [finding["name"] for finding in end["findings"]]) == (
+        ["boil", "wait"],
+        ["boil"],
+    )
 
 
 def test_events_have_ids_of_their_own():

@@ -486,8 +486,10 @@ def test_films_that_cannot_be_used_are_left_out(place, films):
     event = hook("ANNOTATION_CREATED", 1, steps, "/data/upload/1/gone.mp4")
     films.keep("7", event["task"], event["annotation"], Tags.of(configuration(LONGER)))
     assert films.unread == {"/data/upload/1/gone.mp4": "7"}
-    with pytest.raises(DataError, match="could not be read"):
-        films.prepare()
+    with pytest.raises(DataError, match=r"gone\.mp4 is not encoded yet\."):
+        films.prepare()  # as when it is corrected while others are fetched
+    with pytest.raises(DataError, match=r"gone\.mp4 could not be read: no film"):
+        films.prepare({"/data/upload/1/gone.mp4": "no film"})
     keep(films, 2, "n1.mp4", place[1]["n1.mp4"])
     assert films.prepare() == 1
     assert (list(films.learned), films.new) == (["7-2"], 1)

@@ -342,8 +342,7 @@ class _Film:
         code = 0
         if self.delivery is not None:
             if self.followed is not None:
-                done = [step.name for step in self.followed.done]
-                self.tell("film.ended", wait=complete, complete=complete, done=done)
+                self.tell("film.ended", wait=complete, complete=complete, **self.told.end())
             if remaining := self.delivery.close(seconds):
                 kept = f"{counted(remaining, 'event')} still wait in {self.delivery.path}"
                 talk(f"events: {kept}; the next call sends them first", urgent=True)

@@ -194,7 +194,7 @@ def annotate(
     *films: str,
     out: Path,
     format_: Written = "csv",
-    corrected: tuple[Path, ...] = (),
+    corrected: Annotated[tuple[Path, ...], Parameter(negative="", consume_multiple=True)] = (),
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
 ) -> dict[str, Any]:
@@ -206,8 +206,8 @@ def annotate(
             sets.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or a format of one file a film.
-        corrected: Corrected file of any form that cefito data prepare custom reads; may be
-            repeated.
+        corrected: Corrected files of any form that cefito data prepare custom reads, one or more;
+            the run stands before them.
     """
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
@@ -243,7 +243,7 @@ def annotate(
     ]
     heads = ("film", "task", "steps", "why", "look first at", "perhaps not as usual")
     table("Films, those to correct first", heads, rows)
-    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILE")
+    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILES")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 
 

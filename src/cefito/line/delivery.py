@@ -19,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib import request
@@ -275,9 +275,13 @@ def open_receiver(
     Raises:
         ConfigError: A URL without a host or with a password, or a command that there is not.
     """
-    parts = urlsplit(target)
     if "://" in target.partition(" ")[0]:
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        usable = False
+        with suppress(ValueError):  # no address of IPv6, or no number of a port
+            parts = urlsplit(target)
+            named = parts.hostname and "@" not in parts.netloc and parts.port != 0
+            usable = bool(named) and parts.scheme in ("http", "https")
+        if not usable:
             fault = "expected http:// or https:// with a host, without a password"
             raise ConfigError(f"--on-event: {fault}.", setting="on_event")
         keys = [base64.b64decode(secret.get_secret_value()) for secret in secrets]

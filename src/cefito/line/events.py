@@ -38,15 +38,22 @@ class News(NamedTuple):
 
     withdrawn: list[TimedStep]  # steps that were told as done, and are no longer believed done
     done: list[TimedStep]
-    findings: list[Deviation]  # each kind of an action once
+    refuted: list[Deviation]  # findings that were told, and are no longer found
+    findings: list[Deviation]  # that are new; each kind of an action once
 
     def facts(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the type and the facts of the event of each."""
         for kind, steps in (("step.withdrawn", self.withdrawn), ("step.done", self.done)):
             yield from ((kind, {"step": step.model_dump(mode="json")}) for step in steps)
+        told = [("finding.withdrawn", finding) for finding in self.refuted]
         for finding in self.findings:
-            kind = "step.missed" if finding.kind in MISSING else "finding"
-            yield kind, {"finding": finding.model_dump(mode="json", exclude_none=True)}
+            told.append(("step.missed" if finding.kind in MISSING else "finding", finding))
+        yield from ((kind, {"finding": _dumped(finding)}) for kind, finding in told)
+
+
+def _dumped(finding: Deviation) -> dict[str, Any]:
+    """Return a finding as events hold it."""
+    return finding.model_dump(mode="json", exclude_none=True)
 
 
 class Telling:
@@ -54,20 +61,25 @@ class Telling:
 
     def __init__(self) -> None:
         self.done: list[TimedStep] = []
-        self._findings = set[tuple[str, int | None]]()
+        self._findings: dict[tuple[str, int | None], Deviation] = {}
 
     def news(self, followed: Followed) -> News:
         """Return what is new in a record, which counts as told from now on."""
         done = beyond(followed.done, (step.action for step in self.done))
         withdrawn = beyond(self.done, (step.action for step in followed.done))
-        findings = [
-            finding
-            for finding in followed.findings
-            if (finding.kind, finding.action) not in self._findings
-        ]
+        findings: dict[tuple[str, int | None], Deviation] = {}
+        for finding in followed.findings:
+            findings.setdefault((finding.kind, finding.action), finding)
+        refuted = [self._findings[key] for key in self._findings if key not in findings]
+        new = [findings[key] for key in findings if key not in self._findings]
         self.done = followed.done
-        self._findings |= {(finding.kind, finding.action) for finding in findings}
-        return News(withdrawn, done, findings)
+        self._findings = findings
+        return News(withdrawn, done, refuted, new)
+
+    def end(self) -> dict[str, Any]:
+        """Return the facts of the end of the film: what was told and not withdrawn."""
+        findings = [_dumped(finding) for finding in self._findings.values()]
+        return {"done": [step.name for step in self.done], "findings": findings}
 
 
 def beyond(steps: Sequence[TimedStep], actions: Iterable[int | None]) -> list[TimedStep]:

@@ -227,8 +227,11 @@ class CorrectedFilms:
             if number != self.version:
                 shutil.rmtree(self.folder / "versions" / str(number), ignore_errors=True)
 
-    def prepare(self) -> int:
-        """Make the data set of a new version, and return its number.
+    def prepare(self, problems: Mapping[str, str] | None = None) -> int:
+        """Make the data set of a new version, also in place of one that failed; return its number.
+
+        Args:
+            problems: Why films could not be read, by their addresses.
 
         Raises:
             DataError: No corrected film is new and can be used.
@@ -237,7 +240,7 @@ class CorrectedFilms:
         learned, left_out = dict[str, str](), list[str]()
         for key, digest in self.corrected.items():
             try:
-                film, track = self._track(self._records / f"{key}.json")
+                film, track = self._track(self._records / f"{key}.json", problems or {})
             except DataError as problem:
                 left_out.append(f"{key}: {problem}")
                 continue
@@ -262,19 +265,22 @@ class CorrectedFilms:
             number += max(self._versions(), default=0)
             self._data(number).parent.mkdir(parents=True, exist_ok=True)
             _write_joined(self.start, (self.videos, more), self._data(number), learned)
+        self.clear()
         return number
 
-    def _track(self, path: Path) -> tuple[str, Track]:
+    def _track(self, path: Path, problems: Mapping[str, str]) -> tuple[str, Track]:
         """Return the SHA-256 of a corrected film, and its steps; its task is recognised if need be.
 
         Raises:
-            DataError: The film was not read, or its annotation holds no steps.
+            DataError: The film was not encoded, or its annotation holds no steps.
         """
         record = self._record(path)
         film = self.film(str(record["address"]))
         rows = None if film is None else self.rows(film)
         if film is None or rows is None:
-            raise DataError(f"the film {record['address']} could not be read.")
+            problem = problems.get(str(record["address"]))  # none if it was corrected meanwhile
+            fault = f"could not be read: {problem}" if problem else "is not encoded yet."
+            raise DataError(f"the film {record['address']} {fault}")
         choices = Choices(tier=record["control"])
         try:
             (track,) = read([path], choices).tracks

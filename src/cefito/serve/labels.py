@@ -392,14 +392,13 @@ class Labels:
 
     async def _made(self) -> int:
         """Make the data set of a new version; films that nobody has opened are encoded."""
+        problems = dict[str, str]()
         for address, project in self._films.unread.items():
             try:
                 await self._rows(address, self._studio_of(project))
             except (CefitoError, ProblemError) as problem:
-                logger.warning("a corrected film cannot be read: %s", problem)
-        number = await anyio.to_thread.run_sync(self._films.prepare)
-        await anyio.to_thread.run_sync(self._films.clear)  # of one that failed
-        return number
+                problems[address] = str(problem)
+        return await anyio.to_thread.run_sync(self._films.prepare, problems)
 
     async def _trained(self, number: int) -> None:
         """Train a version in a process of its own, and let it propose steps."""
