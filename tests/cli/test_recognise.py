@@ -137,12 +137,13 @@ def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, f
     assert [(one["kind"], one["name"]) for one in video["deviations"]] == [("missing", "pour")]
     _, _, err = call("verify", films / "RUN", cut)
     assert "to do: pour" in err
-    _, out, _ = call("annotate", films / "RUN", cut, "--out", tmp_path / "OUT", "--json")
+    _, out, err = call("annotate", films / "RUN", cut, "--out", tmp_path / "OUT", "--json")
+    assert "unless it is labelled as an error" in err
     (film,) = json.loads(out)["films"]
     assert film["doubtful"] == ["pour: missing"]
     code, out, err = call("recognise", films / "RUN", cut)
     assert "pour" in out
-    assert f"one that was skipped; cefito verify {films / 'RUN'} says what was seen\n" in err
+    assert f"note: cefito verify {films / 'RUN'} says what was seen\n" in err
     _, _, err = call("recognise", films / "RUN", cut, "--task", "tea", "--steps-known", "boil,wait")
     assert "skipped" not in err
 

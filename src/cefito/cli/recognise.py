@@ -128,8 +128,9 @@ def recognise(
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
     """Say what recognised steps cannot tell."""
     if opened.verifier is not None and step_names is None:
-        usual = "recognised steps follow the usual order, and can fill in one that was skipped"
-        talk(f"note: {usual}; cefito verify {run} says what was seen")
+        usual = "they can fill in one that was skipped, or leave out a repetition"
+        talk(f"note: recognised steps follow the usual order: {usual}")
+        talk(f"note: cefito verify {run} says what was seen")
 
 
 def _write(
@@ -243,6 +244,9 @@ def annotate(
     ]
     heads = ("film", "task", "steps", "why", "look first at", "perhaps not as usual")
     table("Films, those to correct first", heads, rows)
+    if any(film.doubtful for _, film in order):
+        wrong = "a run learns a mistake as right, unless it is labelled as an error"
+        talk(f"note: {wrong} ('yes' in a column or a tier 'error')")
     talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILES")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 

@@ -153,8 +153,8 @@ class Windows:
 _UNTESTED = (
     "Mark some videos as 'test', or score a method by folds (cefito cross-validate DATA), or the "
     "run on the videos that it learned from (--split train), which says little of new ones. What "
-    "was wrong in films, and how long steps took: cefito verify RUN FILMS --out findings.html, or "
-    "findings.xlsx."
+    "was wrong in films, and how long steps took: cefito verify RUN FILMS/*.mp4 --out "
+    "findings.html, or findings.xlsx."
 )
 
 
