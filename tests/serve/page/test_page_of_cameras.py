@@ -136,7 +136,8 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert [step["action"] for step in state["followed"]["done"]] == [step.action for step in done]
     said = page.evaluate("said")
     assert state["finished"] >= 0.5
-    assert said[-1] == "Finished"
+    # but for findings in the whole film, which may come later
+    assert not any(one.startswith(("Now", "Next")) for one in said[said.index("Finished") :])
     assert said[0].startswith("Now: ")
     assert said[1].startswith("Next: ")
     assert all(one != other for one, other in pairwise(said))
