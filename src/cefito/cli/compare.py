@@ -400,7 +400,7 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
 def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
     """Say what the missing scores will take, and which rows a setting does not reach.
 
-    Return the arguments by which `run_study` tells the time left; none if no score is missing.
+    Return the arguments with which `run_study` estimates the time left; none if none is needed.
     """
     from cefito.study.costs import estimated_costs
     from cefito.study.results import changes_of_results

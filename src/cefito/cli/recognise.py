@@ -126,7 +126,7 @@ def recognise(
 
 
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
-    """Say what recognised steps cannot tell."""
+    """Say that recognised steps can miss mistakes, and what finds these."""
     if opened.verifier is not None and step_names is None:
         usual = "they can fill in one that was skipped, or leave out a repetition"
         talk(f"note: recognised steps follow the usual order: {usual}")
@@ -208,7 +208,7 @@ def annotate(
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or a format of one file a film.
         corrected: Corrected files of any form that cefito data prepare custom reads, one or more;
-            the run stands before them.
+            give the run first.
     """
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")

@@ -451,12 +451,12 @@ def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
     near = dict.fromkeys(
         similar for pool in pools for similar in similar_names(name, [entry.name for entry in pool])
     )
+    if near:
+        return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
     names = dict.fromkeys(entry.name for pool in pools for entry in pool)
-    if not near and len(names) <= _FEW:
+    if 0 < len(names) <= _FEW:
         return f"there are {', '.join(map(repr, names))}."
-    if not near:
-        return "no name is similar. taxonomy.json lists all names."
-    return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
+    return "no name is similar. taxonomy.json lists all names."
 
 
 def tasks_of(taxonomy: Taxonomy, action: int) -> list[str]:

@@ -38,14 +38,14 @@ class News(NamedTuple):
 
     withdrawn: list[TimedStep]  # steps that were told as done, and are no longer believed done
     done: list[TimedStep]
-    refuted: list[Deviation]  # findings that were told, and are no longer found
+    withdrawn_findings: list[Deviation]  # findings that were told, and are no longer found
     findings: list[Deviation]  # that are new; each kind of an action once
 
     def facts(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the type and the facts of the event of each."""
         for kind, steps in (("step.withdrawn", self.withdrawn), ("step.done", self.done)):
             yield from ((kind, {"step": step.model_dump(mode="json")}) for step in steps)
-        told = [("finding.withdrawn", finding) for finding in self.refuted]
+        told = [("finding.withdrawn", finding) for finding in self.withdrawn_findings]
         for finding in self.findings:
             told.append(("step.missed" if finding.kind in MISSING else "finding", finding))
         yield from ((kind, {"finding": _dumped(finding)}) for kind, finding in told)
@@ -70,11 +70,11 @@ class Telling:
         findings: dict[tuple[str, int | None], Deviation] = {}
         for finding in followed.findings:
             findings.setdefault((finding.kind, finding.action), finding)
-        refuted = [self._findings[key] for key in self._findings if key not in findings]
+        withdrawn_findings = [self._findings[key] for key in self._findings if key not in findings]
         new = [findings[key] for key in findings if key not in self._findings]
         self.done = followed.done
         self._findings = findings
-        return News(withdrawn, done, refuted, new)
+        return News(withdrawn, done, withdrawn_findings, new)
 
     def end(self) -> dict[str, Any]:
         """Return the facts of the end of the film: what was told and not withdrawn."""

@@ -108,8 +108,9 @@ class PredictedLengthPlanner(BasePlanner):
 
     def _chosen(self, logs: NDArray[np.float64]) -> Iterator[tuple[Planner, NDArray[np.int64]]]:
         """Yield each planner whose length is the likeliest of some queries, and their rows."""
+        likeliest = logs.argmax(axis=1)  # places of lengths [N]
         for place, planner in enumerate(self.planners):
-            rows = np.flatnonzero(logs.argmax(axis=1) == place)
+            rows = np.flatnonzero(likeliest == place)
             if len(rows):
                 yield planner, rows
 
