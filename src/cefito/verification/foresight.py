@@ -33,10 +33,8 @@ import numpy as np
 from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.files import Expected, check_tensors
-from cefito.verification.order import Floats, TaskOrder, log_length, repetitions
+from cefito.verification.order import UNUSUAL, Floats, TaskOrder, log_length, repetitions
 
-UNUSUAL = 2.0
-"""Standard deviations of a length from which on it is unusual."""
 _OCCURS, _BEFORE, _AFTER = 0.5, 3.0, 2.0  # videos, pairs and steps that the prior counts as
 _PAIRS, _STEPS = 2.0, 1.0  # pairs and steps that the prior of the prior counts as
 _STRANGE = "unknown", "added", "repeated", "length"

@@ -21,8 +21,9 @@ import numpy as np
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.foresight import UNUSUAL, Foresight
+from cefito.verification.foresight import Foresight
 from cefito.verification.order import (
+    UNUSUAL,
     Floats,
     TaskOrder,
     log_length,

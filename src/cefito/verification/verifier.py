@@ -45,7 +45,7 @@ from cefito.verification.findings import (
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import KINDS, OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done
+from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done, parted
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
@@ -413,8 +413,10 @@ class Verifier:
         if not self.knows(task):
             return findings
         order = self.orders[task]
-        corrected = partial(likelier_done, order, finished=finished and not online)
-        done = [tuple(s for s in corrected(sequence) if s.action != NONE) for sequence in drawn]
+        over = finished and not online
+        corrected = partial(likelier_done, order, finished=over)
+        split = ([step for _, step in parted(order, d, finished=over)] for d in drawn)
+        done = [tuple(s for s in corrected(shown) if s.action != NONE) for shown in split]
         likely = Counter(tuple(step.action for step in sequence) for sequence in done)
         first = {tuple(step.action for step in sequence): sequence for sequence in reversed(done)}
         films = [(n / len(drawn), first[key], np.ones(len(key))) for key, n in likely.items()]
