@@ -20,17 +20,16 @@ import common
 from cefito.cli.console import progress
 from cefito.data import Windows, cut_windows, open_dataset
 from cefito.evaluation.conformal import (
-    WindowScores,
     conditions,
     planner_for,
-    quantiles,
     sampled,
+    window_scores,
     windows_for,
 )
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.sets import LARGEST_SET, first_steps, set_places
-from cefito.parts.coverage import Condition
+from cefito.parts.coverage import Condition, quantiles
 from cefito.planners.base import Queries
 from cefito.runs.run import Run, open_run
 
@@ -118,7 +117,7 @@ def score_condition(
     part = windows_for(windows, condition)
     if most is not None:
         part = sampled(part, most)
-    scores = WindowScores.of(run.planner, part, condition)
+    scores = window_scores(run.planner, part, condition)
     row: dict[str, Any] = {"windows": len(part), "calibrated_on": found.videos}
     truths = {}
     for name in PARTS:

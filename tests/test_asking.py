@@ -147,6 +147,4 @@ def test_a_section(section, place, request, monkeypatch):
         return reply.json()
 
     monkeypatch.chdir(folder)
-    # of each video, to calibrate sooner; the page shows no threshold
-    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)
     run_blocks(section, names, ask)

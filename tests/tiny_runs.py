@@ -45,6 +45,7 @@ TINY_LENGTHS: dict[str, Any] = {
     "any_length.members": 1,
     "any_length_training.optimiser.epochs": 2,
     "any_length_training.all_videos": 0.0,  # so that validation videos calibrate its sets
+    "coverage.windows": 4,  # to calibrate it sooner
 }
 """Of the method any-length."""
 

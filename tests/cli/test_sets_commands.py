@@ -15,8 +15,7 @@ from cefito.runs.run import open_run
 VIDEO = "world-0036"  # the first test video
 
 
-def test_calibrate(ran, refused, run_of_lengths, tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 1)
+def test_calibrate(ran, refused, run_of_lengths, tmp_path):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     assert "cefito calibrate" in refused("plan", folder, "--video", VIDEO, "--coverage", 0.8)
     assert "folds 100: expected 0, or from 2" in refused("calibrate", folder, "--folds", 100)

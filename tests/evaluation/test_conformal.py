@@ -14,16 +14,22 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.conformal import (
-    WindowScores,
     calibrate_run,
     conditions,
-    quantiles,
     sampled,
+    window_scores,
     windows_for,
 )
 from cefito.evaluation.sharing import export_run
 from cefito.inference.answer import answer
-from cefito.parts.coverage import COVERAGE_FILE, LEVELS, Condition, CoverageTable
+from cefito.parts.coverage import (
+    COVERAGE_FILE,
+    LEVELS,
+    Condition,
+    Coverage,
+    WindowScores,
+    quantiles,
+)
 from cefito.planners.base import Queries
 from cefito.runs.run import open_run
 from tiny_runs import small_run, stopping_after
@@ -134,8 +140,8 @@ def test_thresholds_are_quantiles_of_validation_windows(calibrated, world):
     ):
         found = next(one for one in table.thresholds if one.condition == condition)
         assert found.videos == len(np.unique(windows.video)) == 12
-        part = sampled(windows_for(windows, condition), 20)
-        scores = WindowScores.of(calibrated.planner, part, condition)
+        part = sampled(windows_for(windows, condition), 4)  # as its settings say
+        scores = window_scores(calibrated.planner, part, condition)
         for name in ("plans", "next_step", "next_two"):
             values, own = getattr(found, name), getattr(scores, name)
             expected = quantiles(own, scores.videos, LEVELS)
@@ -150,7 +156,7 @@ def test_scores_follow_from_lists_of_all_plans(calibrated, world):
     condition = Condition(steps=2, goal=False, done=True)
     part = windows_for(windows, condition).subset(range(6))
     planner = calibrated.planner.with_lengths(2, 2)
-    scores = WindowScores.of(calibrated.planner, part, condition)
+    scores = window_scores(calibrated.planner, part, condition)
     listed = planner.plan(Queries.from_windows(part, without_goal=True, after_done=True), 10_000)
     for row, plans in enumerate(listed):
         place = plans.actions.tolist().index(part.actions[row].tolist())
@@ -169,9 +175,8 @@ def test_without_a_goal_plans_reach_the_end(world):
 
 
 @pytest.mark.nightly
-def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, monkeypatch):
+def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path):
     """An interrupted calibration continues to the same table."""
-    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)
     stopped = open_run(shutil.copytree(run.folder, tmp_path / "stopped"))
     table = calibrate_run(run, folds=2)
     assert table.folds == 2
@@ -230,7 +235,7 @@ def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
     windows, shares = cut_windows(world, horizon=3, split="test"), []
     for condition in (one.condition for one in run.calibrated().thresholds):
         part = windows_for(windows, condition)
-        scores = WindowScores.of(run.planner, part, condition)
+        scores = window_scores(run.planner, part, condition)
         found, place = run.calibrated().of(condition, level, place=run.place)
         counts = np.bincount(part.video)
         for name in ("plans", "next_step", "next_two"):
@@ -256,7 +261,7 @@ def test_thresholds_of_a_shared_run_are_checked(tmp_path, change):
     facts = {"format_version": 1, "weights": "", "fingerprint": "", "steps": "1-3", "folds": 0}
     path = tmp_path / COVERAGE_FILE
     path.write_text(json.dumps({**facts, "thresholds": []}))
-    assert CoverageTable.read(path).levels == LEVELS
+    assert Coverage.read(path).levels == LEVELS
     path.write_text(json.dumps({**facts, "thresholds": [], **change}))
     with pytest.raises(CefitoError, match=rf"{COVERAGE_FILE}.*Calibrate the run again"):
-        CoverageTable.read(path)
+        Coverage.read(path)

@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data import cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.conformal import WindowScores, windows_for
+from cefito.evaluation.conformal import window_scores, windows_for
 from cefito.inference.answer import answer
 from cefito.inference.sets import LARGEST_SET
 from cefito.parts.coverage import LEVELS, Condition
@@ -40,7 +40,7 @@ def test_sets_hold_the_truth_iff_its_score_is_below_the_threshold(
 ):
     part = windows_for(windows, condition)
     part = part.subset(range(0, len(part), max(1, len(part) // 5)))
-    scores = WindowScores.of(calibrated.planner, part, condition)
+    scores = window_scores(calibrated.planner, part, condition)
     run = calibrated
     if condition.steps is not None:
         run = calibrated.with_steps(condition.steps, condition.steps)

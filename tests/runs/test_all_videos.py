@@ -37,6 +37,8 @@ def trained(world, folder, method, *, share, **given):
         **{f"{sizes[method]}.{name}": value for name, value in NETWORKS.items()},
         f"{section}.optimiser.epochs": EPOCHS,
         f"{section}.all_videos": share,
+        "coverage.few_videos": 1,
+        "coverage.most_folds": 2,
     }
     return small_run(world, folder, method, overrides=settings, horizon=2, **given)
 
@@ -114,9 +116,7 @@ def test_test_videos_are_never_trained_on(world, tmp_path):
     assert not set(trained_videos(further.folder).train) & ids(world, "test")
 
 
-def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.evaluation.conformal.FEW_VIDEOS", 1)
-    monkeypatch.setattr("cefito.evaluation.conformal.FOLDS", 2)
+def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path):
     whole = open_run(shutil.copytree(further("chain").folder, tmp_path / "all"))
     for run, folds in ((trained(world, tmp_path / "run", "chain", share=0.0), 0), (whole, 2)):
         assert calibrate_run(run).folds == folds

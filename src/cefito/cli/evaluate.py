@@ -285,8 +285,9 @@ def calibrate(
 
     Args:
         folds: Number of parts of the training videos, which keep groups together; 0 to use the
-            validation videos. By default 0 if there are at least 50 of these and the run was not
-            trained on them, else 10, or as many as there are groups.
+            validation videos. By default as its setting coverage.folds says: unless it is changed,
+            0 if there are at least 50 of these and the run was not trained on them, else 10, or as
+            many as there are groups.
         dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
             videos and observations made in the same way.
         horizon: Number of actions, if the folder holds runs of several.

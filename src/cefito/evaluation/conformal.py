@@ -11,14 +11,13 @@ of a random window of a new video with probability at least 1 − α.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cefito.data.folds import fold_view, folds_of, split_folds
 from cefito.data.prepared import PreparedDataset
@@ -26,34 +25,20 @@ from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
 from cefito.inference.sets import LARGEST_SET, first_steps
 from cefito.locks import locked
-from cefito.parts.coverage import (
-    COVERAGE_FILE,
-    LEVELS,
-    Condition,
-    CoverageTable,
-    Thresholds,
-    weights_digest,
-)
+from cefito.parts.coverage import Condition, Coverage, Reals, WindowScores, weights_digest
 from cefito.parts.folder import recorded, window_sizes
 from cefito.parts.matching import match_dataset
 from cefito.planners.base import Planner, Queries
 from cefito.planners.base_planner import check_probabilities, plans_lengths
 from cefito.planners.methods import RunConfig, find_method
+from cefito.planners.shared.settings import CoverageConfig
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans
 
-FEW_VIDEOS = 50
-"""Number of validation videos below which runs are calibrated by cross-validation."""
-FOLDS = 10
-WINDOWS = 20
-"""Most windows of a video that are scored under one condition."""
 _FOLDER = "coverage"  # of the trainings of folds, in the run folder, removed at the end
-_DIGITS = 4  # of thresholds, rounded up
 _TOGETHER = 32  # queries whose pairs of first steps are held at once
-
-Reals = NDArray[np.float64]
 
 
 def calibrate_run(
@@ -63,7 +48,7 @@ def calibrate_run(
     dataset: Path | str | None = None,
     device: torch.device | str | None = None,
     progress: Progress = silent,
-) -> CoverageTable:
+) -> Coverage:
     """Calibrate the sets of a run, and keep their thresholds in its folder.
 
     Without folds, scores are those of the run itself on validation videos (split conformal
@@ -74,9 +59,8 @@ def calibrate_run(
 
     Args:
         run: An opened run whose plans have probabilities.
-        folds: Number of folds; 0 for validation videos; by default 10, or as many as there are
-            groups, if there are fewer than 50 validation videos, or the run was trained on them,
-            else 0.
+        folds: Number of folds; 0 for validation videos; by default as the setting `coverage.folds`
+            of the run says.
         dataset: The run's data set, if it has moved; without folds any data set with validation
             videos of the same kind.
         device: Where folds are trained.
@@ -91,9 +75,12 @@ def calibrate_run(
     splits = split_videos(data.videos)
     val, train = splits["val"], [data.videos[video] for video in splits["train"]]
     known = run.trained_on(data, val)
+    config = run.config.parts.get("coverage") or CoverageConfig()
+    if folds is None and config.folds != "auto":
+        folds = config.folds
     if folds is None:
-        held = len(val) < FEW_VIDEOS or known is not False
-        folds = int(folds_of(train, FOLDS).max()) + 1 if held else 0
+        held = len(val) < config.few_videos or known is not False
+        folds = int(folds_of(train, config.most_folds).max()) + 1 if held else 0
     if not folds and known is not False:
         found = "was" if known else "does not say whether it was"
         raise RunError(
@@ -103,40 +90,29 @@ def calibrate_run(
         )
     run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
-        scores = (
-            _fold_scores(run, data, folds, device, progress)
-            if folds
-            else _all_scores(
-                run.planner, match_dataset(run, data).windows("val")[0], "scores", progress
-            )
-        )
-        table = CoverageTable(
+        if folds:
+            scores = _fold_scores(run, data, folds, config.windows, device, progress)
+        else:
+            windows = match_dataset(run, data).windows("val")[0]
+            scores = _all_scores(run.planner, windows, config.windows, "scores", progress)
+        coverage = Coverage.fit(
+            dict(zip(conditions(run.planner), scores, strict=True)),
             weights=weights_digest(run.files),
             fingerprint=data.fingerprint,
             steps=run.steps,
             folds=folds,
-            thresholds=tuple(
-                Thresholds(
-                    condition=condition,
-                    videos=len(np.unique(own.videos)),
-                    plans=_rounded(own.plans, own.videos),
-                    next_step=_rounded(own.next_step, own.videos),
-                    next_two=_rounded(own.next_two, own.videos),
-                )
-                for condition, own in zip(conditions(run.planner), scores, strict=True)
-                if len(own.videos)
-            ),
         )
         with recorded(run.folder):
-            table.write(run.folder / COVERAGE_FILE)
+            coverage.save(run.folder)
     shutil.rmtree(run.folder / _FOLDER, ignore_errors=True)
-    return table
+    return coverage
 
 
 def _fold_scores(
     run: Run,
     data: PreparedDataset,
     folds: int,
+    most: int,
     device: torch.device | str | None,
     progress: Progress,
 ) -> list[WindowScores]:
@@ -179,7 +155,7 @@ def _fold_scores(
             view, **window_sizes(trained.planner, info.horizon, info.shortest), split="test"
         )
         name = f"scores of fold {fold + 1} of {folds}"
-        found.append(_all_scores(trained.planner, windows, name, progress))
+        found.append(_all_scores(trained.planner, windows, most, name, progress))
     return [WindowScores.concatenate(several) for several in zip(*found, strict=True)]
 
 
@@ -191,93 +167,35 @@ def _single(settings: Any) -> Any:
 
 
 def _all_scores(
-    planner: Planner, windows: Windows, name: str, progress: Progress
+    planner: Planner, windows: Windows, most: int, name: str, progress: Progress
 ) -> list[WindowScores]:
-    """Return the scores of windows for each condition."""
+    """Return the scores for each condition, of at most so many windows of a video."""
     found = []
     with progress(name, total=len(conditions(planner))) as advance:
         for condition in conditions(planner):
-            part = sampled(windows_for(windows, condition), WINDOWS)
-            found.append(WindowScores.of(planner, part, condition))
+            part = sampled(windows_for(windows, condition), most)
+            found.append(window_scores(planner, part, condition))
             advance()
     return found
 
 
-def _rounded(
-    scores: NDArray[np.float64] | None, videos: NDArray[np.int64]
-) -> tuple[float | None, ...] | None:
-    """Return the thresholds of all levels, rounded up; None where no threshold reaches a level."""
-    if scores is None:
-        return None
-    found = np.ceil(quantiles(scores, videos, LEVELS) * 10**_DIGITS) / 10**_DIGITS
-    return tuple(float(value) if np.isfinite(value) else None for value in found)
-
-
-def quantiles(scores: ArrayLike, videos: ArrayLike, levels: ArrayLike) -> Reals:
-    """Return the conformal quantiles [L] of the scores [N] of windows of videos [N].
-
-    The least s with Σ_v Σ_i 1[s_vi ≤ s] / (n_v (V + 1)) ≥ level, over the n_v windows of V videos;
-    ∞ if there is none.
+def window_scores(planner: Planner, windows: Windows, condition: Condition) -> WindowScores:
+    """Score the windows of a condition; see `windows_for`.
 
     Args:
-        scores: Score of each window [N].
-        videos: Video of each window [N].
-        levels: Levels of coverage [L], from 0 to 1.
+        planner: Fitted planner.
+        windows: Windows with their true sequences.
+        condition: What is known when planning.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    _, place, counts = np.unique(np.asarray(videos), return_inverse=True, return_counts=True)
-    order = np.argsort(values, kind="stable")
-    mass = np.cumsum(1 / (counts[place[order]] * (len(counts) + 1)))
-    found = np.searchsorted(mass, np.asarray(levels) - 1e-9)
-    return np.append(values[order], np.inf)[found]
-
-
-@dataclass(frozen=True)
-class WindowScores:
-    """Conformal scores of the truth of N windows, for sets of plans and of first steps.
-
-    The score is −log p (least ambiguous sets of Sadinle, Lei and Wasserman, arXiv 1609.00451), but
-    0 for the likeliest entry: a set holds at least that one.
-    """
-
-    videos: NDArray[np.int64]  # [N]
-    plans: Reals  # [N]
-    next_step: Reals | None  # [N]; None if the planner has no such sums
-    next_two: Reals | None
-
-    @classmethod
-    def of(cls, planner: Planner, windows: Windows, condition: Condition) -> WindowScores:
-        """Score the windows of a condition; see `windows_for`.
-
-        Args:
-            planner: Fitted planner.
-            windows: Windows of the condition, with their true sequences.
-            condition: What is known when planning.
-        """
-        planner, windows = planner_for(planner, condition), windows_for(windows, condition)
-        queries = Queries.from_windows(windows, **dict(condition.given))
-        next_step, next_two = _step_scores(planner, queries, windows.actions)
-        return cls(
-            videos=windows.video,
-            plans=_plan_scores(planner, queries, windows.actions),
-            next_step=next_step,
-            next_two=next_two,
-        )
-
-    @classmethod
-    def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
-        """Return the scores of windows of several folds; None in one of them means no windows."""
-        return cls(
-            videos=np.concatenate([one.videos for one in several]),
-            plans=np.concatenate([one.plans for one in several]),
-            next_step=_joined([one.next_step for one in several]),
-            next_two=_joined([one.next_two for one in several]),
-        )
-
-
-def _joined(several: Sequence[Reals | None]) -> Reals | None:
-    known = [scores for scores in several if scores is not None]
-    return np.concatenate(known) if known else None
+    planner, windows = planner_for(planner, condition), windows_for(windows, condition)
+    queries = Queries.from_windows(windows, **dict(condition.given))
+    next_step, next_two = _step_scores(planner, queries, windows.actions)
+    return WindowScores(
+        videos=windows.video,
+        plans=_plan_scores(planner, queries, windows.actions),
+        next_step=next_step,
+        next_two=next_two,
+    )
 
 
 def conditions(planner: Planner) -> list[Condition]:

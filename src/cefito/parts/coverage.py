@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from cefito.errors import ConfigError
@@ -14,6 +18,8 @@ from cefito.planners.given import Given
 from cefito.settings import Record
 
 COVERAGE_FILE = "coverage.json"
+_DIGITS = 4  # of thresholds, rounded up
+Reals = NDArray[np.float64]
 LEVELS = tuple(percent / 100 for percent in range(50, 100))
 """Levels that thresholds are kept for; a level between two has the threshold of the upper one."""
 
@@ -38,6 +44,35 @@ class Condition(Record):
         return ", ".join(words)
 
 
+@dataclass(frozen=True)
+class WindowScores:
+    """Conformal scores of the truth of N windows, for sets of plans and of first steps.
+
+    The score is −log p (least ambiguous sets of Sadinle, Lei and Wasserman, arXiv 1609.00451), but
+    0 for the likeliest entry: a set holds at least that one.
+    """
+
+    videos: NDArray[np.int64]  # [N]
+    plans: Reals  # [N]
+    next_step: Reals | None  # [N]; None if the planner has no such sums
+    next_two: Reals | None
+
+    @classmethod
+    def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
+        """Return the scores of windows of several folds; None in one of them means no windows."""
+        return cls(
+            videos=np.concatenate([one.videos for one in several]),
+            plans=np.concatenate([one.plans for one in several]),
+            next_step=_joined([one.next_step for one in several]),
+            next_two=_joined([one.next_two for one in several]),
+        )
+
+
+def _joined(several: Sequence[Reals | None]) -> Reals | None:
+    known = [scores for scores in several if scores is not None]
+    return np.concatenate(known) if known else None
+
+
 class Thresholds(Record):
     """Thresholds of −log p at each level, for queries of one condition.
 
@@ -56,7 +91,7 @@ class Thresholds(Record):
         return level <= self.videos / (self.videos + 1)
 
 
-class CoverageTable(FileRecord):
+class Coverage(FileRecord):
     """Content of `coverage.json`."""
 
     what: ClassVar[str] = "table of thresholds"
@@ -82,6 +117,53 @@ class CoverageTable(FileRecord):
                 if values is not None and len(values) != len(self.levels):
                     raise ValueError(f"{len(values)} thresholds of {len(self.levels)} levels")
         return self
+
+    @classmethod
+    def fit(
+        cls,
+        scores: Mapping[Condition, WindowScores],
+        *,
+        weights: str,
+        fingerprint: str,
+        steps: str,
+        folds: int,
+    ) -> Self:
+        """Return the thresholds of the scores of each condition that has any.
+
+        Args:
+            scores: Scores of windows of videos that the planner has not seen, by condition.
+            weights: `weights_digest` of the run.
+            fingerprint: That of the data set.
+            steps: Numbers of steps that the run plans, such as "1-6".
+            folds: Folds of the training videos; 0 for validation videos.
+        """
+        thresholds = tuple(
+            Thresholds(
+                condition=condition,
+                videos=len(np.unique(own.videos)),
+                plans=_rounded(own.plans, own.videos),
+                next_step=_rounded(own.next_step, own.videos),
+                next_two=_rounded(own.next_two, own.videos),
+            )
+            for condition, own in scores.items()
+            if len(own.videos)
+        )
+        return cls(
+            weights=weights,
+            fingerprint=fingerprint,
+            steps=steps,
+            folds=folds,
+            thresholds=thresholds,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        self.write(folder / COVERAGE_FILE)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote into a run folder (RunError)."""
+        return cls.read(folder / COVERAGE_FILE)
 
     def of(self, condition: Condition, level: float, *, place: str) -> tuple[Thresholds, int]:
         """Return the thresholds of a condition, and the place of a level in them.
@@ -115,6 +197,35 @@ class CoverageTable(FileRecord):
         return thresholds, next(
             at for at, calibrated in enumerate(self.levels) if calibrated >= level - 1e-9
         )
+
+
+def quantiles(scores: ArrayLike, videos: ArrayLike, levels: ArrayLike) -> Reals:
+    """Return the conformal quantiles [L] of the scores [N] of windows of videos [N].
+
+    The least s with Σ_v Σ_i 1[s_vi ≤ s] / (n_v (V + 1)) ≥ level, over the n_v windows of V videos;
+    ∞ if there is none.
+
+    Args:
+        scores: Score of each window [N].
+        videos: Video of each window [N].
+        levels: Levels of coverage [L], from 0 to 1.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    _, place, counts = np.unique(np.asarray(videos), return_inverse=True, return_counts=True)
+    order = np.argsort(values, kind="stable")
+    mass = np.cumsum(1 / (counts[place[order]] * (len(counts) + 1)))
+    found = np.searchsorted(mass, np.asarray(levels) - 1e-9)
+    return np.append(values[order], np.inf)[found]
+
+
+def _rounded(
+    scores: NDArray[np.float64] | None, videos: NDArray[np.int64]
+) -> tuple[float | None, ...] | None:
+    """Return the thresholds of all levels, rounded up; None where no threshold reaches a level."""
+    if scores is None:
+        return None
+    found = np.ceil(quantiles(scores, videos, LEVELS) * 10**_DIGITS) / 10**_DIGITS
+    return tuple(float(value) if np.isfinite(value) else None for value in found)
 
 
 def weights_digest(files: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.parts.bundle import unpacked
-from cefito.parts.coverage import COVERAGE_FILE, CoverageTable, weights_digest
+from cefito.parts.coverage import COVERAGE_FILE, Coverage, weights_digest
 from cefito.parts.folder import (
     MANIFEST,
     RUN_FILE,
@@ -152,7 +152,7 @@ class OpenedRun:
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     # thresholds of its sets; None if it is not calibrated
-    coverage: Part[CoverageTable | None] = Part(None)
+    coverage: Part[Coverage | None] = Part(None)
     # of steps in whole videos, and of errors in them; None without one
     recogniser: Part[Recogniser | None] = Part(None)
     verifier: Part[Verifier | None] = Part(None)
@@ -207,7 +207,7 @@ class OpenedRun:
             if self.videos is not None:
                 self.videos.write(self.folder / VIDEOS_FILE)
             if self.coverage is not None:
-                self.coverage.write(self.folder / COVERAGE_FILE)
+                self.coverage.save(self.folder)
             self.planner.save(self.folder)
             if self.recogniser is not None:
                 self.recogniser.save(self.folder)
@@ -353,7 +353,7 @@ class OpenedRun:
         energies: torch.Tensor = field.energy(start, goal, plans)
         return energies
 
-    def calibrated(self) -> CoverageTable:
+    def calibrated(self) -> Coverage:
         """Return the thresholds of its sets.
 
         Raises:
@@ -361,7 +361,7 @@ class OpenedRun:
         """
         table, path = self.coverage, self.folder / COVERAGE_FILE
         if table is None and path.exists():  # calibrated since it was opened
-            table = CoverageTable.read(path)
+            table = Coverage.load(self.folder)
         if table is None:
             raise RunError(
                 f"{self.place}: has no calibrated sets of plans. Make them with cefito calibrate "
@@ -371,7 +371,7 @@ class OpenedRun:
         if table.weights != weights_digest(self.files):
             raise RunError(
                 f"{self.place}: {path.name} was made for other weights than the run has. "
-                f"{CoverageTable.remedy}",
+                f"{Coverage.remedy}",
                 setting="coverage",
             )
         return table
@@ -457,8 +457,8 @@ def _parts(
         settings = validated(VerifierConfig, section, place=place, extra="ignore")
         return Verifier.load(copies, taxonomy, config=settings)
 
-    def coverage(copies: Path) -> CoverageTable:
-        return CoverageTable.read(copies / COVERAGE_FILE)
+    def coverage(copies: Path) -> Coverage:
+        return Coverage.load(copies)
 
     files: dict[str, dict[str, bytes]] = {"planner": {}}
     for name, data in contents.items():

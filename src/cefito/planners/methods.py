@@ -27,6 +27,7 @@ from pydantic import Field, create_model
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner, Shape
+from cefito.planners.shared.settings import CoverageConfig
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS
 from cefito.runtime import Precision, weights_to_come
@@ -265,12 +266,12 @@ class RunConfig:
 
 def _parts(method: Method, recogniser: str) -> dict[str, type[Settings]]:
     """Return the sections of what a method's runs have beside their planner."""
-    if not (method.abilities or method.planner.abilities).any_length:
-        return {}
-    parts: dict[str, type[Settings]] = {
-        "recogniser": RECOGNISERS.named(recogniser, _CHOICE).settings,
-        "verifier": VerifierConfig,
-    }
+    abilities, parts = method.abilities or method.planner.abilities, dict[str, type[Settings]]()
+    if abilities.any_length:
+        parts["recogniser"] = RECOGNISERS.named(recogniser, _CHOICE).settings
+        parts["verifier"] = VerifierConfig
+    if abilities.probabilities:
+        parts["coverage"] = CoverageConfig
     return {name: kind for name, kind in parts.items() if name not in method.settings.model_fields}
 
 

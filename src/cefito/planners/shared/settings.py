@@ -39,6 +39,24 @@ def stepped(
     }
 
 
+class CoverageConfig(Settings):
+    """How sets of plans are calibrated (not in the paper)."""
+
+    folds: Literal["auto"] | int = Field(
+        "auto",
+        description="Parts of the training videos that are held out in turn; 0 for the validation "
+        "videos. auto is 0 if there are `few_videos` of these and the run was not trained on them, "
+        "else `most_folds`, or as many as there are groups.",
+    )
+    most_folds: int = Field(10, ge=2, description="Folds of auto.")
+    few_videos: int = Field(
+        50, ge=1, description="Validation videos below which auto holds out training videos."
+    )
+    windows: int = Field(
+        20, ge=1, description="Most windows of a video that are scored under one condition."
+    )
+
+
 class PlanningConfig(SearchConfig):
     """What a planner that searches minimises, among which sequences, and the search for it.
 
