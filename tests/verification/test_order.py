@@ -62,6 +62,7 @@ def test_a_step_seen_twice_stands_for_its_neighbour_that_is_missing(seen, done):
         ([5, 60, 5], [0, 1, 3], [0, 1, 3]),  # longer than both
         ([10, 5, 5], [0, 1, 3], [0, 1, 3]),  # 2 is no neighbour of 0
         ([5, 10, 10], [0, 1, 3], [0, 2, 1, 3]),  # 2 is missing once
+        ([10, 5], [1, 3], [1, 3]),  # 0 is missing, too
         ([5, 10, 5, 5], [0, 1, 2, 3], [0, 1, 2, 3]),  # nothing is missing
         ([5, 10, 5], [0, 1, 1], [0, 2, 1]),  # twice in a row
         ([5, 10], [0, 9], [0, 9]),  # another task's step

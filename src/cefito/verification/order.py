@@ -473,8 +473,8 @@ def parted(order: TaskOrder, steps: Sequence[Step], *, finished: bool) -> list[t
     """Return the steps of a film, each with its place, and in two if it lasted as long as two.
 
     A step is parted if its seconds are unusual, but less so for itself and a neighbour together,
-    which every right video has, but this one never. The sum of both lengths has the sum of their
-    variances.
+    which every right video has, and which is the only usual step that this one lacks. The sum of
+    both lengths has the sum of their variances.
 
     Args:
         order: Order of the task.
@@ -482,7 +482,8 @@ def parted(order: TaskOrder, steps: Sequence[Step], *, finished: bool) -> list[t
         finished: Whether the film is over; else an action is missing only if a later one was done.
     """
     places, parts = [order.index.get(step.action, -1) for step in steps], list[tuple[int, Step]]()
-    omitted = _omitted(order, places, finished=finished) & (order.occurs >= order.videos)
+    omitted = _omitted(order, places, finished=finished)
+    omitted &= (order.occurs >= order.videos) & (omitted.sum() == 1)
     for at, (step, place) in enumerate(zip(steps, places, strict=True)):
         neighbour, after = _neighbour(order, place, omitted) if place >= 0 else (NONE, False)
         cuts = [step.start, step.end]
@@ -578,9 +579,7 @@ def corrected_steps(
             name, seconds = taxonomy.actions[likelier.action].name, whole.end - whole.start
             seen = f"'{step.name}' was seen twice in a row and '{name}' never"
             if step.end - step.start < seconds:  # parted
-                seen = (
-                    f"'{step.name}' lasted {seconds:.0f} s, as both do, and '{name}' was not seen"
-                )
+                seen = f"'{step.name}' lasted {seconds:.0f} s, as it and '{name}' do together"
             notes.append(f"{seen}; most likely they were exchanged")
             step = step.model_copy(update={"action": likelier.action, "name": name})
         kept.append(step)
